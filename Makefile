@@ -1,0 +1,67 @@
+# The one door. Every recipe sets up what it needs; nothing but Python 3.11, git and make is needed first.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+VENV := .venv
+UV := var/tools/bin/uv
+export UV_PYTHON_DOWNLOADS := never
+PYTEST := $(VENV)/bin/pytest
+# EXIT=1: the demo ends by itself, with status 0 only if every invariant held.
+EXIT ?=
+DEMO_FLAGS := $(if $(EXIT),--exit,)
+
+.PHONY: help setup demo up down test check bench lint format typecheck contracts schemas clean
+
+help: ## what each target does
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}'
+
+$(UV):
+	@echo "==> installing uv into var/tools"
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed ($(PYTHON) not found); set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv var/tools && var/tools/bin/pip install --quiet --disable-pip-version-check "uv>=0.13"
+
+$(VENV)/.synced: uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml) | $(UV)
+	@echo "==> syncing the environment from uv.lock"
+	@$(UV) sync --frozen --all-packages --python $(PYTHON)
+	@touch $@
+
+setup: $(VENV)/.synced ## make the environment (.venv) from uv.lock
+
+demo: setup ## place a real trace on a live cluster; dashboard until Ctrl-C (EXIT=1: end by itself)
+	@$(VENV)/bin/koord demo $(DEMO_FLAGS)
+
+up: setup ## start the embedded stack in the background
+	@$(VENV)/bin/koord up
+
+down: setup ## stop it
+	@$(VENV)/bin/koord down
+
+lint: setup format-check typecheck contracts ## ruff, pyright strict, import contracts
+
+.PHONY: format-check
+format-check: setup
+	@echo "==> ruff"; $(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+typecheck: setup
+	@echo "==> pyright strict"; $(VENV)/bin/pyright --warnings
+
+contracts: setup
+	@echo "==> import contracts"; $(VENV)/bin/lint-imports
+
+format: setup ## format and fix what ruff can
+	@$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
+
+check: setup format-check contracts ## the fast part: lint, contracts, unit and conformance tests (under a minute)
+	@$(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance
+
+test: lint ## everything: lint, types, import contracts, every test
+	@$(PYTEST) -n 2 --dist loadgroup
+
+bench: setup ## measure against the targets; results in var/bench/results.json
+	@$(VENV)/bin/python -m tests.bench
+
+schemas: setup ## regenerate schemas/ from the event models
+	@$(VENV)/bin/python -m koordcore.events.export schemas
+
+clean: ## remove what the recipes made
+	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis
