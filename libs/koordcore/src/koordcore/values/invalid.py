@@ -1,0 +1,43 @@
+"""The one error of user input: which field, which rule, which value.
+
+Every parser of `koordcore.values` and `koordcore.protocol` raises it; admission turns it into a refusal, a controller
+into a condition plus an event, and keeps the last good value. Nothing else is raised for what a user may write.
+"""
+
+from __future__ import annotations
+
+_SHOWN = 120
+"""Longest part of an offending value that a message repeats."""
+
+
+class InvalidInput(ValueError):  # noqa: N818 - the name that the house style gives it
+    """A value that a user wrote and that no rule of the protocol accepts.
+
+    path    where it stands: a key, a field path (`spec.containers[0].name`) or "" when the caller knows it better
+    rule    what would be accepted, as a sentence fragment ("a Kubernetes quantity")
+    value   the offending value, unchanged
+    """
+
+    def __init__(self, rule: str, value: object, path: str = "") -> None:
+        self.rule = rule
+        self.value = value
+        self.path = path
+        super().__init__(self.sentence())
+
+    def sentence(self) -> str:
+        """One line for a person: `path: must be rule, got value`."""
+        shown = repr(self.value)
+        if len(shown) > _SHOWN:
+            shown = shown[:_SHOWN] + "..."
+        where = f"{self.path}: " if self.path else ""
+        return f"{where}must be {self.rule}, got {shown}"
+
+    def at(self, path: str) -> InvalidInput:
+        """The same complaint with its place put in front of what is already known of it."""
+        if not self.path:
+            joined = path
+        elif self.path.startswith("["):
+            joined = path + self.path
+        else:
+            joined = f"{path}.{self.path}"
+        return type(self)(self.rule, self.value, joined)

@@ -1,0 +1,245 @@
+"""Kubernetes resource quantities: exact decimals down to a nano, with the notation they were written in.
+
+A quantity crosses the system as text (`1500m`, `4Gi`, `1k`); inside, amounts are plain integers (milli-cores, bytes).
+`parse_milli` and `parse_value` are the doors of the hot path; `Quantity` is the value for everything that has to be
+written back. Resource lists are in `resources`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache, total_ordering
+from typing import Final
+
+from koordcore.values.invalid import InvalidInput
+
+NANO_PER_UNIT: Final = 10**9
+NANO_PER_MILLI: Final = 10**6
+MAX_EXPONENT: Final = 400
+"""Largest |exponent| accepted in `1e400`: beyond any real amount, and it bounds the work that a text can cause."""
+
+_RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent)"
+
+
+class Notation(IntEnum):
+    """How a quantity was written, hence how it is written back."""
+
+    DECIMAL = 0
+    BINARY = 1
+    EXPONENT = 2
+
+
+_SYNTAX: Final = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?|\.(?P<only>[0-9]+))"
+    r"(?:(?P<binary>[KMGTPE]i)|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?",
+)
+_JSON_NUMBER_START: Final = frozenset("-0123456789")
+_DECIMAL_EXPONENT: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL_EXPONENT.items()}
+_BINARY_SHIFT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def _divide_away_from_zero(number: int, divisor: int) -> int:
+    return -(-number // divisor) if number >= 0 else number // divisor
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """An exact amount in nano-units and the notation to write it in.
+
+    nano      the amount times 10**9, any integer; exact
+    notation  decided by the text it came from; arithmetic keeps the left operand's, or the other's when the left is
+              zero
+    Comparison and hash look at the amount only: `1Ki` equals `1024`.
+    source    protocol spec, 1.1
+    """
+
+    nano: int
+    notation: Notation = Notation.DECIMAL
+
+    def value(self) -> int:
+        """Whole units, rounded away from zero."""
+        return _divide_away_from_zero(self.nano, NANO_PER_UNIT)
+
+    def milli(self) -> int:
+        """Thousandths of a unit, rounded away from zero (`100500u` is 101)."""
+        return _divide_away_from_zero(self.nano, NANO_PER_MILLI)
+
+    def is_zero(self) -> bool:
+        """True for every spelling of nothing."""
+        return self.nano == 0
+
+    def canonical(self) -> str:
+        """The text that a canonical writer produces.
+
+        Decimal: the largest suffix that leaves an integer (1500m stays, 2000m is 2, 1000 is 1k). Binary: the largest
+        binary suffix that leaves an integer, in decimal form when |amount| < 1024 or fractional. Exponent: exponents
+        that are multiples of 3. Zero is `0`.
+        source    protocol spec, 1.1
+        """
+        nano = self.nano
+        if nano == 0:
+            return "0"
+        if self.notation is Notation.BINARY:
+            whole, rest = divmod(nano, NANO_PER_UNIT)
+            if rest == 0 and abs(whole) >= 1024:
+                step = 0
+                while whole % 1024 == 0 and step < 6:
+                    whole //= 1024
+                    step += 1
+                return f"{whole}{_BINARY_SUFFIXES[step]}"
+        exponent = -9
+        highest = MAX_EXPONENT * 2 if self.notation is Notation.EXPONENT else 18
+        while nano % 1000 == 0 and exponent < highest:
+            nano //= 1000
+            exponent += 3
+        if self.notation is Notation.EXPONENT:
+            return f"{nano}e{exponent}" if exponent else str(nano)
+        return f"{nano}{_DECIMAL_SUFFIX[exponent]}"
+
+    __str__ = canonical
+
+    def __eq__(self, other: object) -> bool:
+        return self.nano == other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nano < other.nano
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+    def __bool__(self) -> bool:
+        return self.nano != 0
+
+    def __add__(self, other: Quantity) -> Quantity:
+        return Quantity(self.nano + other.nano, self.notation if self.nano else other.notation)
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        return Quantity(self.nano - other.nano, self.notation if self.nano else other.notation)
+
+    def __neg__(self) -> Quantity:
+        return Quantity(-self.nano, self.notation)
+
+    def __mul__(self, factor: int) -> Quantity:
+        return Quantity(self.nano * factor, self.notation)
+
+
+ZERO: Final = Quantity(0)
+
+
+def of_value(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
+    """`amount` whole units."""
+    return Quantity(amount * NANO_PER_UNIT, notation)
+
+
+def of_milli(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
+    """`amount` thousandths of a unit: how milli-cores become a quantity again."""
+    return Quantity(amount * NANO_PER_MILLI, notation)
+
+
+def parse_quantity(text: str) -> Quantity:
+    """The quantity that `text` denotes.
+
+    No blanks, no hexadecimal, case matters; `1.` and `.5` are numbers; `1E` is exa, `1E3` an exponent. Anything finer
+    than a nano is rounded away from zero. The result is cached: equal texts give the same immutable value.
+    raises    InvalidInput for every other text, the empty one included
+    source    protocol spec, 1.1
+    """
+    return _parse(text)
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str) -> Quantity:
+    match = _SYNTAX.fullmatch(text)
+    if match is None:
+        raise InvalidInput(_RULE, text)
+    whole, part, only, binary, decimal, exponent_text = match.group(
+        "whole", "part", "only", "binary", "decimal", "exponent"
+    )
+    fraction = only or part or ""
+    digits = int((whole or "") + fraction)
+    if match["sign"] == "-":
+        digits = -digits
+    scale = 9 - len(fraction)
+    notation = Notation.DECIMAL
+    if binary:
+        digits <<= _BINARY_SHIFT[binary]
+        notation = Notation.BINARY
+    elif decimal:
+        scale += _DECIMAL_EXPONENT[decimal]
+    elif exponent_text:
+        if len(exponent_text) > 6 or abs(int(exponent_text)) > MAX_EXPONENT:
+            raise InvalidInput(f"a quantity with an exponent within +-{MAX_EXPONENT}", text)
+        scale += int(exponent_text)
+        notation = Notation.EXPONENT
+    nano = digits * 10**scale if scale >= 0 else _divide_away_from_zero(digits, 10**-scale)
+    return Quantity(nano, notation)
+
+
+def quantity_from_json(value: object) -> Quantity:
+    """The quantity of a decoded JSON value: text, a bare number, or null (zero).
+
+    raises    InvalidInput for booleans, lists and objects, and for texts that are no quantity
+    source    protocol spec, 1.1
+    """
+    if isinstance(value, str):
+        return _parse(value)
+    if value is None:
+        return ZERO
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(_RULE, value)
+    if isinstance(value, int):
+        return Quantity(value * NANO_PER_UNIT)
+    # repr() is the shortest decimal that reads back as the same float: 0.1 stays a tenth
+    return _parse(repr(value))
+
+
+def quantity_from_json_text(text: str) -> Quantity:
+    """The quantity of an undecoded JSON literal: `"2Gi"`, `1.5`, `1e3`, `null`.
+
+    A bare number is read from its own digits, never through a float, so `1e3` keeps its exponent form.
+    raises    InvalidInput as quantity_from_json, and for a text that is no JSON
+    """
+    stripped = text.strip(" \t\r\n")
+    if stripped[:1] in _JSON_NUMBER_START:
+        return _parse(stripped)
+    try:
+        decoded: object = json.loads(stripped)
+    except ValueError as error:
+        raise InvalidInput(_RULE, text) from error
+    return quantity_from_json(decoded)
+
+
+def parse_milli(value: str | int | float) -> int:
+    """Thousandths of a unit, rounded away from zero: the fast door for cpu ("2", "1500m", 0.5).
+
+    raises    InvalidInput as parse_quantity
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            if value.isdigit():
+                return int(value) * 1000
+            if value[-1:] == "m" and value[:-1].isdigit():
+                return int(value[:-1])
+        return _parse(value).milli()
+    return quantity_from_json(value).milli()
+
+
+def parse_value(value: str | int | float) -> int:
+    """Whole units, rounded away from zero: the fast door for bytes and counts ("4Gi", "128974848", "1k").
+
+    raises    InvalidInput as parse_quantity
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            if value.isdigit():
+                return int(value)
+            if (shift := _BINARY_SHIFT.get(value[-2:])) is not None and value[:-2].isdigit():
+                return int(value[:-2]) << shift
+        return _parse(value).value()
+    return quantity_from_json(value).value()
