@@ -1,0 +1,9 @@
+"""The facts: what was written to the log, and what was observed beside it.
+
+`envelope` (headers, references, drafts) -> `registry` (type name -> model, schema version, upcasters) -> one module per
+aggregate (`pod`, `podspec`, `node`, ...). `load()` imports them all, so that the registry is complete.
+"""
+
+from koordcore.events.catalogue import CATALOGUE
+
+__all__ = ["CATALOGUE"]

@@ -1,0 +1,8 @@
+"""The complete catalogue: importing this module imports every aggregate's module."""
+
+from koordcore.events import control, mirror, node, nodepolicy, nodestate, observation, pod, verdict
+from koordcore.events.registry import CATALOGUE
+
+__all__ = ["CATALOGUE", "MODULES"]
+
+MODULES = (mirror, pod, node, nodepolicy, nodestate, control, observation, verdict)

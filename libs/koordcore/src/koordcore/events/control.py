@@ -1,0 +1,19 @@
+"""Operator's records about folds. Aggregate: `fold.<name>`. Writer: `koord bus skip`.
+
+source    event-bus spec, 8
+"""
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+@CATALOGUE.register(kind="fold")
+class EventSkipped(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator decided that a fold passes over one event that it cannot read or apply.
+
+    seq     sequence of the event in the facts stream
+    """
+
+    seq: int
+    reason: str
+    operator: str

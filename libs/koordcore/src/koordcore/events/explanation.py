@@ -1,0 +1,48 @@
+"""The explanation of a scheduling decision, as values carried by placement events and by verdicts.
+
+Counts add up: feasible + sum of excluded = considered. The code that decided fills them; nothing is reconstructed.
+
+source    scheduler-core spec, 1.4 and 13
+"""
+
+import msgspec
+
+from koordcore.events.envelope import BasedOn
+
+
+class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many nodes one plugin excluded (each node counts for the first plugin that refused it), and why.
+
+    reasons   reason text -> number of nodes, e.g. {"Insufficient cpu": 12}
+    """
+
+    plugin: str
+    excluded: int
+    reasons: dict[str, int]
+
+
+class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A feasible node with its total score and the parts it is made of (plugin -> weighted score)."""
+
+    node: str
+    total: int
+    parts: dict[str, int]
+
+
+class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why this node, or why none.
+
+    nodes_considered  all nodes of the view
+    nodes_feasible    those that passed every filter
+    exclusions        in the order of the filters
+    top               best feasible nodes, best first
+    policy_version    digest of the scheduler's effective configuration
+    based_on          positions folded when the decision was made
+    """
+
+    nodes_considered: int
+    nodes_feasible: int
+    exclusions: list[PluginExclusion] = []
+    top: list[NodeScore] = []
+    policy_version: str
+    based_on: BasedOn

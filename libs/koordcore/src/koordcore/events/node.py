@@ -1,0 +1,47 @@
+"""The allocation ledger of a node. Writer: schedulers. Aggregate: `node.<name>`.
+
+source    event-bus spec, 2.1 and 4.2
+"""
+
+import msgspec
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod as its node's agent needs to know it.
+
+    requests, limits  cpu in milli-cores, everything else in whole units; an absent limit means unlimited
+    qos               koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM)
+    kube_qos          Kubernetes QoS class (decides the cgroup directory)
+    priority_class    koordinator priority class with defaults
+    usage_profile     annotation `simulation.koordstream.io/usage`, "" when absent; read by simulated hosts only
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    requests: dict[str, int]
+    limits: dict[str, int] = {}
+    qos: str
+    kube_qos: str
+    priority_class: str
+    usage_profile: str = ""
+
+
+@CATALOGUE.register(kind="node")
+class NodeResourcesTaken(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Pods took resources of the node."""
+
+    pods: list[PodOnNode]
+
+
+@CATALOGUE.register(kind="node")
+class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Pods gave back what they had taken.
+
+    pods    uids
+    """
+
+    pods: list[str]

@@ -1,0 +1,56 @@
+"""Observations: samples that may be lost. Stream `obs`; subject `obs.node.<name>`. Writer: agents.
+
+source    event-bus spec, 2; agent spec, 7; protocol spec, 9.1
+"""
+
+import msgspec
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One usage sample: cpu in milli-cores, memory in bytes."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage of one pod, averaged over the report's window."""
+
+    uid: str
+    namespace: str
+    name: str
+    priority_class: str
+    qos: str
+    usage: Usage
+
+
+class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Percentiles of the node's usage over one window; an empty map when the window is cold.
+
+    usage   "avg", "p50", "p90", "p95", "p99" -> sample
+    """
+
+    duration_seconds: int
+    usage: dict[str, Usage]
+
+
+@CATALOGUE.register(kind="node", stream="obs")
+class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The periodic report of a node's agent (NodeMetric status of the protocol).
+
+    node_usage      average over the aggregate window; None: no sample yet
+    system_usage    node - pods - host applications, floor 0; None: no sample yet
+    be_quota_us     cfs quota of the best-effort class in force, -1 = unlimited
+    """
+
+    updated_at: str
+    report_interval_seconds: int
+    aggregate_duration_seconds: int
+    node_usage: Usage | None = None
+    aggregated_node_usages: list[AggregatedUsage] = []
+    system_usage: Usage | None = None
+    pods: list[PodUsage] = []
+    be_quota_us: int = -1

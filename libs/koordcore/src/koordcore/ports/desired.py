@@ -1,0 +1,68 @@
+"""Desired state of nodes for their agents, and the pushes that keep it fresh. Adapters in `koordcore.bus`.
+
+source    event-bus spec, 2 (KV koord_desired), 3.3
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.node import PodOnNode
+
+
+class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the manager wants on one node.
+
+    pods        pods placed on it
+    slo         effective NodeSLO spec (wire spelling), None: not rendered yet
+    capacity, allocatable   cpu in milli-cores, others in whole units
+    annotations node annotations that the agent reads (reservation, system QoS)
+    as_of       last folded sequence per aggregate, e.g. {"node": 812, "nodepolicy": 640, "nodespec": 12}
+    """
+
+    node: str
+    pods: list[PodOnNode] = []
+    slo: dict[str, Any] | None = None
+    capacity: dict[str, int] = {}
+    allocatable: dict[str, int] = {}
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    metric_report_interval_seconds: int = 60
+    metric_aggregate_duration_seconds: int = 300
+    as_of: dict[str, int] = {}
+
+
+class Push(msgspec.Struct, frozen=True):
+    """A fact pushed to an agent.
+
+    last_seq    sequence of the event before it on the same subject (0: the first); must equal what the agent has
+    """
+
+    event: StoredEvent
+    last_seq: int
+
+
+class DesiredStore(Protocol):
+    """The KV bucket of desired states: written by the manager, read by agents."""
+
+    async def put(self, desired: DesiredNode) -> None:
+        """Replace the node's value."""
+        ...
+
+    async def get(self, node: str) -> DesiredNode | None:
+        """The node's value, possibly stale (compare `as_of` with the pushes); None when never written."""
+        ...
+
+    async def delete(self, node: str) -> None:
+        """Forget a node that is gone."""
+        ...
+
+
+class PushFeed(Protocol):
+    """Facts about some nodes as the log republishes them, without consumers on the server."""
+
+    def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
+        """Pushes for the nodes as they arrive; None after a reconnect or a slow-consumer error: re-read desired state."""
+        ...

@@ -1,0 +1,30 @@
+"""Observations and verdicts: streams whose messages may be lost. Adapters in `koordcore.bus`.
+
+source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLAIN), 3.3
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from koordcore.events.envelope import AggregateRef, Event, Origin, StoredEvent
+from koordcore.ports.eventlog import LogHead
+
+
+class ObservationLog(Protocol):
+    """One of the lossy streams ("obs" or "why"): published without waiting, followed like the log."""
+
+    async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
+        """Hand over one message without waiting for storage; while the bus is away the newest ones are kept in a ring."""
+        ...
+
+    async def head(self) -> LogHead:
+        """Bounds of the stream."""
+        ...
+
+    def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
+        """Batches in order from after + 1 or from the oldest that is kept; gaps by retention are normal."""
+        ...
+
+    async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
+        """The newest kept message of each aggregate that has one, in the order asked."""
+        ...
