@@ -1,0 +1,51 @@
+"""What can go wrong when a server or service runs as a child process, as types a caller can match on.
+
+Everything else in this package raises only these. Next module to read: `process`.
+"""
+
+from pathlib import Path
+
+
+class EmbeddedError(Exception):
+    """A child process could not be prepared, started or stopped; the message says which and why."""
+
+
+class BinaryNotFoundError(EmbeddedError):
+    """A server binary is missing from this environment, or too old to hold the log safely."""
+
+
+class PortInUseError(EmbeddedError):
+    """A configured port already has a listener.
+
+    port    the port that was asked for
+    owner   the process that wanted it
+    """
+
+    def __init__(self, *, owner: str, port: int) -> None:
+        super().__init__(
+            f"{owner}: port {port} on 127.0.0.1 is already in use; stop the program that listens there or choose another port"
+        )
+        self.owner = owner
+        self.port = port
+
+
+class StartError(EmbeddedError):
+    """A child process ended, or did not become ready before its deadline.
+
+    log_tail    the last lines of its log, also part of the message
+    """
+
+    def __init__(self, *, name: str, reason: str, log_file: Path | None, log_tail: str) -> None:
+        where = f" (log: {log_file})" if log_file is not None else ""
+        super().__init__(f"{name}: {reason}{where}" + (f"\n{log_tail}" if log_tail else ""))
+        self.name = name
+        self.reason = reason
+        self.log_tail = log_tail
+
+
+class AlreadyRunningError(EmbeddedError):
+    """The data directory or the stack is in use by a live process."""
+
+    def __init__(self, *, what: str, pid: int) -> None:
+        super().__init__(f"{what} is already running as process {pid}")
+        self.pid = pid

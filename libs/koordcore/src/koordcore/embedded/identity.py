@@ -1,0 +1,70 @@
+"""Which process a number stands for: a pid together with its start time.
+
+A pid alone is recycled by the kernel, hence nothing here ever signals a pid whose start time differs
+from the recorded one.
+"""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """One process, for as long as the machine is up.
+
+    started     opaque: clock ticks since boot on Linux, the start time as `ps` prints it elsewhere
+    """
+
+    pid: int
+    started: str
+
+
+def start_mark(pid: int) -> str | None:
+    """The start time of a live process as an opaque text; None when there is no such process, or only its zombie."""
+    if Path("/proc/self/stat").exists():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return None
+        # The second field is the program's name in parentheses and may hold spaces; fields count from after it.
+        fields = stat.rpartition(")")[2].split()
+        state, start_ticks = fields[0], fields[19]
+        return None if state in {"Z", "X"} else start_ticks
+    answer = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The identity of a live process; None when it is gone."""
+    mark = start_mark(pid)
+    return None if mark is None else ProcessIdentity(pid=pid, started=mark)
+
+
+def is_alive(process: ProcessIdentity) -> bool:
+    """Whether exactly this process still runs; a recycled pid answers no."""
+    return start_mark(process.pid) == process.started
+
+
+def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signal exactly this process; False when it is gone already."""
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def command_line(pid: int) -> str:
+    """The command line of a live process, arguments separated by spaces; empty when it is gone or hidden from us."""
+    if Path("/proc/self/stat").exists():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            return ""
+    answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return answer.stdout.strip()

@@ -1,0 +1,152 @@
+"""The configuration of an embedded nats-server as values, rendered to the file that the server reads.
+
+Pure. `nats` writes the file and runs the server. The file is JSON, which nats-server accepts as its
+own syntax, so that no subject or path ever needs escaping rules of ours.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from koordcore.embedded.ports import LOOPBACK
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserPermissions:
+    """Subjects that a user may publish to and subscribe to. An empty allow list allows nothing; deny wins.
+
+    allow_responses     may answer requests that it received, whatever the reply subject
+    """
+
+    publish_allow: tuple[str, ...] = ()
+    publish_deny: tuple[str, ...] = ()
+    subscribe_allow: tuple[str, ...] = ()
+    subscribe_deny: tuple[str, ...] = ()
+    allow_responses: bool = False
+
+
+ALLOW_ALL = UserPermissions(publish_allow=(">",), subscribe_allow=(">",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsUser:
+    """A principal, known by the public part of its NKEY (`U...`); the name is only for people."""
+
+    name: str
+    public_key: str
+    permissions: UserPermissions = ALLOW_ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsTls:
+    """Certificate files of the server (PEM).
+
+    verify_clients  demand client certificates that the CA signed
+    """
+
+    certificate: Path
+    key: Path
+    ca: Path
+    verify_clients: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsClusterMembership:
+    """This server's place in a cluster on loopback.
+
+    port    where routes arrive
+    routes  route ports of all members, itself included
+    """
+
+    name: str
+    port: int
+    routes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsServerConfig:
+    """One server with JetStream on loopback.
+
+    directory           holds the store (`jetstream/`), the rendered file and the log
+    port, monitor_port  None: a free one is chosen at the first start and kept
+    sync_interval       "always", or a duration such as "10s"; servers that hold facts use "always"
+    users               empty: no authentication at all (tests)
+    account             the one account of this Kubernetes cluster; the system account has no users
+    source              event-bus spec, 9.2, 10
+    """
+
+    name: str = "koord"
+    directory: Path
+    port: int | None = None
+    monitor_port: int | None = None
+    max_file_store_bytes: int = 8 * GIB
+    max_memory_store_bytes: int = GIB // 4
+    sync_interval: str = "always"
+    max_payload_bytes: int = 1024**2
+    account: str = "KOORD"
+    users: tuple[NatsUser, ...] = ()
+    cluster: NatsClusterMembership | None = None
+    tls: NatsTls | None = None
+    log_file: Path | None = None
+    ready_seconds: float = 20.0
+
+
+def render(config: NatsServerConfig) -> str:
+    """The configuration file of one server.
+
+    raises  AssertionError when the ports have not been chosen yet
+    """
+    assert config.port is not None, "the port is chosen before the file is rendered"
+    assert config.monitor_port is not None, "the monitoring port is chosen before the file is rendered"
+    document: dict[str, object] = {
+        "server_name": config.name,
+        "listen": f"{LOOPBACK}:{config.port}",
+        "http": f"{LOOPBACK}:{config.monitor_port}",
+        "max_payload": config.max_payload_bytes,
+        "jetstream": {
+            "store_dir": str(config.directory / "jetstream"),
+            "max_file_store": config.max_file_store_bytes,
+            "max_memory_store": config.max_memory_store_bytes,
+            "sync_interval": config.sync_interval,
+        },
+    }
+    if config.users:
+        document["accounts"] = {
+            config.account: {"jetstream": "enabled", "users": [_user(user) for user in config.users]},
+            "SYS": {"users": []},
+        }
+        document["system_account"] = "SYS"
+    if config.cluster is not None:
+        document["cluster"] = {
+            "name": config.cluster.name,
+            "listen": f"{LOOPBACK}:{config.cluster.port}",
+            "routes": [f"nats://{LOOPBACK}:{port}" for port in config.cluster.routes],
+        }
+    if config.tls is not None:
+        document["tls"] = {
+            "cert_file": str(config.tls.certificate),
+            "key_file": str(config.tls.key),
+            "ca_file": str(config.tls.ca),
+            "verify": config.tls.verify_clients,
+        }
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _user(user: NatsUser) -> dict[str, object]:
+    rules = user.permissions
+    permissions: dict[str, object] = {
+        "publish": _subjects(rules.publish_allow, rules.publish_deny),
+        "subscribe": _subjects(rules.subscribe_allow, rules.subscribe_deny),
+    }
+    if rules.allow_responses:
+        permissions["allow_responses"] = True
+    return {"nkey": user.public_key, "permissions": permissions}
+
+
+def _subjects(allow: tuple[str, ...], deny: tuple[str, ...]) -> dict[str, list[str]]:
+    """nats-server reads an absent or empty allow list as "everything"; nothing is therefore said as deny all."""
+    if not allow:
+        return {"deny": [">"]}
+    return {"allow": list(allow)} | ({"deny": list(deny)} if deny else {})

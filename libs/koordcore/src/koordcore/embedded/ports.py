@@ -1,0 +1,56 @@
+"""Free TCP ports on loopback for embedded servers.
+
+Ports are drawn below the kernel's ephemeral range, so that a server that was killed finds its port
+free again: no outgoing connection of another program can have taken it meanwhile.
+"""
+
+import secrets
+import socket
+
+from koordcore.embedded.errors import EmbeddedError, PortInUseError
+
+LOOPBACK = "127.0.0.1"
+# Linux hands out 32768..60999 to outgoing connections, macOS 49152..65535.
+FIRST_PORT = 15_000
+LAST_PORT = 32_000
+ATTEMPTS = 500
+
+_given_out: set[int] = set()
+
+
+def is_port_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now (connections in TIME_WAIT do not count)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Distinct free loopback ports; a port is given out once per process, so concurrent callers never share one.
+
+    raises  EmbeddedError when no free port was found in 500 draws
+    """
+    found: list[int] = []
+    for _ in range(ATTEMPTS):
+        if len(found) == count:
+            break
+        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
+        if port not in _given_out and is_port_free(port):
+            _given_out.add(port)
+            found.append(port)
+    if len(found) < count:
+        raise EmbeddedError(f"no {count} free ports between {FIRST_PORT} and {LAST_PORT} on {LOOPBACK}")
+    return tuple(found)
+
+
+def require_free_port(port: int, *, owner: str) -> None:
+    """Check a port before a server is started on it.
+
+    raises  PortInUseError naming the port and the owner
+    """
+    if not is_port_free(port):
+        raise PortInUseError(owner=owner, port=port)
