@@ -1,0 +1,43 @@
+"""The one source of time that services are given.
+
+Domain code gets moments as arguments; the shell gets them from a `Clock`. A run may be scaled (`--speed 60`: an hour
+passes in a minute), and then every window, timeout and period of every service is scaled with it, because all of them
+ask this port. Adapters are in `koordcore.service.clock`.
+"""
+
+from datetime import datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time of the run. Seconds are seconds of this clock, whatever they last on the host."""
+
+    def now(self) -> datetime:
+        """The moment, aware, UTC; agrees with `unix()`."""
+        ...
+
+    def unix(self) -> float:
+        """The moment in seconds since 1970-01-01 UTC. May jump when the host's time is corrected: do not measure
+        durations with it.
+        """
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back. For durations: differences only, within one process."""
+        ...
+
+    def real_seconds(self, seconds: float) -> float:
+        """How long `seconds` of this clock last on the host: for time limits given to others (a server's TTL,
+        `asyncio.timeout`).
+
+        Infinity on a clock that only moves by hand.
+        """
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for that many seconds of this clock; zero or less lets other tasks run once."""
+        ...
+
+    async def wait_until(self, unix_seconds: float) -> None:
+        """Waits until `unix()` has reached the moment, also when the host's time is corrected meanwhile."""
+        ...
