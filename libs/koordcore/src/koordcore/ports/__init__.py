@@ -1,1 +1,1 @@
-"""What the shell needs from the world, as Protocols: the log, observations, desired state, snapshots, time, leadership."""
+"""What the shell needs from the world, as Protocols: log, observations, desired state, snapshots, time, leadership."""

@@ -64,5 +64,5 @@ class PushFeed(Protocol):
     """Facts about some nodes as the log republishes them, without consumers on the server."""
 
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
-        """Pushes for the nodes as they arrive; None after a reconnect or a slow-consumer error: re-read desired state."""
+        """Pushes for the nodes as they arrive; None after a reconnect or slow-consumer error: re-read desired state."""
         ...

@@ -14,7 +14,7 @@ class ObservationLog(Protocol):
     """One of the lossy streams ("obs" or "why"): published without waiting, followed like the log."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Hand over one message without waiting for storage; while the bus is away the newest ones are kept in a ring."""
+        """Hand over one message without waiting for storage; while the bus is away a ring keeps the newest ones."""
         ...
 
     async def head(self) -> LogHead:

@@ -1,0 +1,8 @@
+"""The cluster as a fold of the log: `evolve(state, event) -> state` per aggregate, and one canonical hash of it all.
+
+`aggregates` (one state type and one evolve function per kind) -> `cluster` (all of them, position, hash, snapshot).
+"""
+
+from koordcore.state.cluster import ClusterState
+
+__all__ = ["ClusterState"]

@@ -1,0 +1,304 @@
+"""State of each aggregate kind, and how one event changes it.
+
+An aggregate's state depends on the events of its own subject alone, so any object can be rebuilt as of any position
+from a handful of events. `evolve` records facts: it has no failure branch for valid events and consults no clock.
+Every state keeps `seq`, the sequence of its last event: the expectation of the next append.
+
+source    event-bus spec, 2.1 and 4.1
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.mirror import (
+    ConfigAccepted,
+    ConfigDeleted,
+    ConfigRejected,
+    NamespaceDeleted,
+    NamespaceObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    PriorityClassDeleted,
+    PriorityClassObserved,
+    WorkloadDeleted,
+    WorkloadObserved,
+)
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+
+
+class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all aggregate states. `seq` is the sequence of the last event of this aggregate."""
+
+    seq: int
+
+
+class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod as its user wants it. `added_at` is the time of submission; `added_seq` orders pods by arrival."""
+
+    object: Pod
+    added_at: str
+    added_seq: int
+
+
+class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A node as the API server has it; None once it is gone (its name may come back)."""
+
+    object: Node | None = None
+
+
+class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a pod is placed. `node` is "" after a release that leaves the pod to be placed again."""
+
+    namespace: str
+    name: str
+    node: str = ""
+    requests: dict[str, int] = {}
+    placed_at: str = ""
+    placements: int = 0
+
+
+class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """What pods hold on a node. `requested` is the sum over `pods` (uid -> requests)."""
+
+    pods: dict[str, dict[str, int]] = {}
+    requested: dict[str, int] = {}
+
+
+class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """Overcommitted resources (None: not published) and effective NodeSLO (None: not rendered) of a node."""
+
+    batch_cpu_milli: int | None = None
+    batch_memory_bytes: int | None = None
+    reason: str = ""
+    terms: dict[str, OvercommitTerms] = {}
+    computed_at: str = ""
+    slo: dict[str, Any] | None = None
+    slo_config_version: int = 0
+
+
+class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """What the node's agent has done: who it is, pods running there, quota of the best-effort class in force."""
+
+    host: str = ""
+    started_at: str = ""
+    starts: int = 0
+    running: list[str] = []
+    be_quota_us: int = -1
+    suppression_reason: str = ""
+
+
+class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A namespace; None once it is gone."""
+
+    object: Namespace | None = None
+
+
+class PriorityClassState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A priority class; None once it is gone."""
+
+    object: PriorityClass | None = None
+
+
+class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A Deployment or Job."""
+
+    object: Workload
+
+
+class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A ConfigMap: the version in force (None: none, or gone) and the reasons why a newer one was rejected."""
+
+    object: ConfigMap | None = None
+    accepted_seq: int = 0
+    rejected: dict[str, str] = {}
+
+
+class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """Events that an operator told a fold to pass over."""
+
+    skipped: list[int] = []
+
+
+S = TypeVar("S", bound=AggregateState)
+Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
+"""(state or None, event, stored) -> new state; None drops the aggregate for good (its id never comes back)."""
+
+STATE_TYPES: dict[str, type[AggregateState]] = {
+    "podspec": PodSpecState,
+    "nodespec": NodeSpecState,
+    "pod": PodState,
+    "node": NodeLedger,
+    "nodepolicy": NodePolicyState,
+    "nodestate": NodeAgentState,
+    "namespace": NamespaceState,
+    "priorityclass": PriorityClassState,
+    "workloadspec": WorkloadState,
+    "config": ConfigState,
+    "fold": FoldControlState,
+}
+"""Aggregate kind -> type of its state."""
+
+
+def _pod_submitted(state: PodSpecState | None, event: PodSpecAdded | PodSpecChanged, at: StoredEvent) -> PodSpecState:
+    added_at, added_seq = (state.added_at, state.added_seq) if state else (at.occurred_at, at.seq)
+    return PodSpecState(seq=at.seq, object=event.object, added_at=added_at, added_seq=added_seq)
+
+
+def _node_registered(_: NodeSpecState | None, event: NodeSpecAdded | NodeSpecChanged, at: StoredEvent) -> NodeSpecState:
+    return NodeSpecState(seq=at.seq, object=event.object)
+
+
+def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
+    return PodState(
+        seq=at.seq,
+        namespace=event.namespace,
+        name=event.name,
+        node=event.node,
+        requests=event.requests,
+        placed_at=at.occurred_at,
+        placements=(state.placements if state else 0) + 1,
+    )
+
+
+def _pod_released(state: PodState | None, event: PodReleased, at: StoredEvent) -> PodState | None:
+    if event.reason == "deleted":
+        return None
+    placements = state.placements if state else 0
+    return PodState(seq=at.seq, namespace=event.namespace, name=event.name, placements=placements)
+
+
+def _added(total: dict[str, int], part: dict[str, int], sign: int) -> dict[str, int]:
+    """total + sign * part, entries that become 0 dropped."""
+    result = dict(total)
+    for name, amount in part.items():
+        value = result.get(name, 0) + sign * amount
+        if value:
+            result[name] = value
+        else:
+            result.pop(name, None)
+    return result
+
+
+def _resources_taken(state: NodeLedger | None, event: NodeResourcesTaken, at: StoredEvent) -> NodeLedger:
+    pods, requested = (dict(state.pods), state.requested) if state else ({}, {})
+    for pod in event.pods:
+        if pod.uid in pods:
+            requested = _added(requested, pods[pod.uid], -1)
+        pods[pod.uid] = pod.requests
+        requested = _added(requested, pod.requests, 1)
+    return NodeLedger(seq=at.seq, pods=pods, requested=requested)
+
+
+def _resources_returned(state: NodeLedger | None, event: NodeResourcesReturned, at: StoredEvent) -> NodeLedger:
+    pods, requested = (dict(state.pods), state.requested) if state else ({}, {})
+    for uid in event.pods:
+        if uid in pods:
+            requested = _added(requested, pods.pop(uid), -1)
+    return NodeLedger(seq=at.seq, pods=pods, requested=requested)
+
+
+def _overcommit_computed(
+    state: NodePolicyState | None, event: NodeOvercommitComputed, at: StoredEvent
+) -> NodePolicyState:
+    return NodePolicyState(
+        seq=at.seq,
+        batch_cpu_milli=event.batch_cpu_milli,
+        batch_memory_bytes=event.batch_memory_bytes,
+        reason=event.reason,
+        terms=event.terms,
+        computed_at=at.occurred_at,
+        slo=state.slo if state else None,
+        slo_config_version=state.slo_config_version if state else 0,
+    )
+
+
+def _slo_rendered(state: NodePolicyState | None, event: NodeSloRendered, at: StoredEvent) -> NodePolicyState:
+    base = state or NodePolicyState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, slo=event.spec, slo_config_version=event.config_version)
+
+
+def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, host=event.host, started_at=at.occurred_at, starts=base.starts + 1)
+
+
+def _pods_started(state: NodeAgentState | None, event: PodsStarted, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, running=sorted({*base.running, *event.pods}))
+
+
+def _pods_stopped(state: NodeAgentState | None, event: PodsStopped, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, running=sorted(set(base.running).difference(event.pods)))
+
+
+def _be_suppressed(state: NodeAgentState | None, event: BeCpuSuppressed, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, be_quota_us=event.new_quota_us, suppression_reason=event.reason)
+
+
+def _be_released(state: NodeAgentState | None, event: BeCpuReleased, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, be_quota_us=-1, suppression_reason=event.reason)
+
+
+def _config_accepted(_: ConfigState | None, event: ConfigAccepted, at: StoredEvent) -> ConfigState:
+    return ConfigState(seq=at.seq, object=event.object, accepted_seq=at.seq)
+
+
+def _config_rejected(state: ConfigState | None, event: ConfigRejected, at: StoredEvent) -> ConfigState:
+    base = state or ConfigState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, rejected=event.reasons)
+
+
+def _event_skipped(state: FoldControlState | None, event: EventSkipped, at: StoredEvent) -> FoldControlState:
+    skipped = state.skipped if state else []
+    return FoldControlState(seq=at.seq, skipped=sorted({*skipped, event.seq}))
+
+
+def _dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
+    """The aggregate's id is a uid: it never comes back, nothing needs to be remembered."""
+
+
+EVOLVE: dict[type[Event], Evolve] = {
+    PodSpecAdded: _pod_submitted,
+    PodSpecChanged: _pod_submitted,
+    PodSpecDeleted: _dropped,
+    NodeSpecAdded: _node_registered,
+    NodeSpecChanged: _node_registered,
+    NodeSpecDeleted: lambda _, __, at: NodeSpecState(seq=at.seq),
+    PodPlaced: _pod_placed,
+    PodReleased: _pod_released,
+    NodeResourcesTaken: _resources_taken,
+    NodeResourcesReturned: _resources_returned,
+    NodeOvercommitComputed: _overcommit_computed,
+    NodeSloRendered: _slo_rendered,
+    AgentStarted: _agent_started,
+    PodsStarted: _pods_started,
+    PodsStopped: _pods_stopped,
+    BeCpuSuppressed: _be_suppressed,
+    BeCpuReleased: _be_released,
+    NamespaceObserved: lambda _, event, at: NamespaceState(seq=at.seq, object=event.object),
+    NamespaceDeleted: lambda _, __, at: NamespaceState(seq=at.seq),
+    PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),
+    PriorityClassDeleted: lambda _, __, at: PriorityClassState(seq=at.seq),
+    WorkloadObserved: lambda _, event, at: WorkloadState(seq=at.seq, object=event.object),
+    WorkloadDeleted: _dropped,
+    ConfigAccepted: _config_accepted,
+    ConfigRejected: _config_rejected,
+    ConfigDeleted: lambda _, __, at: ConfigState(seq=at.seq),
+    EventSkipped: _event_skipped,
+}
+"""Event type -> its evolve function; complete for every type of the facts stream (tested)."""
