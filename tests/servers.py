@@ -6,20 +6,30 @@
     nats_url            str             its url
     fresh_nats_server   NatsServer      one per test, may be killed and restarted
     nats_cluster        NatsCluster     three nodes, one per worker
+    postgres_dsn        str             a fresh, empty database per test, dropped afterwards
+
+Set KOORD_TEST_DSN to a `postgresql://` address whose user may create databases to test on that server
+instead of the one from the wheel.
 """
 
 import asyncio
 import contextlib
+import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Coroutine, Iterator
+import urllib.parse
+from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import psycopg
 import pytest
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.embedded.postgres import PostgresConfig, PostgresServer
+from psycopg import sql
 
 T = TypeVar("T")
 
@@ -35,7 +45,7 @@ def run_now(work: Coroutine[object, object, T]) -> T:
 
 
 @contextlib.contextmanager
-def server_directory() -> Iterator[Path]:
+def server_directory() -> Generator[Path]:
     """A folder that every user may traverse (Postgres refuses to run as root), removed afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="koord-test-"))
     directory.chmod(0o755)
@@ -46,7 +56,7 @@ def server_directory() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running_nats_server(*, sync_interval: str = "1s") -> Iterator[NatsServer]:
+def running_nats_server(*, sync_interval: str = "1s") -> Generator[NatsServer]:
     """A NATS server without authentication in a folder of its own."""
     with server_directory() as directory:
         server = NatsServer(NatsServerConfig(name="test", directory=directory / "nats", sync_interval=sync_interval))
@@ -58,7 +68,7 @@ def running_nats_server(*, sync_interval: str = "1s") -> Iterator[NatsServer]:
 
 
 @contextlib.contextmanager
-def running_nats_cluster(*, size: int = 3, sync_interval: str = "1s") -> Iterator[NatsCluster]:
+def running_nats_cluster(*, size: int = 3, sync_interval: str = "1s") -> Generator[NatsCluster]:
     """A NATS cluster without authentication in a folder of its own."""
     with server_directory() as directory:
         cluster = NatsCluster(directory, size=size, name="test", sync_interval=sync_interval)
@@ -94,3 +104,53 @@ def nats_cluster() -> Iterator[NatsCluster]:
     """Three servers for all tests of a worker; a test that kills one starts it again."""
     with running_nats_cluster() as cluster:
         yield cluster
+
+
+@contextlib.contextmanager
+def running_postgres(*, synchronous_commit: bool = False) -> Generator[PostgresServer]:
+    """An empty Postgres in a folder of its own."""
+    with server_directory() as directory:
+        server = PostgresServer(
+            PostgresConfig(data_dir=directory / "postgres", synchronous_commit=synchronous_commit, shared_buffers_mb=16)
+        )
+        try:
+            run_now(server.start())
+            yield server
+        finally:
+            run_now(server.stop())
+
+
+def with_database(dsn: str, database: str) -> str:
+    """The same server's address with another database."""
+    return urllib.parse.urlsplit(dsn)._replace(path=f"/{database}").geturl()
+
+
+@contextlib.contextmanager
+def fresh_database(server_dsn: str) -> Generator[str]:
+    """A new empty database on the server; yields its dsn and drops it afterwards, open sessions included."""
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(server_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        yield with_database(server_dsn, name)
+    finally:
+        with psycopg.connect(server_dsn, autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def postgres_server_dsn() -> Iterator[str]:
+    """The server that test databases are made on: KOORD_TEST_DSN when set, else one from the wheel per worker."""
+    external = os.environ.get("KOORD_TEST_DSN")
+    if external:
+        yield external
+        return
+    with running_postgres() as server:
+        yield server.dsn
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server_dsn: str) -> Iterator[str]:
+    """A fresh database for one test."""
+    with fresh_database(postgres_server_dsn) as dsn:
+        yield dsn

@@ -1,5 +1,6 @@
+# pyright: reportUnknownMemberType=false
+# nats-py types its **options as unknown.
 """A real nats-server: ready, killed, recovered, refused."""
-
 
 import nats
 import pytest

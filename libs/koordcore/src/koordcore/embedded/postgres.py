@@ -1,0 +1,373 @@
+"""Postgres from its wheel as a child process, on a data directory.
+
+`PostgresServer` creates the data directory once, runs the server on a loopback port (or a unix socket)
+with password authentication, and recovers it after kill -9. Read `postgres_location` for where the data
+really is and as whom the server runs; `supervisor` keeps one alive in a stack.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+import urllib.parse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from koordcore.embedded.binaries import postgres_installation
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortInUseError, StartError
+from koordcore.embedded.identity import command_line, start_mark
+from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free, require_free_port
+from koordcore.embedded.postgres_location import Location, locate, pointer_file
+from koordcore.embedded.process import POLL_SECONDS, ChildProcess, ProcessSpec
+
+PORT_ATTEMPTS = 5
+RECOVERY_SECONDS = 15.0
+"""How long a start waits for the backends of a killed server to notice and release its shared memory."""
+MAX_SOCKET_PATH = 100
+
+HOST_BASED_AUTHENTICATION = """\
+local all all              scram-sha-256
+host  all all 127.0.0.1/32 scram-sha-256
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresConfig:
+    """One server.
+
+    data_dir            where the data is wanted; see postgres_location for when it goes elsewhere
+    password_file       random password of `user`, mode 0600; default: beside the data directory
+    port                None: a free one is chosen at the first start and kept
+    socket_directory    listen on a unix socket there instead of a TCP port
+    user, database      the role of our services (not a superuser; may create databases) and its database
+    synchronous_commit  False: a crash may lose the last moments of commits, never consistency
+    """
+
+    data_dir: Path
+    name: str = "postgres"
+    password_file: Path | None = None
+    port: int | None = None
+    socket_directory: Path | None = None
+    user: str = "koord"
+    database: str = "koord"
+    synchronous_commit: bool = True
+    shared_buffers_mb: int = 32
+    max_connections: int = 80
+    log_file: Path | None = None
+    ready_seconds: float = 30.0
+
+
+class PostgresServer:
+    """One Postgres. One task at a time may start or stop it; it is bound to no event loop."""
+
+    def __init__(self, config: PostgresConfig) -> None:
+        self.config = config
+        self._location: Location | None = None
+        self._child: ChildProcess | None = None
+
+    @property
+    def port(self) -> int:
+        """The port, also part of the name of a unix socket."""
+        assert self.config.port is not None, "the server was never started and no port is configured"
+        return self.config.port
+
+    @property
+    def location(self) -> Location:
+        """Where data and binaries are and who owns them (decided once)."""
+        if self._location is None:
+            self._location = locate(self.config.data_dir, postgres_installation())
+        return self._location
+
+    @property
+    def password_file(self) -> Path:
+        """The file with the password, beside the data directory that was asked for."""
+        wanted = self.config.data_dir
+        return self.config.password_file or wanted.with_name(wanted.name + ".password")
+
+    @property
+    def log_file(self) -> Path:
+        """Where the server's stderr goes."""
+        wanted = self.config.data_dir
+        return self.config.log_file or wanted.with_name(wanted.name + ".log")
+
+    @property
+    def dsn(self) -> str:
+        """`postgresql://user:password@...` of the services' database; readable after the first start."""
+        return self.dsn_for(self.config.database)
+
+    def dsn_for(self, database: str) -> str:
+        """The same for another database of this server."""
+        password = urllib.parse.quote(self.password_file.read_text().strip(), safe="")
+        return self._url(f"{self.config.user}:{password}", database)
+
+    @property
+    def url(self) -> str:
+        """The address without the password, for status output."""
+        return self._url(self.config.user, self.config.database)
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process id, None when it does not run."""
+        return self._child.pid if self._child is not None and self._child.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives (it may still be recovering)."""
+        return self.pid is not None
+
+    def spec(self) -> ProcessSpec:
+        """The process of this server for a supervisor; `prepare` creates the data directory when there is none."""
+        if self.config.port is None:
+            self.config = replace(self.config, port=free_ports(1)[0])
+        location = self.location
+        argv = [str(location.installation / "bin" / "postgres"), "-D", str(location.data)]
+        for key, value in self._settings().items():
+            argv += ["-c", f"{key}={value}"]
+        return ProcessSpec(
+            name=self.config.name,
+            argv=tuple(argv),
+            env={"LC_ALL": "C", "TZ": "UTC"},
+            cwd=Path("/"),  # ours may be closed to the server's user
+            ready=self._is_ready,
+            ready_seconds=self.config.ready_seconds,
+            prepare=self._prepare,
+            log_file=self.log_file,
+            user=None if location.owner is None else location.owner.uid,
+            group=None if location.owner is None else location.owner.gid,
+            stop_signal=signal.SIGINT,  # "fast": ends sessions, writes a checkpoint
+            stop_seconds=20.0,
+            ports={} if self.config.socket_directory is not None else {"postgres": self.port},
+            urls={"postgres": self.url},
+        )
+
+    async def start(self) -> None:
+        """Start and wait until it accepts connections, crash recovery included. Nothing happens when it runs.
+
+        raises  PortInUseError naming the port; AlreadyRunningError when another process serves this data directory;
+                StartError with the end of the log; EmbeddedError when initdb failed
+        """
+        if self.is_running:
+            return
+        configured = self.config
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        attempt = 0
+        while True:
+            attempt += 1
+            child = ChildProcess(self.spec())
+            try:
+                await child.start()
+            except (PortInUseError, StartError) as error:
+                if isinstance(error, StartError) and "still in use" in error.log_tail and time.monotonic() < deadline:
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+                taken = next((port for port in child.spec.ports.values() if not is_port_free(port)), None)
+                if taken is None:
+                    raise
+                if configured.port is not None or attempt >= PORT_ATTEMPTS:
+                    raise PortInUseError(owner=self.config.name, port=taken) from error
+                self.config = configured
+                continue
+            self._child = child
+            return
+
+    async def stop(self) -> None:
+        """Fast shutdown: sessions are ended, everything is on disk. Killed when it takes over 20 s."""
+        if self._child is not None:
+            await self._child.stop()
+
+    async def kill(self) -> None:
+        """kill -9 of the postmaster; `start` recovers everything that was committed, on the same port."""
+        if self._child is not None:
+            await self._child.kill()
+
+    async def restart(self) -> None:
+        """Stop and start on the same data and port."""
+        await self.stop()
+        await self.start()
+
+    async def wait_exit(self, seconds: float | None = None) -> int | None:
+        """Wait for the process to end; its exit code, None when it still runs after `seconds` or never ran."""
+        return None if self._child is None else await self._child.wait_exit(seconds)
+
+    def wipe(self) -> None:
+        """Delete the data, wherever it is, with its password and pointer file. The server must be stopped."""
+        assert not self.is_running, "a running server's data is not deleted"
+        shutil.rmtree(self.location.data, ignore_errors=True)
+        for file in (self.password_file, pointer_file(self.config.data_dir)):
+            file.unlink(missing_ok=True)
+        self._location = None
+
+    async def __aenter__(self) -> "PostgresServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # Shielded: a cancelled caller must not leave the server behind.
+        await asyncio.shield(self.stop())
+
+    def _url(self, credentials: str, database: str) -> str:
+        if self.config.socket_directory is not None:
+            where = urllib.parse.quote(str(self.config.socket_directory.absolute()), safe="")
+            return f"postgresql://{credentials}@/{database}?host={where}&port={self.port}"
+        return f"postgresql://{credentials}@{LOOPBACK}:{self.port}/{database}"
+
+    def _settings(self) -> dict[str, str]:
+        """Server settings, given on the command line so that a changed configuration needs no migration of files."""
+        config = self.config
+        socket_directory = config.socket_directory
+        return {
+            "listen_addresses": LOOPBACK if socket_directory is None else "",
+            "unix_socket_directories": "" if socket_directory is None else str(socket_directory.absolute()),
+            "port": str(config.port),
+            "max_connections": str(config.max_connections),
+            "shared_buffers": f"{config.shared_buffers_mb}MB",
+            "effective_cache_size": "512MB",
+            "work_mem": "8MB",
+            "fsync": "on",
+            "full_page_writes": "on",
+            "synchronous_commit": "on" if config.synchronous_commit else "off",
+            # One server, no replicas: WAL holds only what crash recovery needs.
+            "wal_level": "minimal",
+            "max_wal_senders": "0",
+            "min_wal_size": "64MB",
+            "max_wal_size": "512MB",
+            "huge_pages": "off",
+            "jit": "off",
+            "max_parallel_workers_per_gather": "0",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "log_line_prefix": "%m [%p] %u@%d ",
+        }
+
+    async def _prepare(self) -> None:
+        """Before every start: the data exists, nobody else uses it, the port is free."""
+        running = live_postmaster(self.location.data)
+        if running is not None:
+            raise AlreadyRunningError(what=f"{self.config.name} on {self.location.data}", pid=running)
+        _remove_recycled_pid_file(self.location.data)
+        if self.config.socket_directory is None:
+            require_free_port(self.port, owner=self.config.name)
+        else:
+            self._prepare_socket_directory(self.config.socket_directory.absolute())
+        if not (self.location.data / "PG_VERSION").exists():
+            await asyncio.to_thread(self._initialise)
+        elif not self.password_file.exists():
+            raise EmbeddedError(
+                f"{self.password_file} is missing but {self.location.data} holds data that it opens; "
+                "restore the file, or delete the data directory to start empty"
+            )
+
+    async def _is_ready(self) -> bool:
+        return live_postmaster(self.location.data, status="ready") is not None
+
+    def _prepare_socket_directory(self, directory: Path) -> None:
+        socket_path = directory / f".s.PGSQL.{self.port}"
+        if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
+            raise EmbeddedError(f"{self.config.name}: socket path {socket_path} is longer than {MAX_SOCKET_PATH} bytes")
+        directory.mkdir(parents=True, exist_ok=True)
+        self._give_to_owner(directory)
+
+    def _initialise(self) -> None:
+        """initdb, role and database, in a folder beside the data that is renamed at the end.
+
+        An initialisation that was interrupted leaves nothing that looks like a data directory.
+        """
+        location = self.location
+        fresh = location.data.with_name(location.data.name + ".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        fresh.chmod(0o700)
+        self._give_to_owner(fresh)
+        # The superuser gets no password and thus no login: only `postgres --single` acts as it.
+        initdb = ["initdb", "-D", str(fresh), "-U", "postgres", "-A", "reject", "-E", "UTF8", "--locale=C"]
+        self._run_as_owner([*initdb, "--no-instructions"], purpose="initdb")
+        (fresh / "pg_hba.conf").write_text(HOST_BASED_AUTHENTICATION)
+        password = self._new_password()
+        user, database = _identifier(self.config.user), _identifier(self.config.database)
+        statements = (
+            f"CREATE ROLE {user} LOGIN CREATEDB PASSWORD '{password}'",
+            f"CREATE DATABASE {database} OWNER {user}",
+        )
+        errors = self._run_as_owner(
+            ["postgres", "--single", "-D", str(fresh), "postgres"],
+            purpose="creating the role and database",
+            stdin="".join(f"{statement};\n" for statement in statements),
+        )
+        if "ERROR:" in errors:
+            raise EmbeddedError(f"{self.config.name}: creating the role and database failed: {errors.strip()}")
+        if location.data.exists():
+            location.data.rmdir()  # fails, rightly, when something that is not ours is in it
+        fresh.rename(location.data)
+
+    def _new_password(self) -> str:
+        password = secrets.token_urlsafe(24)
+        self.password_file.parent.mkdir(parents=True, exist_ok=True)
+        self.password_file.unlink(missing_ok=True)
+        self.password_file.touch(mode=0o600, exist_ok=False)
+        self.password_file.write_text(password + "\n")
+        return password
+
+    def _run_as_owner(self, argv: list[str], *, purpose: str, stdin: str = "") -> str:
+        """Run a program of the installation to its end; its stderr."""
+        location = self.location
+        owner = location.owner
+        done = subprocess.run(
+            [location.installation / "bin" / argv[0], *argv[1:]],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+            cwd="/",
+            check=False,
+            user=None if owner is None else owner.uid,
+            group=None if owner is None else owner.gid,
+            extra_groups=None if owner is None else [owner.gid],
+        )
+        if done.returncode != 0:
+            raise EmbeddedError(f"{self.config.name}: {purpose} failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stderr
+
+    def _give_to_owner(self, path: Path) -> None:
+        if self.location.owner is not None:
+            os.chown(path, self.location.owner.uid, self.location.owner.gid)
+
+
+def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
+    """The pid of the server that runs on this data directory; None when there is none.
+
+    A pid file left by kill -9 names a pid that is gone, or that by now is another program: both count as none.
+    status      demand this state too; the server writes "ready" when it accepts connections, also after recovery
+    """
+    try:
+        lines = (data / "postmaster.pid").read_text().splitlines()
+        pid = int(lines[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    # The command line is compared because pids are recycled, notably in containers, where they start low.
+    if start_mark(pid) is None or str(data) not in command_line(pid):
+        return None
+    if status is not None and (len(lines) < 8 or lines[7].strip() != status):
+        return None
+    return pid
+
+
+def _remove_recycled_pid_file(data: Path) -> None:
+    """Postgres itself copes with a pid file whose process is gone, but not with one whose pid was recycled."""
+    pid_file = data / "postmaster.pid"
+    try:
+        pid = int(pid_file.read_text().splitlines()[0])
+    except FileNotFoundError:
+        return
+    except (ValueError, IndexError):
+        pid_file.unlink()  # cut short by a crash of the machine
+        return
+    if start_mark(pid) is not None:
+        pid_file.unlink()
+
+
+def _identifier(name: str) -> str:
+    """A quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

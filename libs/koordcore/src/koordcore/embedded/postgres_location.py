@@ -1,0 +1,137 @@
+"""Where an embedded Postgres can live and as whom it runs.
+
+Postgres refuses to run as root. When we are root it runs as an unprivileged user, which must be able to
+reach both the data and the binaries; a checkout below a private folder such as /root lets it reach
+neither. Then the data goes below /var/tmp (with a pointer file where it was asked for) and so does a
+copy of the binaries. `postgres` uses what this module decides.
+"""
+
+import hashlib
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from koordcore.embedded.errors import EmbeddedError
+
+TRAVERSABLE_ROOT = Path("/var/tmp")  # noqa: S108  survives a reboot, unlike /tmp; folders in it are checked to be ours
+UNPRIVILEGED_USER = "nobody"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Numeric ids of the user that Postgres runs as."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """Where everything is.
+
+    data            the data directory, perhaps not yet there
+    installation    folder with bin, lib and share
+    owner           whom to run as; None: as ourselves
+    pointer         file that names `data`; None when the data is where it was asked for
+    """
+
+    data: Path
+    installation: Path
+    owner: Owner | None
+    pointer: Path | None
+
+
+def locate(data_dir: Path, installation: Path) -> Location:
+    """Decide owner and places, and create what must exist beforehand (a base folder, a copy of the binaries).
+
+    Data below /var/tmp counts only while the pointer file exists: who deletes `var/` gets an empty store.
+    raises  EmbeddedError when a folder below /var/tmp belongs to somebody else
+    """
+    data_dir = data_dir.absolute()
+    if os.geteuid() != 0:
+        return Location(data=data_dir, installation=installation, owner=None, pointer=None)
+    pointer = pointer_file(data_dir)
+    data = data_dir
+    owner = _owner_of(data_dir)
+    if is_traversable(data_dir.parent, owner):
+        pointer = None
+    else:
+        data = _own_base(data_dir) / "data"
+        if not pointer.exists() and data.exists():
+            shutil.rmtree(data)
+        owner = _owner_of(data)
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        pointer.write_text(f"{data}\n")
+    return Location(data=data, installation=_reachable(installation, owner), owner=owner, pointer=pointer)
+
+
+def pointer_file(data_dir: Path) -> Path:
+    """The file that tells people and tools where relocated data went."""
+    return data_dir.with_name(data_dir.name + ".location")
+
+
+def is_traversable(path: Path, owner: Owner) -> bool:
+    """Whether the user can pass through `path` and all above it; parts that do not exist yet count as passable."""
+    for part in (path, *path.parents):
+        try:
+            status = part.stat()
+        except FileNotFoundError:
+            continue
+        if status.st_uid == owner.uid:
+            needed = stat.S_IXUSR
+        elif status.st_gid == owner.gid:
+            needed = stat.S_IXGRP
+        else:
+            needed = stat.S_IXOTH
+        if not status.st_mode & needed:
+            return False
+    return True
+
+
+def _owner_of(data: Path) -> Owner:
+    """The owner of existing data, so that a change of user never orphans it; else the unprivileged user."""
+    if data.exists() and data.stat().st_uid != 0:
+        return Owner(uid=data.stat().st_uid, gid=data.stat().st_gid)
+    entry = pwd.getpwnam(UNPRIVILEGED_USER)
+    return Owner(uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def _own_base(wanted: Path) -> Path:
+    """A folder of ours below /var/tmp for this path; refuses one that another user has put there."""
+    digest = hashlib.sha256(str(wanted).encode()).hexdigest()[:12]
+    base = TRAVERSABLE_ROOT / f"koordstream-{digest}"
+    base.mkdir(mode=0o755, exist_ok=True)
+    status = base.lstat()
+    writable_by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or writable_by_others:
+        raise EmbeddedError(
+            f"{base} is needed for {wanted} but belongs to uid {status.st_uid}; remove it and try again"
+        )
+    base.chmod(0o755)  # the umask may have taken the right to pass
+    return base
+
+
+def _reachable(installation: Path, owner: Owner) -> Path:
+    """The installation itself, or a copy below /var/tmp when the user cannot reach it."""
+    program = installation / "bin" / "postgres"
+    if is_traversable(program, owner):
+        return installation
+    version = program.stat()
+    base = _own_base(installation / f"{version.st_size}-{version.st_mtime_ns}")
+    copy = base / "postgres"
+    if not copy.exists():
+        partial = Path(tempfile.mkdtemp(dir=base))
+        shutil.copytree(installation, partial / "postgres", symlinks=True)
+        for path in (partial / "postgres").rglob("*"):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        (partial / "postgres").chmod(0o755)
+        # A rename makes a copy interrupted halfway invisible; a concurrent copy that won is as good as ours.
+        if not copy.exists():
+            (partial / "postgres").rename(copy)
+        shutil.rmtree(partial)
+    return copy
