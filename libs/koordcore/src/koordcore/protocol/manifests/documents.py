@@ -1,0 +1,118 @@
+"""Text of a manifest -> decoded documents, without letting the text cost more than it weighs.
+
+JSON (one value, or a `kind: List`) takes the fast path; everything else is read as YAML 1.1 with JSON's types only: no
+timestamps, no tags, no aliases that multiply. A document that cannot be read refuses the whole text, since where it
+ends is not known; a document that reads well but is wrong refuses only itself (`reader`).
+"""
+
+import math
+from typing import Any, cast
+
+import yaml
+
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+MAX_BYTES = 32 * 1024 * 1024
+"""Longest text accepted in one request."""
+MAX_DEPTH = 64
+"""Deepest nesting of a document."""
+MAX_VALUES = 2_000_000
+"""Most values (scalars, list items, entries) of all documents together, aliases counted as often as they are used."""
+
+
+class _ManifestLoader(yaml.CSafeLoader):
+    """YAML with JSON's types: dates stay text, `!!binary`, sets and other tags are refused by construction."""
+
+
+_ManifestLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_documents(text: bytes) -> list[object]:
+    """Decoded documents of a text, in order; empty documents are left out and Lists are opened.
+
+    returns   JSON values: dict with text keys, list, str, int, float, bool; entries that are null are dropped
+    raises    InvalidInput naming the document (`documents[2]`), the rule and the offending part
+    """
+    if len(text) > MAX_BYTES:
+        raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")
+    budget = _Budget(MAX_VALUES)
+    documents: list[object] = []
+    for index, raw in enumerate(_decode(text)):
+        if raw is None:
+            continue
+        document = budget.checked(raw, f"documents[{index}]", 0)
+        documents.extend(_opened(document))
+    return documents
+
+
+def _decode(text: bytes) -> list[Any]:
+    stripped = text.lstrip()
+    if stripped[:1] in (b"{", b"["):
+        try:
+            value: Any = codec.decode(text, object)
+        except (codec.DecodeError, UnicodeDecodeError, RecursionError):
+            # JSON-looking text may still be YAML's flow style (single quotes, comments, several documents).
+            pass
+        else:
+            return cast("list[Any]", value) if isinstance(value, list) else [value]
+    try:
+        return list(yaml.load_all(text, Loader=_ManifestLoader))
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        where = f"line {place.line + 1}, column {place.column + 1}" if place is not None else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise InvalidInput(f"YAML or JSON ({problem})", where or _shown(text), "manifest") from error
+    except (RecursionError, ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"YAML or JSON ({error})", _shown(text), "manifest") from error
+
+
+def _shown(text: bytes) -> str:
+    return text[:80].decode("utf-8", "replace")
+
+
+def _opened(document: object) -> list[object]:
+    """The items of a `kind: List`, or the document itself."""
+    if isinstance(document, dict):
+        entries = cast("dict[str, object]", document)
+        items = entries.get("items")
+        if entries.get("kind") in ("List", "PodList", "NodeList") and isinstance(items, list):
+            return cast("list[object]", items)
+    return [document]
+
+
+class _Budget:
+    """Counts values while copying a document into plain JSON types."""
+
+    def __init__(self, values: int) -> None:
+        self._left = values
+
+    def checked(self, value: object, path: str, depth: int) -> object:
+        """The value with nulls dropped from objects. Raises InvalidInput for types that JSON lacks, or over budget."""
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidInput(f"at most {MAX_VALUES} values in one request", "more", path)
+        if isinstance(value, str | int) or value is None:
+            return value
+        if isinstance(value, dict):
+            if depth >= MAX_DEPTH:
+                raise InvalidInput(f"nested at most {MAX_DEPTH} deep", "deeper", path)
+            result: dict[str, object] = {}
+            for key, item in cast("dict[object, object]", value).items():
+                if not isinstance(key, str):
+                    raise InvalidInput("an object with text keys", key, path)
+                if item is not None:
+                    result[key] = self.checked(item, path, depth + 1)
+            return result
+        if isinstance(value, list):
+            if depth >= MAX_DEPTH:
+                raise InvalidInput(f"nested at most {MAX_DEPTH} deep", "deeper", path)
+            return [self.checked(item, path, depth + 1) for item in cast("list[object]", value)]
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise InvalidInput("a finite number", value, path)
+            return value
+        raise InvalidInput("a JSON value (text, number, boolean, list, object)", type(value).__name__, path)
