@@ -1,0 +1,30 @@
+"""Custom resources: their definitions as package data and the admission that an API server would perform.
+
+`admit` is the door of `koord apply` and of the manager for every kind of protocol spec, section 9. Read schema.py,
+catalogue.py, admit.py in this order.
+"""
+
+from koordcore.protocol.crd.admit import Accepted, Refused, admit, first_violation, prune_and_default
+from koordcore.protocol.crd.catalogue import (
+    PrinterColumn,
+    ResourceVersion,
+    definition_texts,
+    find_resource,
+    resource_versions,
+)
+from koordcore.protocol.crd.schema import Json, Schema
+
+__all__ = [
+    "Accepted",
+    "Json",
+    "PrinterColumn",
+    "Refused",
+    "ResourceVersion",
+    "Schema",
+    "admit",
+    "definition_texts",
+    "find_resource",
+    "first_violation",
+    "prune_and_default",
+    "resource_versions",
+]

@@ -1,0 +1,28 @@
+"""`python -m koordcore.protocol.crd DIR`: write the definitions to DIR for kubectl, remove the ones that are gone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from koordcore.protocol.crd.catalogue import definition_texts
+
+
+def main(arguments: list[str]) -> int:
+    """Copy every definition into the one folder named on the command line."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m koordcore.protocol.crd DIR\n")
+        return 2
+    folder = Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = definition_texts()
+    for stale in folder.glob("*.yaml"):
+        if stale.name not in texts:
+            stale.unlink()
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

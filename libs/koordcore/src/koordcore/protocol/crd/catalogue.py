@@ -1,0 +1,105 @@
+"""The custom resource definitions that Koordstream installs, as package data.
+
+`schemas/<group>_<plural>.yaml` beside this file are the one truth; `schemas/crds/` of the repository is a copy for
+kubectl, written by `python -m koordcore.protocol.crd DIR` and held equal by a test. Next: admit.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal, cast
+
+import yaml
+
+from koordcore.protocol.crd.schema import Json, Schema, build_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrinterColumn:
+    """One column of a table of such objects; json_path is relative to the object (`.status.phase`)."""
+
+    name: str
+    type: str
+    json_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceVersion:
+    """One version of a custom resource.
+
+    has_status   the status is a subresource: only the status door may change it
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    scope: Literal["Cluster", "Namespaced"]
+    short_names: tuple[str, ...]
+    served: bool
+    stored: bool
+    has_status: bool
+    columns: tuple[PrinterColumn, ...]
+    schema: Schema
+
+    @property
+    def api_version(self) -> str:
+        """`group/version` as objects write it."""
+        return f"{self.group}/{self.version}"
+
+
+def definition_texts() -> dict[str, str]:
+    """File name -> YAML text of every definition, sorted by name."""
+    folder = files("koordcore.protocol.crd") / "schemas"
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
+
+
+@lru_cache(maxsize=1)
+def resource_versions() -> tuple[ResourceVersion, ...]:
+    """Every version of every definition, in the order of the files. Read once (about 30 ms) and kept."""
+    return tuple(version for text in definition_texts().values() for version in _versions(text))
+
+
+@lru_cache(maxsize=1)
+def _by_api_version_and_kind() -> Mapping[tuple[str, str], ResourceVersion]:
+    return {(version.api_version, version.kind): version for version in resource_versions()}
+
+
+def find_resource(api_version: str, kind: str) -> ResourceVersion | None:
+    """The served version of a kind, or None when it is not one of ours."""
+    found = _by_api_version_and_kind().get((api_version, kind))
+    return found if found is not None and found.served else None
+
+
+def _versions(text: str) -> list[ResourceVersion]:
+    document = cast("dict[str, Json]", yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - both are safe loaders
+    spec = cast("dict[str, Json]", document["spec"])
+    names = cast("dict[str, Json]", spec["names"])
+    kind = cast("str", names["kind"])
+    result: list[ResourceVersion] = []
+    for entry in cast("list[dict[str, Json]]", spec["versions"]):
+        schema = cast("dict[str, dict[str, Json]]", entry["schema"])["openAPIV3Schema"]
+        columns = cast("list[dict[str, str]]", entry.get("additionalPrinterColumns", []))
+        result.append(
+            ResourceVersion(
+                group=cast("str", spec["group"]),
+                version=cast("str", entry["name"]),
+                kind=kind,
+                plural=cast("str", names["plural"]),
+                scope=cast("Literal['Cluster', 'Namespaced']", spec["scope"]),
+                short_names=tuple(cast("list[str]", names.get("shortNames", []))),
+                served=bool(entry["served"]),
+                stored=bool(entry["storage"]),
+                has_status="status" in cast("dict[str, Json]", entry.get("subresources", {})),
+                columns=tuple(
+                    PrinterColumn(name=column["name"], type=column["type"], json_path=column["jsonPath"])
+                    for column in columns
+                ),
+                schema=build_schema(schema, kind),
+            )
+        )
+    return result
