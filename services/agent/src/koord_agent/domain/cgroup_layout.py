@@ -1,0 +1,230 @@
+"""Where a QoS class, pod, container or host application has its cgroup directory, and back.
+
+Directories are relative to a hierarchy's root and have no trailing slash. `cgroup_files` adds the file; the hosts in `koord_agent.shell.host` add the root. The class directory follows the Kubernetes QoS class of a pod, never
+its Koordinator label. Source: agent spec, 3.1 to 3.3.
+"""
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordcore.protocol.qos import KubeQos
+
+
+class Driver(StrEnum):
+    """How the kubelet names cgroup directories."""
+
+    SYSTEMD = "systemd"
+    CGROUPFS = "cgroupfs"
+
+
+class UnknownContainerId(ValueError):
+    """A container id that is not `<runtime>://<id>` of a known runtime."""
+
+
+SYSTEMD_RUNTIME_PREFIX = {"docker": "docker-", "containerd": "cri-containerd-", "pouch": "pouch-", "cri-o": "crio-"}
+PARSED_PREFIX = {"docker-": "docker", "cri-containerd-": "containerd", "crio-": "cri-o"}
+"""Prefixes that are read back; pouch is not."""
+
+ROOT = {Driver.SYSTEMD: "kubepods.slice", Driver.CGROUPFS: "kubepods"}
+LATENCY_SENSITIVE_APPS = "host-latency-sensitive"
+BEST_EFFORT_APPS = "host-best-effort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostApplication:
+    """A process outside Kubernetes, as NodeSLO names it; base None = no cgroupPath given."""
+
+    name: str
+    qos: str = ""
+    priority: str = ""
+    base: str | None = None
+    parent_dir: str = ""
+    relative_path: str = ""
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Whether suppression counts it as best effort: QoS BE and inside the best-effort class (11.1)."""
+        return self.qos == "BE" and self.base == "KubepodsBesteffort"
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLayout:
+    """The directory names of one cgroup driver; `kubepods` replaces the root's name (a tree of one's own beside it)."""
+
+    driver: Driver
+    kubepods: str = ""
+
+    @property
+    def root(self) -> str:
+        """Directory of all pods."""
+        return self.kubepods or ROOT[self.driver]
+
+    def _slice(self, parts: str) -> str:
+        return f"{self.root.removesuffix('.slice')}{parts}.slice"
+
+    def qos_directory(self, qos: KubeQos) -> str:
+        """Directory of a QoS class; Guaranteed pods live in the root itself."""
+        if qos is KubeQos.GUARANTEED:
+            return self.root
+        name = qos.value.lower()
+        return posixpath.join(self.root, self._slice(f"-{name}") if self.driver is Driver.SYSTEMD else name)
+
+    def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
+        """Directory of a pod; the systemd driver writes `-` of the uid as `_`."""
+        if not pod_uid or "/" in pod_uid or pod_uid in (".", ".."):
+            raise ValueError(f"pod uid: must be a plain name, is {pod_uid!r}")
+        if self.driver is Driver.CGROUPFS:
+            return posixpath.join(self.qos_directory(qos), f"pod{pod_uid}")
+        infix = "" if qos is KubeQos.GUARANTEED else f"-{qos.value.lower()}"
+        return posixpath.join(self.qos_directory(qos), self._slice(f"{infix}-pod{pod_uid.replace('-', '_')}"))
+
+    def container_directory(self, qos: KubeQos, pod_uid: str, container_id: str) -> str:
+        """Directory of a container.
+
+        raises    UnknownContainerId
+        """
+        runtime, identity = split_container_id(container_id)
+        name = identity
+        if self.driver is Driver.SYSTEMD:
+            name = f"{SYSTEMD_RUNTIME_PREFIX[runtime]}{identity}.scope"
+        return posixpath.join(self.pod_directory(qos, pod_uid), name)
+
+    def parse_pod(self, basename: str) -> str | None:
+        """Pod id as written in a directory name (systemd ids keep `_`); None = not a pod's directory."""
+        if self.driver is Driver.CGROUPFS:
+            return basename.removeprefix("pod") or None if basename.startswith("pod") else None
+        if not basename.endswith(".slice"):
+            return None
+        stem = self.root.removesuffix(".slice")
+        for prefix in (f"{stem}-besteffort-pod", f"{stem}-burstable-pod", f"{stem}-pod"):
+            if basename.startswith(prefix):
+                return basename.removeprefix(prefix).removesuffix(".slice") or None
+        return None
+
+    def parse_container(self, basename: str) -> str | None:
+        """Container id in a directory name, without its runtime; None = not a container's directory."""
+        if self.driver is Driver.CGROUPFS:
+            return basename or None
+        parsed = _parse_scope(basename)
+        return parsed[1] if parsed else None
+
+    def sandbox(self, container_ids: Sequence[str], directories: Iterable[str]) -> str | None:
+        """Id (`<runtime>://<id>`) of the pod's sandbox: the one directory that no known container owns.
+
+        container_ids   ids of all containers and init containers of the pod
+        directories     names of the pod's directories in the cpuset hierarchy
+        returns         None unless exactly one directory is left; of cri-o only names without `.scope` count
+        """
+        known = {split_container_id(container_id)[1] for container_id in container_ids}
+        left: list[str] = []
+        for basename in directories:
+            if self.driver is Driver.SYSTEMD or basename.startswith("crio-"):
+                parsed = _parse_scope(basename)
+                if parsed is None or (parsed[0] == "cri-o" and basename.endswith(".scope")):
+                    continue
+                runtime, identity = parsed
+            elif container_ids:
+                runtime, identity = split_container_id(container_ids[0])[0], basename
+            else:
+                continue
+            if identity not in known:
+                left.append(f"{runtime}://{identity}")
+        return left[0] if len(left) == 1 else None
+
+    def host_application_directory(self, application: HostApplication) -> str:
+        """Directory of a host application (agent spec, 3.3).
+
+        raises    ValueError for an unknown cgroupPath base, or a path that leaves its base
+        """
+        if application.base is None:
+            match application.qos:
+                case "LSE" | "LSR" | "LS":
+                    return posixpath.join(LATENCY_SENSITIVE_APPS, application.name)
+                case "BE":
+                    return posixpath.join(BEST_EFFORT_APPS, application.name)
+                case _:
+                    return application.name
+        bases = {
+            "": "",
+            "CgroupRoot": "",
+            "Kubepods": self.root,
+            "KubepodsBurstable": self.qos_directory(KubeQos.BURSTABLE),
+            "KubepodsBesteffort": self.qos_directory(KubeQos.BEST_EFFORT),
+        }
+        if application.base not in bases:
+            raise ValueError(f"cgroupPath.base: must be one of {sorted(bases)[1:]}, is {application.base!r}")
+        below = posixpath.normpath("/" + posixpath.join("/", application.parent_dir) + "/" + application.relative_path)
+        if ".." in posixpath.join(application.parent_dir, application.relative_path).split("/"):
+            raise ValueError(f"cgroupPath: must stay below its base, is {application.relative_path!r}")
+        return posixpath.join(bases[application.base], below.strip("/")).rstrip("/")
+
+
+def split_container_id(container_id: str) -> tuple[str, str]:
+    """Runtime and id of `<runtime>://<id>`.
+
+    raises    UnknownContainerId if the form is another or the runtime is not docker, containerd, pouch or cri-o
+    """
+    runtime, separator, identity = container_id.partition("://")
+    if not separator or not identity or "/" in identity or runtime not in SYSTEMD_RUNTIME_PREFIX:
+        raise UnknownContainerId(
+            f"container id: must be <runtime>://<id> with runtime {', '.join(SYSTEMD_RUNTIME_PREFIX)};"
+            f" is {container_id!r}"
+        )
+    return runtime, identity
+
+
+def _parse_scope(basename: str) -> tuple[str, str] | None:
+    for prefix, runtime in PARSED_PREFIX.items():
+        if not basename.startswith(prefix):
+            continue
+        identity = basename.removeprefix(prefix)
+        if identity.endswith(".scope"):
+            identity = identity.removesuffix(".scope")
+        elif runtime != "cri-o":
+            return None
+        return (runtime, identity) if identity else None
+    return None
+
+
+def detect_driver(
+    directories: Iterable[str], kubelet_args: Sequence[str] | None, kubelet_config: str | None = None
+) -> Driver:
+    """Which driver this machine uses.
+
+    directories      names directly below the cpu hierarchy's root
+    kubelet_args     arguments of the process on the kubelet's port; None = it could not be inspected
+    kubelet_config   text of the file named by --config; None = unreadable
+    source           agent spec, 3.1
+    """
+    names = set(directories)
+    for driver in (Driver.SYSTEMD, Driver.CGROUPFS):
+        if ROOT[driver] in names:
+            return driver
+    if kubelet_args is None:
+        return Driver.SYSTEMD
+    asked = _argument(kubelet_args, "cgroup-driver")
+    if asked is None:
+        if _argument(kubelet_args, "config") is None:
+            return Driver.CGROUPFS
+        if kubelet_config is None:
+            return Driver.SYSTEMD
+        asked = _config_line(kubelet_config, "cgroupDriver") or Driver.CGROUPFS.value
+    return Driver(asked) if asked in set(Driver) else Driver.SYSTEMD
+
+
+def _argument(arguments: Sequence[str], name: str) -> str | None:
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and flag == name:
+            return value if equals else (arguments[position + 1] if position + 1 < len(arguments) else "")
+    return None
+
+
+def _config_line(config: str, name: str) -> str | None:
+    for line in config.splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.strip() == name:
+            return value.split("#")[0].strip().strip("\"'")
+    return None

@@ -1,0 +1,90 @@
+"""Which logical CPUs best-effort pods may run on, when suppression goes by CPU lists.
+
+Used by `cpu_suppress` for the policy `cpuset`. Source: agent spec, 11.2-11.4; vectors be_cpuset_select, cpu_suppress.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+from koordcore.values.cpuset import EMPTY
+from koordcore.values.topology import CpuPlace
+
+MIN_CPUS = 2
+MAX_GROWTH = 0.1
+NO_CPUS = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuOwners:
+    """Who holds which CPUs of the node."""
+
+    cpus: tuple[CpuPlace, ...]
+    by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
+    """CPU -> QoS label of the pod that owns it exclusively (annotation resource-status)"""
+    reserved: frozenset[int] = NO_CPUS
+    """CPUs of the node reservation, as the topology object reports them"""
+    system_exclusive: frozenset[int] = NO_CPUS
+    """CPUs of the system QoS, if they are exclusive"""
+
+    def usable(self) -> tuple[CpuPlace, ...]:
+        """CPUs that neither the reservation nor the exclusive system QoS takes."""
+        taken = self.reserved | self.system_exclusive
+        return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
+
+    def recovery_set(self) -> frozenset[int]:
+        """What best-effort pods get when they are not suppressed: all but reserved, exclusive system and LSE CPUs."""
+        return frozenset(cpu.cpu for cpu in self.usable() if self.by_qos_label.get(cpu.cpu) != "LSE")
+
+
+def select_cpus(count: int, cpus: Iterable[CpuPlace]) -> frozenset[int]:
+    """`count` CPUs spread over (socket, NUMA node), whole cores first; empty if there are fewer than `count`.
+
+    (a) round robin over the buckets while two or more are needed: the first unused neighbours of one core, until a full
+    round takes nothing; (b) on from the current bucket: the first unused CPU of each.
+    """
+    ordered = sorted(cpus, key=lambda c: (c.socket, c.node, c.core, c.cpu))
+    if count <= 0 or len(ordered) < count:
+        return NO_CPUS
+    buckets = [list(bucket) for _, bucket in groupby(ordered, key=lambda c: (c.socket, c.node))]
+    buckets.sort(key=lambda bucket: (-len(bucket), bucket[0].cpu))
+    chosen: set[int] = set()
+    position, idle = 0, 0
+    while count - len(chosen) >= 2 and idle < len(buckets):
+        pair = _first_pair(buckets[position % len(buckets)], chosen)
+        idle = 0 if pair else idle + 1
+        chosen.update(pair)
+        position += 1
+    while len(chosen) < count:
+        single = next((cpu.cpu for cpu in buckets[position % len(buckets)] if cpu.cpu not in chosen), None)
+        if single is not None:
+            chosen.add(single)
+        position += 1
+    return frozenset(chosen)
+
+
+def _first_pair(bucket: Sequence[CpuPlace], chosen: set[int]) -> tuple[int, ...]:
+    for one, other in pairwise(bucket):
+        if one.core == other.core and one.cpu not in chosen and other.cpu not in chosen:
+            return (one.cpu, other.cpu)
+    return ()
+
+
+def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
+    """How many CPUs the budget buys: ceil(budget / 1000), at least 2, at most 10 % of the node more than before."""
+    return min(max(math.ceil(budget_milli / 1000), MIN_CPUS), old_count + math.ceil(MAX_GROWTH * node_cpus))
+
+
+def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
+    """The CPUs for best effort: `want` split over the CPUs of LSR pods and the others by their numbers, LSE left out.
+
+    returns   empty = no change: nothing is left (D-17), or neither part can give what it is asked for
+    """
+    usable = owners.usable()
+    lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]
+    shared = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) not in ("LSR", "LSE")]
+    if not lsr and not shared:
+        return NO_CPUS
+    from_lsr = want * len(lsr) // (len(lsr) + len(shared))
+    return select_cpus(from_lsr, lsr) | select_cpus(want - from_lsr, shared)
