@@ -1,7 +1,8 @@
 """The judge of the vectors: Appendix A of the specifications, "rules for all kinds".
 
 Only what `expect` names is compared. Resource lists agree by value with absent = zero; null agrees with every empty
-value; texts agree as durations by length or as quantities by value unless the kind pins their spelling; numbers numerically.
+value; texts agree as durations by length or as quantities by value unless the kind pins their spelling; numbers
+numerically.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from conformance.registry import Json, Rules
 from koordcore.values.duration import parse_duration
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import ZERO, parse_quantity, quantity_from_json
+
+
+def differences_of_case(expect: Json, actual: Json, rules: Rules) -> list[str]:
+    """What is wrong with the answer to one case; a refusal agrees only with `{"error": true}`."""
+    refused = bool(actual.get("error"))
+    if refused or expect == {"error": True}:
+        return [] if refused and expect == {"error": True} else [f"expected {expect!r}, got {actual!r}"]
+    return list(differences(expect, actual, rules))
 
 
 def differences(expect: Json, actual: Json, rules: Rules, path: str = "", key: str = "") -> Iterator[str]:
@@ -81,14 +90,12 @@ def _is_empty(value: Json) -> bool:
 
 def _same_scalar(expect: Json, actual: Json, *, exact: bool) -> bool:
     if isinstance(expect, bool) or isinstance(actual, bool):
-        return isinstance(expect, bool) and (actual is expect or (actual is None and not expect))
+        return expect is actual
     if isinstance(expect, str):
         if actual is None:
             return expect == ""
         return isinstance(actual, str) and (expect == actual or (not exact and _same_amount(expect, actual)))
     if isinstance(expect, int | float):
-        if actual is None:
-            return expect == 0
         if isinstance(expect, int) and isinstance(actual, int):
             return expect == actual
         return isinstance(actual, int | float) and math.isclose(expect, actual, rel_tol=1e-9, abs_tol=1e-12)

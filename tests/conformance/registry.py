@@ -2,7 +2,8 @@
 
 An adapter translates the names of a case's input into a call of the public code and the answer back into the names of
 `expect`; it computes nothing. Modules in `adapters/` register themselves here by decorating such functions;
-`test_vectors.py` runs them, `comparison.py` judges. A domain `InvalidInput` that leaves an adapter is the outcome `{"error": true}`.
+`test_vectors.py` runs them, `comparison.py` judges. A domain `InvalidInput` that leaves an adapter is the outcome
+`{"error": true}`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Rules:
     """How the answers of one kind are compared; names are keys at any depth of `expect`.
 
     resource_lists  maps name -> quantity, by value in both directions: an absent resource is zero
-    exact_text      texts (or lists of texts) that must be equal to the letter; other texts may also agree as quantities or
-                    durations
+    exact_text      texts (or lists of texts) that must be equal to the letter; other texts may also agree as
+                    quantities or durations
     whole           objects that must have no further non-empty keys than expected
     sets            lists whose order means nothing
     """

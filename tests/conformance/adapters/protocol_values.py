@@ -1,8 +1,9 @@
-"""Vectors of the plain values: quantities."""
+"""Vectors of the plain values: quantities and CPU lists."""
 
 from __future__ import annotations
 
 from conformance.registry import Json, adapter
+from koordcore.values.cpuset import format_cpuset, is_same_cpuset, parse_cpuset
 from koordcore.values.quantity import parse_quantity, quantity_from_json_text
 
 
@@ -11,3 +12,27 @@ def quantity(given: dict[str, Json]) -> dict[str, Json]:
     """Quantity text or JSON literal -> its integers and canonical text (protocol spec, 1.1)."""
     parsed = parse_quantity(given["text"]) if "text" in given else quantity_from_json_text(given["json_literal"])
     return {"value": parsed.value(), "milli_value": parsed.milli(), "canonical": parsed.canonical()}
+
+
+@adapter("protocol.cpuset", exact_text=("text",))
+def cpuset(given: dict[str, Json]) -> dict[str, Json]:
+    """CPU list texts and ids -> canonical text or a verdict (protocol spec, 7.1)."""
+    match given["op"]:
+        case "parse":
+            cpus = parse_cpuset(given["text"])
+            return {"cpus": sorted(cpus), "size": len(cpus), "text": format_cpuset(cpus)}
+        case "format":
+            return {"text": format_cpuset(given["cpus"])}
+        case "union":
+            cpus = parse_cpuset(given["a"]) | parse_cpuset(given["b"])
+        case "intersection":
+            cpus = parse_cpuset(given["a"]) & parse_cpuset(given["b"])
+        case "difference":
+            cpus = parse_cpuset(given["a"]) - parse_cpuset(given["b"])
+        case "is_subset":
+            return {"result": parse_cpuset(given["a"]) <= parse_cpuset(given["b"])}
+        case "equals":
+            return {"result": is_same_cpuset(given["a"], given["b"])}
+        case other:
+            raise ValueError(f"unknown op {other}")
+    return {"cpus": sorted(cpus), "size": len(cpus), "text": format_cpuset(cpus)}

@@ -10,7 +10,7 @@ _SHOWN = 120
 """Longest part of an offending value that a message repeats."""
 
 
-class InvalidInput(ValueError):  # noqa: N818 - the name that the house style gives it
+class InvalidInput(ValueError):
     """A value that a user wrote and that no rule of the protocol accepts.
 
     path    where it stands: a key, a field path (`spec.containers[0].name`) or "" when the caller knows it better

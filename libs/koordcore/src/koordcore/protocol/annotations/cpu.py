@@ -1,0 +1,131 @@
+"""CPU keys of pods and nodes: bind policy, cpuQOS, core scheduling, the exclusive CPUs of system QoS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.annotations.text import TRUE, parse_present
+from koordcore.values.invalid import InvalidInput
+
+
+class NodeCpuBindPolicy(StrEnum):
+    """How pods are bound to the CPUs of a node."""
+
+    NONE = "None"
+    FULL_PCPUS_ONLY = "FullPCPUsOnly"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+
+
+class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Annotation `cpu-manager-policy` of the topology object."""
+
+    policy: str = ""
+    options: dict[str, str] = {}
+    reserved_cpus: str = msgspec.field(default="", name="reservedCPUs")
+
+
+def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
+    """What the kubelet does with CPUs; empty when it was not reported.
+
+    raises    InvalidInput for malformed JSON
+    source    protocol spec, 4.5
+    """
+    decode = partial(lenient_json.decode, kind=KubeletCpuManagerPolicy)
+    return parse_present(annotations, keys.KUBELET_CPU_MANAGER_POLICY, decode) or KubeletCpuManagerPolicy()
+
+
+def node_cpu_bind_policy(
+    labels: Mapping[str, str], kubelet: KubeletCpuManagerPolicy | None = None
+) -> NodeCpuBindPolicy:
+    """FullPCPUsOnly if the label or a static kubelet with `full-pcpus-only=true` says so; else SpreadByPCPUs if
+    labelled.
+
+    source    protocol spec, 4.3
+    """
+    label = labels.get(keys.CPU_BIND_POLICY)
+    by_kubelet = kubelet is not None and kubelet.policy == "static" and kubelet.options.get("full-pcpus-only") == TRUE
+    if by_kubelet or label == NodeCpuBindPolicy.FULL_PCPUS_ONLY:
+        return NodeCpuBindPolicy.FULL_PCPUS_ONLY
+    if label == NodeCpuBindPolicy.SPREAD_BY_PCPUS:
+        return NodeCpuBindPolicy.SPREAD_BY_PCPUS
+    return NodeCpuBindPolicy.NONE
+
+
+class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """CPU QoS of one pod; None = not set, the node's strategy decides."""
+
+    enable: bool | None = None
+    group_identity: int | None = None
+    sched_idle: int | None = None
+    core_expeller: bool | None = None
+
+
+LOWEST_GROUP_IDENTITY: Final = -1
+HIGHEST_GROUP_IDENTITY: Final = 2
+
+
+def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
+    """The pod's own CPU QoS, None when it has none.
+
+    raises    InvalidInput for malformed JSON or a groupIdentity outside -1..2: the annotation is ignored
+    source    protocol spec, 4.2
+    """
+    return parse_present(annotations, keys.CPU_QOS, _parse_cpu_qos)
+
+
+def _parse_cpu_qos(text: str) -> CpuQos:
+    parsed = lenient_json.decode(text, CpuQos)
+    identity = parsed.group_identity
+    if identity is not None and not LOWEST_GROUP_IDENTITY <= identity <= HIGHEST_GROUP_IDENTITY:
+        raise InvalidInput(f"within {LOWEST_GROUP_IDENTITY}..{HIGHEST_GROUP_IDENTITY}", identity, "groupIdentity")
+    return parsed
+
+
+class CoreSchedPolicy(StrEnum):
+    """Whether a pod shares physical cores with others of its group."""
+
+    DEFAULT = ""
+    NONE = "none"
+    EXCLUSIVE = "exclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSched:
+    """Core-scheduling group and policy of a pod."""
+
+    group: str
+    policy: CoreSchedPolicy
+
+
+def core_sched(labels: Mapping[str, str]) -> CoreSched:
+    """Group ("" when absent) and policy (any unknown text is the default).
+
+    source    protocol spec, 4.1
+    """
+    text = labels.get(keys.CORE_SCHED_POLICY, "")
+    known = {str(policy): policy for policy in CoreSchedPolicy}
+    return CoreSched(labels.get(keys.CORE_SCHED_GROUP_ID, ""), known.get(text, CoreSchedPolicy.DEFAULT))
+
+
+class SystemQosResource(msgspec.Struct, omit_defaults=True, frozen=True):
+    """CPUs of a node that belong to SYSTEM pods; exclusive unless said otherwise."""
+
+    cpuset: str = ""
+    exclusive: bool = msgspec.field(default=True, name="cpusetExclusive")
+
+
+def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResource | None:
+    """The CPUs set aside for system QoS, None when the node has no such annotation.
+
+    raises    InvalidInput for malformed JSON: topology reporting stops
+    source    protocol spec, 4.4
+    """
+    decode = partial(lenient_json.decode, kind=SystemQosResource)
+    return parse_present(annotations, keys.SYSTEM_QOS_RESOURCE, decode)

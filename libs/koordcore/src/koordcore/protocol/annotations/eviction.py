@@ -1,0 +1,49 @@
+"""Who may evict a pod and in which order: the agent's and the descheduler's keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.text import TRUE, parse_present
+from koordcore.values.integers import parse_decimal
+from koordcore.values.invalid import InvalidInput
+
+NEVER_EVICT: Final = 2**31 - 1
+"""The eviction cost of a pod that the descheduler must leave alone."""
+
+_COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
+
+
+def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
+    """Eviction cost, 0 when absent; an int32 decimal without `+` and without leading zeros.
+
+    raises    InvalidInput for any other text, the empty one included; callers then count 0
+    source    protocol spec, 4.2
+    """
+    return parse_present(annotations, keys.EVICTION_COST, _parse_cost) or 0
+
+
+def _parse_cost(text: str) -> int:
+    if _COST.fullmatch(text) is None:
+        raise InvalidInput("an int32 decimal without + and leading zeros", text)
+    return parse_decimal(text)
+
+
+def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
+    """Order of eviction on the node, lower first, 0 when absent; an int32 decimal (`+5` and `007` are accepted).
+
+    raises    InvalidInput for any other text, the empty one included; callers then count 0
+    source    protocol spec, 4.2
+    """
+    return parse_present(annotations, keys.EVICTION_PRIORITY, parse_decimal) or 0
+
+
+def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
+    """May the agent's evictors for non-BE pods take this pod? Only with the exact text `true`.
+
+    source    protocol spec, 4.1
+    """
+    return labels.get(keys.EVICTION_ENABLED) == TRUE

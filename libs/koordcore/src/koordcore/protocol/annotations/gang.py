@@ -1,0 +1,93 @@
+"""Gang keys on pods: name, sizes, waiting time, match policy, place in the network order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.text import parse_present
+from koordcore.values.duration import parse_duration
+from koordcore.values.integers import parse_decimal
+from koordcore.values.invalid import InvalidInput
+
+ONCE_SATISFIED: Final = "once-satisfied"
+ONLY_WAITING: Final = "only-waiting"
+WAITING_AND_RUNNING: Final = "waiting-and-running"
+MATCH_POLICIES: Final = (ONCE_SATISFIED, ONLY_WAITING, WAITING_AND_RUNNING)
+MODE_STRICT: Final = "Strict"
+MODE_NON_STRICT: Final = "NonStrict"
+NO_INDEX: Final = -1
+
+
+def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The pod's gang, "" for none; an empty value counts as absent.
+
+    source    protocol spec, 4.1 (precedence)
+    """
+    return labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME) or annotations.get(keys.GANG_NAME) or ""
+
+
+def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
+    """Which members count towards the minimum: own key, else the pod-group's, else `default`; text as written.
+
+    source    protocol spec, 4.2
+    """
+    return annotations.get(keys.GANG_MATCH_POLICY) or annotations.get(keys.GANG_MATCH_POLICY_ALIAS) or default
+
+
+def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
+    """Nanoseconds that members wait for each other; 0 when absent or empty: the plug-in's default applies.
+
+    raises    InvalidInput for what is no duration (a bare number)
+    source    protocol spec, 4.2
+    """
+    if not annotations.get(keys.GANG_WAITING_TIME):
+        return 0
+    return parse_present(annotations, keys.GANG_WAITING_TIME, parse_duration) or 0
+
+
+def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
+    """Fewest members that may run, from the pod-group label if there is one, else from the annotation.
+
+    raises    InvalidInput when it is missing or no int32 decimal: a gang cannot do without
+    source    protocol spec, 4.2; scheduler-core spec, 8
+    """
+    if labels.get(keys.POD_GROUP_MIN_AVAILABLE):
+        return parse_present(labels, keys.POD_GROUP_MIN_AVAILABLE, parse_decimal) or 0
+    number = parse_present(annotations, keys.GANG_MIN_AVAILABLE, parse_decimal)
+    if number is None:
+        raise InvalidInput("present on a gang's pods", None, f"[{keys.GANG_MIN_AVAILABLE}]")
+    return number
+
+
+def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
+    """Members in all; 0 when absent or empty: the minimum is used.
+
+    raises    InvalidInput for what is no int32 decimal; see `gang_total_num`
+    source    protocol spec, 4.2
+    """
+    if not annotations.get(keys.GANG_TOTAL_NUMBER):
+        return 0
+    return parse_present(annotations, keys.GANG_TOTAL_NUMBER, parse_decimal) or 0
+
+
+def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
+    """Members in all, where a value that is absent, unreadable or below `min_num` is `min_num`.
+
+    source    protocol spec, 4.2
+    """
+    try:
+        return max(parse_gang_total_num(annotations), min_num)
+    except InvalidInput:
+        return min_num
+
+
+def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
+    """The pod's place among its gang, -1 when absent: indexless pods come last.
+
+    raises    InvalidInput for what is no decimal int32
+    source    protocol spec, 4.2
+    """
+    index = parse_present(annotations, keys.GANG_NETWORK_TOPOLOGY_INDEX, parse_decimal)
+    return NO_INDEX if index is None else index

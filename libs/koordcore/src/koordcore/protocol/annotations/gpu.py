@@ -1,0 +1,59 @@
+"""GPU partition keys: what a pod wants and how strictly a node keeps to its partition table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.annotations.text import parse_present
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import Quantity, quantity_from_json
+
+ALLOCATE_BEST_EFFORT: Final = "BestEffort"
+ALLOCATE_RESTRICTED: Final = "Restricted"
+PARTITION_HONOR: Final = "Honor"
+PARTITION_PREFER: Final = "Prefer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPartitionSpec:
+    """What a pod asks of GPU partitions; `ring_bus_bandwidth` None = no wish."""
+
+    allocate_policy: str
+    ring_bus_bandwidth: Quantity | None
+
+
+class _Written(msgspec.Struct, rename="camel"):
+    allocate_policy: str = ""
+    ring_bus_bandwidth: str | int | float | None = None
+
+
+def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
+    """The pod's wish, None when it has none; the allocate policy defaults to BestEffort.
+
+    raises    InvalidInput for malformed JSON or a bandwidth that is no quantity
+    source    protocol spec, 4.2
+    """
+    return parse_present(annotations, keys.GPU_PARTITION_SPEC, _parse_spec)
+
+
+def _parse_spec(text: str) -> GpuPartitionSpec:
+    written = lenient_json.decode(text, _Written)
+    bandwidth = written.ring_bus_bandwidth
+    try:
+        parsed = None if bandwidth is None else quantity_from_json(bandwidth)
+    except InvalidInput as error:
+        raise error.at("ringBusBandwidth") from error
+    return GpuPartitionSpec(allocate_policy=written.allocate_policy or ALLOCATE_BEST_EFFORT, ring_bus_bandwidth=parsed)
+
+
+def gpu_partition_policy(labels: Mapping[str, str]) -> str:
+    """`Honor` for exactly that text, else `Prefer`.
+
+    source    protocol spec, 4.3
+    """
+    return PARTITION_HONOR if labels.get(keys.GPU_PARTITION_POLICY) == PARTITION_HONOR else PARTITION_PREFER

@@ -1,0 +1,48 @@
+"""CPU normalization keys of a node: the ratio that the manager writes and the switch that the user sets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.text import parse_present
+from koordcore.values.invalid import InvalidInput
+
+_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BOOLEANS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+
+
+def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | None:
+    """The node's normalization ratio, None when it has none (the protocol's -1).
+
+    raises    InvalidInput for what is no positive, finite number
+    source    protocol spec, 4.4
+    """
+    return parse_present(annotations, keys.CPU_NORMALIZATION_RATIO, _parse_ratio)
+
+
+def _parse_ratio(text: str) -> float:
+    ratio = float(text) if _FLOAT.fullmatch(text) else 0.0
+    if not 0 < ratio < float("inf"):
+        raise InvalidInput("a number above 0", text)
+    return ratio
+
+
+def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
+    """The node's switch, None when it is not set; the one switch that takes `1 t T TRUE true True` and their opposites.
+
+    raises    InvalidInput for any other text
+    source    protocol spec, 1.4, 4.3
+    """
+    return parse_present(labels, keys.CPU_NORMALIZATION_ENABLED, _parse_bool)
+
+
+def _parse_bool(text: str) -> bool:
+    if text not in _BOOLEANS:
+        raise InvalidInput("a boolean (1 t T TRUE true True 0 f F FALSE false False)", text)
+    return _BOOLEANS[text]

@@ -1,0 +1,24 @@
+"""Reading one value of a label or annotation map, with the key in the error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from koordcore.values.invalid import InvalidInput
+
+T = TypeVar("T")
+
+TRUE = "true"
+FALSE = "false"
+
+
+def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T | None:
+    """`parse` of the value under `key`, None when there is none; its InvalidInput names the key."""
+    text = entries.get(key)
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except InvalidInput as error:
+        raise error.at(f"[{key}]") from error

@@ -1,0 +1,113 @@
+"""JSON as users write it into annotations and ConfigMap keys: key case forgiven, types not.
+
+Keys match the declared field names without regard to case, an exact spelling winning over others; unknown keys are
+dropped; of a repeated key the last counts; null means "not set". A wrong type makes the whole value invalid: no text
+for a boolean, no `15.0` for an integer. Types are msgspec structs; a pydantic model uses `fold_keys` in a "before"
+validator.
+source    protocol spec, 1.2
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import NoReturn, TypeVar, cast
+
+import msgspec
+
+from koordcore.values.invalid import InvalidInput
+
+T = TypeVar("T")
+
+
+def parse_json(text: str) -> object:
+    """The decoded value of strict JSON: no NaN, no trailing comma, no comment; the last of a repeated key counts.
+
+    raises    InvalidInput, with the reader's reason, for anything else (the empty text included)
+    """
+    try:
+        decoded: object = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"JSON ({error})", text) from error
+    return decoded
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def fold_keys(entry: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
+    """`entry` with its keys respelled as in `names`; keys that match none of them are dropped.
+
+    A key in exact spelling wins over a folded one; of several folded ones the last counts.
+    """
+    by_folded = _folded(tuple(names))
+    respelled: dict[str, object] = {}
+    exact: set[str] = set()
+    for key, value in entry.items():
+        name = by_folded.get(key.lower())
+        if name is None or (name in exact and key != name):
+            continue
+        if key == name:
+            exact.add(name)
+        respelled[name] = value
+    return respelled
+
+
+@cache
+def _folded(names: tuple[str, ...]) -> Mapping[str, str]:
+    return {name.lower(): name for name in names}
+
+
+def decode(text: str, kind: type[T]) -> T:
+    """A value of the msgspec type `kind` from the text of an annotation or ConfigMap key.
+
+    raises    InvalidInput naming the path and the rule
+    source    protocol spec, 1.2
+    """
+    return convert(parse_json(text), kind)
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """The same from a decoded JSON value; `null` is the empty object where `kind` is a struct."""
+    shape = _shape(kind)
+    if value is None and isinstance(shape, msgspec.inspect.StructType):
+        value = {}
+    try:
+        return msgspec.convert(_respell(value, shape), type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error), value) from error
+
+
+@cache
+def _shape(kind: type) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(kind)
+
+
+def _respell(value: object, shape: msgspec.inspect.Type) -> object:
+    if isinstance(shape, msgspec.inspect.UnionType):
+        return _respell(value, _member_for(value, shape))
+    if isinstance(value, dict):
+        return _respell_object(cast("dict[str, object]", value), shape)
+    if isinstance(value, list) and isinstance(shape, msgspec.inspect.ListType):
+        return [_respell(item, shape.item_type) for item in cast("list[object]", value)]
+    return cast("object", value)
+
+
+def _respell_object(value: dict[str, object], shape: msgspec.inspect.Type) -> object:
+    if isinstance(shape, msgspec.inspect.StructType):
+        fields = {field.encode_name: field.type for field in shape.fields}
+        # null is "not set": the field's own default then applies
+        entry = fold_keys(value, fields)
+        return {name: _respell(item, fields[name]) for name, item in entry.items() if item is not None}
+    if isinstance(shape, msgspec.inspect.DictType):
+        return {key: _respell(item, shape.value_type) for key, item in value.items()}
+    return value
+
+
+def _member_for(value: object, shape: msgspec.inspect.UnionType) -> msgspec.inspect.Type:
+    """The member that `value` can be: a union has at most one object and at most one list (msgspec's own rule)."""
+    objects = (msgspec.inspect.StructType, msgspec.inspect.DictType)
+    wanted = objects if isinstance(value, dict) else (msgspec.inspect.ListType,)
+    return next((member for member in shape.types if isinstance(member, wanted)), msgspec.inspect.AnyType())

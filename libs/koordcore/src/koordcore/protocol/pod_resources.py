@@ -1,0 +1,134 @@
+"""What a pod asks for: containers, sidecars, the peak of its init containers and the overhead, as integers.
+
+Amounts are milli-cores for `cpu` and whole units for everything else (`kubernetes.io/batch-cpu` is milli-cores
+already). Sums are exact (nano-units) and rounded once at the end. Called for every pod on every scheduling attempt:
+no models, no copies, and a short way for the pod that has nothing but containers. source    scheduler-core spec, 5.1
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from koordcore.protocol.objects import Container, Pod, Quantities
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import NANO_PER_MILLI, NANO_PER_UNIT, parse_quantity, quantity_from_json
+from koordcore.values.resources import CPU, Amounts
+
+MEMORY: Final = "memory"
+DEFAULT_CPU_MILLI: Final = 100
+"""Counted for a container without a cpu request by scores that need a non-zero request."""
+DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+"""Counted for a container without a memory request, likewise."""
+
+_ALWAYS: Final = "Always"
+_NON_ZERO: Final = {CPU: DEFAULT_CPU_MILLI * NANO_PER_MILLI, MEMORY: DEFAULT_MEMORY_BYTES * NANO_PER_UNIT}
+_NO_DEFAULTS: Final[dict[str, int]] = {}
+
+
+def pod_requests(pod: Pod) -> Amounts:
+    """Total request by resource.
+
+        max( sum containers + sum sidecars, max over init containers i of (request_i + sum sidecars before i) ) +
+        overhead
+
+    A sidecar is an init container with restartPolicy Always; while it starts, the peak is the sidecars so far and
+    itself. Pod-level requests replace cpu, memory and hugepages. A resource that nobody names is absent.
+    raises    InvalidInput naming the resource of a malformed quantity
+    source    scheduler-core spec, 5.1
+    """
+    return _rounded(_total(pod, limits=False, defaults=_NO_DEFAULTS))
+
+
+def pod_requests_non_zero(pod: Pod) -> Amounts:
+    """As `pod_requests`, a container without cpu counting 100 milli-cores, without memory 200 MiB; an explicit 0 stays.
+
+    source    scheduler-core spec, 5.1
+    """
+    return _rounded(_total(pod, limits=False, defaults=_NON_ZERO))
+
+
+def pod_limits(pod: Pod) -> Amounts:
+    """Total limit by resource, same shape; overhead is added only to a resource that has a limit.
+
+    source    scheduler-core spec, 5.1
+    """
+    return _rounded(_total(pod, limits=True, defaults=_NO_DEFAULTS))
+
+
+def pod_requests_nano(pod: Pod) -> dict[str, int]:
+    """`pod_requests` in nano-units, for rules about exact amounts (whole cores)."""
+    return _total(pod, limits=False, defaults=_NO_DEFAULTS)
+
+
+def is_sidecar(container: Container) -> bool:
+    """Is this init container one that keeps running?"""
+    return container.restart_policy == _ALWAYS
+
+
+def _total(pod: Pod, *, limits: bool, defaults: dict[str, int]) -> dict[str, int]:
+    spec = pod.spec
+    total: dict[str, int] = {}
+    for container in spec.containers:
+        _add(total, _listed(container, limits=limits), defaults)
+    if spec.init_containers:
+        total = _with_init_containers(total, spec.init_containers, limits=limits, defaults=defaults)
+    if spec.resources is not None:
+        own = spec.resources.limits if limits else spec.resources.requests
+        for name, value in own.items():
+            if name in (CPU, MEMORY) or name.startswith("hugepages-"):
+                total[name] = _nano(name, value)
+    if spec.overhead:
+        for name, value in spec.overhead.items():
+            if not limits or total.get(name):
+                total[name] = total.get(name, 0) + _nano(name, value)
+    return total
+
+
+def _with_init_containers(
+    running: dict[str, int], init_containers: list[Container], *, limits: bool, defaults: dict[str, int]
+) -> dict[str, int]:
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in init_containers:
+        own: dict[str, int] = {}
+        _add(own, _listed(container, limits=limits), defaults)
+        for name, amount in sidecars.items():
+            own[name] = own.get(name, 0) + amount
+        if is_sidecar(container):
+            sidecars = own
+        for name, amount in own.items():
+            if amount > peak.get(name, amount - 1):
+                peak[name] = amount
+    for name, amount in sidecars.items():
+        running[name] = running.get(name, 0) + amount
+    for name, amount in peak.items():
+        if amount > running.get(name, amount - 1):
+            running[name] = amount
+    return running
+
+
+def _listed(container: Container, *, limits: bool) -> Quantities:
+    return container.resources.limits if limits else container.resources.requests
+
+
+def _add(total: dict[str, int], listed: Quantities, defaults: dict[str, int]) -> None:
+    for name, value in listed.items():
+        total[name] = total.get(name, 0) + _nano(name, value)
+    for name, amount in defaults.items():
+        if name not in listed:
+            total[name] = total.get(name, 0) + amount
+
+
+def _nano(name: str, value: str | int | float) -> int:
+    try:
+        return (parse_quantity(value) if isinstance(value, str) else quantity_from_json(value)).nano
+    except InvalidInput as error:
+        raise error.at(f"resources[{name}]") from error
+
+
+def _rounded(total: dict[str, int]) -> Amounts:
+    amounts: Amounts = {}
+    for name, nano in total.items():
+        unit = NANO_PER_MILLI if name == CPU else NANO_PER_UNIT
+        amounts[name] = -(-nano // unit) if nano >= 0 else nano // unit
+    return amounts

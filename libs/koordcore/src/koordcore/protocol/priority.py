@@ -1,0 +1,134 @@
+"""Priority classes and values of a pod: bands of `spec.priority`, the label that overrides them, and the fallbacks.
+
+`priority_class_raw` is what the user wrote (admission); `priority_class` always answers (accounting, translation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
+from koordcore.protocol.qos import QosClass, qos
+from koordcore.values.integers import parse_literal
+from koordcore.values.invalid import InvalidInput
+
+
+class PriorityBand(StrEnum):
+    """The four priority classes."""
+
+    PROD = "koord-prod"
+    MID = "koord-mid"
+    BATCH = "koord-batch"
+    FREE = "koord-free"
+
+
+@dataclass(frozen=True, slots=True)
+class BandRange:
+    """Numbers of one class, both ends included; `default` stands in when a pod has no number."""
+
+    lowest: int
+    highest: int
+    default: int
+
+
+BANDS: Final[Mapping[PriorityBand, BandRange]] = {
+    PriorityBand.PROD: BandRange(9000, 9999, 9500),
+    PriorityBand.MID: BandRange(7000, 7999, 7500),
+    PriorityBand.BATCH: BandRange(5000, 5999, 5500),
+    PriorityBand.FREE: BandRange(3000, 3999, 3500),
+}
+_BY_NAME: Final[Mapping[str, PriorityBand]] = {str(band): band for band in PriorityBand}
+_OF_QOS: Final[Mapping[QosClass, PriorityBand]] = {
+    QosClass.SYSTEM: PriorityBand.PROD,
+    QosClass.LSE: PriorityBand.PROD,
+    QosClass.LSR: PriorityBand.PROD,
+    QosClass.LS: PriorityBand.PROD,
+    QosClass.BE: PriorityBand.BATCH,
+}
+PREEMPTION_NEVER: Final = "Never"
+PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
+
+
+def installed_priority_classes() -> tuple[PriorityClass, ...]:
+    """The PriorityClass objects that are installed with the system, valued at the lower end of their band.
+
+    source    protocol spec, 2.1
+    """
+    return tuple(
+        PriorityClass(
+            metadata=ObjectMeta(name=str(band)), value=numbers.lowest, preemption_policy=PREEMPTION_LOWER_PRIORITY
+        )
+        for band, numbers in BANDS.items()
+    )
+
+
+def band_of_name(name: str) -> PriorityBand | None:
+    """The class called `name`, None for any other text."""
+    return _BY_NAME.get(name)
+
+
+def band_of_value(value: int) -> PriorityBand | None:
+    """The class whose band holds `value`; None in the gaps and outside.
+
+    source    protocol spec, 2.1
+    """
+    for band, numbers in BANDS.items():
+        if numbers.lowest <= value <= numbers.highest:
+            return band
+    return None
+
+
+def priority_class_raw(pod: Pod) -> PriorityBand | None:
+    """The class that the user wrote: a present label decides alone (unknown text is none), else the number's band.
+
+    source    protocol spec, 2.2 (4)
+    """
+    label = pod.metadata.labels.get(keys.PRIORITY_CLASS)
+    if label is not None:
+        return _BY_NAME.get(label)
+    return None if pod.spec.priority is None else band_of_value(pod.spec.priority)
+
+
+def priority_class(pod: Pod) -> PriorityBand:
+    """The class that the pod counts as: the written one, else by QoS (BE is koord-batch, all others koord-prod).
+
+    source    protocol spec, 2.2 (5)
+    """
+    return priority_class_raw(pod) or _OF_QOS[qos(pod)]
+
+
+def priority_value(pod: Pod | None) -> int:
+    """`spec.priority` if it is set and not zero, whatever the class; else the default of the pod's class; no pod: 0.
+
+    source    protocol spec, 2.2 (6)
+    """
+    if pod is None:
+        return 0
+    return pod.spec.priority or BANDS[priority_class(pod)].default
+
+
+def sub_priority(pod: Pod) -> int:
+    """The rank inside a class, higher first: an int32 literal (`0x10`, `010` octal, `1_000`); absent or empty is 0.
+
+    raises    InvalidInput for any other text; see `sub_priority_or_zero`
+    source    protocol spec, 2.2 (7)
+    """
+    text = pod.metadata.labels.get(keys.SUB_PRIORITY)
+    if not text:
+        return 0
+    try:
+        return parse_literal(text, 32)
+    except InvalidInput as error:
+        raise error.at(f"metadata.labels[{keys.SUB_PRIORITY}]") from error
+
+
+def sub_priority_or_zero(pod: Pod) -> int:
+    """`sub_priority`, with 0 for a text that cannot be read."""
+    try:
+        return sub_priority(pod)
+    except InvalidInput:
+        return 0

@@ -1,0 +1,275 @@
+"""Resource names, the renaming of old ones, and the translation of native cpu and memory into a class's own resources.
+
+Three operations of admission and of the scheduler's view: `rename_resources` (deprecated or mapped names),
+`translate_pod` (native to batch or mid), `refresh_extended_resource_spec` (the annotation that the node reads). All
+return new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.objects import Container, Pod, Quantities, ResourceRequirements
+from koordcore.protocol.priority import PriorityBand, priority_class
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import of_value, parse_milli, quantity_from_json
+from koordcore.values.resources import ResourceList, format_resources, is_equal, parse_resources
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+BATCH_CPU: Final = "kubernetes.io/batch-cpu"
+BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
+MID_CPU: Final = "kubernetes.io/mid-cpu"
+MID_MEMORY: Final = "kubernetes.io/mid-memory"
+GPU: Final = "koordinator.sh/gpu"
+GPU_CORE: Final = "koordinator.sh/gpu-core"
+GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
+GPU_MEMORY_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
+GPU_SHARED: Final = "koordinator.sh/gpu.shared"
+RDMA: Final = "koordinator.sh/rdma"
+FPGA: Final = "koordinator.sh/fpga"
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+AMD_GPU: Final = "amd.com/gpu"
+DCU_GPU: Final = "dcu.com/gpu"
+HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"
+HUAWEI_NPU_CPU: Final = "huawei.com/npu-cpu"
+HUAWEI_NPU_DVPP: Final = "huawei.com/npu-dvpp"
+
+DEPRECATED_BATCH: Final[Mapping[str, str]] = {
+    "koordinator.sh/batch-cpu": BATCH_CPU,
+    "koordinator.sh/batch-memory": BATCH_MEMORY,
+}
+DEPRECATED_DEVICE: Final[Mapping[str, str]] = {
+    "kubernetes.io/rdma": RDMA,
+    "kubernetes.io/fpga": FPGA,
+    "kubernetes.io/gpu": GPU,
+    "kubernetes.io/gpu-core": GPU_CORE,
+    "kubernetes.io/gpu-memory": GPU_MEMORY,
+    "kubernetes.io/gpu-memory-ratio": GPU_MEMORY_RATIO,
+}
+DEPRECATED: Final[Mapping[str, str]] = {**DEPRECATED_BATCH, **DEPRECATED_DEVICE}
+NATIVE_TO_EXTENDED: Final[Mapping[PriorityBand, Mapping[str, str]]] = {
+    PriorityBand.BATCH: {CPU: BATCH_CPU, MEMORY: BATCH_MEMORY},
+    PriorityBand.MID: {CPU: MID_CPU, MEMORY: MID_MEMORY},
+}
+"""What native resources become for a class; prod and free keep them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceResources:
+    """The user's own mapping of a pod: names to erase, then names to move, in the order written."""
+
+    erase: tuple[str, ...] = ()
+    replace: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def parse_replace_resources(text: str) -> ReplaceResources:
+    """`a:b,c:d,e:` as erasures (empty right side) and moves; entries without exactly one `:` are skipped.
+
+    source    protocol spec, 3.1
+    """
+    erase: list[str] = []
+    replace: dict[str, str] = {}
+    for entry in text.split(","):
+        parts = entry.split(":")
+        if len(parts) != 2:
+            continue
+        old, new = parts[0].strip(), parts[1].strip()
+        if new:
+            replace[old] = new
+        else:
+            erase.append(old)
+    return ReplaceResources(tuple(erase), replace)
+
+
+def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
+    """The list with each `from` moved to its `to`.
+
+    A `to` that is already present leaves both as they are; a moved `cpu` becomes milli(q) as an integer. The same
+    object comes back when nothing changes.
+    raises    InvalidInput when a moved cpu is no quantity
+    source    protocol spec, 3.1; vectors protocol/resource_rename
+    """
+    renamed: Quantities | None = None
+    for old, new in mapping.items():
+        current = resources if renamed is None else renamed
+        if old not in current or new in current:
+            continue
+        renamed = dict(current)
+        value = renamed.pop(old)
+        renamed[new] = of_value(parse_milli(value)).canonical() if old == CPU else value
+    return resources if renamed is None else renamed
+
+
+def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantities:
+    """The list after the erasures, then the moves, of the user's annotation.
+
+    source    protocol spec, 3.1
+    """
+    kept = {name: value for name, value in resources.items() if name not in wish.erase} if wish.erase else resources
+    return rename_resources(kept, wish.replace)
+
+
+def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
+    """The pod with the resources of its containers, init containers and overhead renamed; itself if nothing changes.
+
+    source    protocol spec, 3.1 (the resources inside `device-allocated` are the device plug-in's affair)
+    """
+    spec = pod.spec
+    containers = [_rename_container(container, mapping) for container in spec.containers]
+    init_containers = [_rename_container(container, mapping) for container in spec.init_containers]
+    overhead = rename_resources(spec.overhead, mapping)
+    unchanged = (
+        all(new is old for new, old in zip(containers, spec.containers, strict=True))
+        and all(new is old for new, old in zip(init_containers, spec.init_containers, strict=True))
+        and overhead is spec.overhead
+    )
+    if unchanged:
+        return pod
+    spec = msgspec.structs.replace(spec, containers=containers, init_containers=init_containers, overhead=overhead)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _rename_container(container: Container, mapping: Mapping[str, str]) -> Container:
+    requests = rename_resources(container.resources.requests, mapping)
+    limits = rename_resources(container.resources.limits, mapping)
+    if requests is container.resources.requests and limits is container.resources.limits:
+        return container
+    return _with_resources(container, requests, limits)
+
+
+def _with_resources(container: Container, requests: Quantities, limits: Quantities) -> Container:
+    return msgspec.structs.replace(container, resources=ResourceRequirements(requests=requests, limits=limits))
+
+
+class Translated(NamedTuple):
+    """A pod after translation, and whether anything in it changed."""
+
+    pod: Pod
+    changed: bool
+
+
+def translate_pod(pod: Pod) -> Translated:
+    """Native cpu and memory as the extended resources of the pod's class (batch or mid, with fallbacks).
+
+    Requests, limits and overhead are renamed, an existing extended value is overwritten, cpu counted in milli-cores.
+    Then a container's extended limit without a request becomes its request. Pods of class prod and free are left alone.
+    The caller knows whether a profile asked for it. raises InvalidInput for a malformed cpu quantity.
+    source    protocol spec, 3.2; vectors protocol/resource_translate
+    """
+    mapping = NATIVE_TO_EXTENDED.get(priority_class(pod))
+    if mapping is None:
+        return Translated(pod, changed=False)
+    spec = pod.spec
+    containers = [_translate_container(container, mapping) for container in spec.containers]
+    init_containers = [_translate_container(container, mapping) for container in spec.init_containers]
+    overhead = _translate_list(spec.overhead, mapping)
+    before = (spec.containers, spec.init_containers, spec.overhead)
+    if (containers, init_containers, overhead) == before:
+        return Translated(pod, changed=False)
+    spec = msgspec.structs.replace(spec, containers=containers, init_containers=init_containers, overhead=overhead)
+    return Translated(msgspec.structs.replace(pod, spec=spec), changed=True)
+
+
+def _translate_list(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
+    translated = dict(resources)
+    for native, extended in mapping.items():
+        if native in translated:
+            value = translated.pop(native)
+            translated[extended] = (
+                of_value(parse_milli(value)).canonical() if native == CPU else quantity_from_json(value).canonical()
+            )
+    return translated
+
+
+def _translate_container(container: Container, mapping: Mapping[str, str]) -> Container:
+    requests = _translate_list(container.resources.requests, mapping)
+    limits = _translate_list(container.resources.limits, mapping)
+    for extended in mapping.values():
+        if extended in limits and extended not in requests:
+            requests[extended] = limits[extended]
+    return _with_resources(container, requests, limits)
+
+
+class ExtendedResourceContainer(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Batch resources of one container in the annotation; texts as written."""
+
+    limits: dict[str, str | int | float | None] = {}
+    requests: dict[str, str | int | float | None] = {}
+
+
+class ExtendedResourceSpec(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Value of the annotation `extended-resource-spec`: containers that have batch resources, by name."""
+
+    containers: dict[str, ExtendedResourceContainer] = {}
+
+
+def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
+    """Batch cpu and memory of the ordinary containers; init containers, overhead and mid resources are left out.
+
+    raises    InvalidInput for a malformed batch quantity
+    source    protocol spec, 3.3
+    """
+    containers: dict[str, ExtendedResourceContainer] = {}
+    for container in pod.spec.containers:
+        limits = format_resources(_batch_only(container.resources.limits))
+        requests = format_resources(_batch_only(container.resources.requests))
+        if limits or requests:
+            containers[container.name] = ExtendedResourceContainer(limits={**limits}, requests={**requests})
+    return ExtendedResourceSpec(containers)
+
+
+def _batch_only(resources: Quantities) -> ResourceList:
+    return parse_resources({name: resources[name] for name in (BATCH_CPU, BATCH_MEMORY) if name in resources})
+
+
+def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedResourceSpec | None:
+    """The annotation's value, None when it is absent.
+
+    raises    InvalidInput for malformed JSON and for entries that are no quantities
+    source    protocol spec, 3.3
+    """
+    text = annotations.get(keys.EXTENDED_RESOURCE_SPEC)
+    if text is None:
+        return None
+    try:
+        spec = lenient_json.decode(text, ExtendedResourceSpec)
+        for container in spec.containers.values():
+            parse_resources(container.limits)
+            parse_resources(container.requests)
+    except InvalidInput as error:
+        raise error.at(f"metadata.annotations[{keys.EXTENDED_RESOURCE_SPEC}]") from error
+    return spec
+
+
+def refresh_extended_resource_spec(pod: Pod) -> str | None:
+    """The text to write into the annotation, or None when it is right as it stands.
+
+    Nothing is written when the value is the same, or when there is neither a batch resource nor an annotation; a stale
+    annotation of a pod without batch resources becomes `{}`.
+    raises    InvalidInput when the present annotation is malformed: the admission fails
+    source    protocol spec, 3.3
+    """
+    present = parse_extended_resource_spec(pod.metadata.annotations)
+    fresh = extended_resource_spec(pod)
+    if (present is None and not fresh.containers) or (present is not None and _is_same_spec(present, fresh)):
+        return None
+    return codec.encode_canonical(fresh).decode()
+
+
+def _is_same_spec(a: ExtendedResourceSpec, b: ExtendedResourceSpec) -> bool:
+    if a.containers.keys() != b.containers.keys():
+        return False
+    return all(
+        is_equal(parse_resources(one.limits), parse_resources(other.limits))
+        and is_equal(parse_resources(one.requests), parse_resources(other.requests))
+        for one, other in ((a.containers[name], b.containers[name]) for name in a.containers)
+    )

@@ -1,0 +1,105 @@
+"""The CPUs of a node by socket, NUMA node and core, and the packed choice of n of them.
+
+The agent reports the reserved CPUs of a node with it; the scheduler's own CPU accumulator is another algorithm.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from koordcore.values.cpuset import EMPTY, CpuSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuPlace:
+    """Where one logical CPU sits. Core ids are unique on the node; so are NUMA node ids and socket ids."""
+
+    cpu: int
+    core: int
+    socket: int
+    node: int
+
+
+_Members: TypeAlias = dict[int, frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTopology:
+    """All CPUs of a node; the groupings are derived once.
+
+    sockets, nodes, cores   id -> CPU ids
+    """
+
+    places: tuple[CpuPlace, ...]
+    sockets: _Members = field(init=False, repr=False, compare=False)
+    nodes: _Members = field(init=False, repr=False, compare=False)
+    cores: _Members = field(init=False, repr=False, compare=False)
+    nodes_of_socket: Mapping[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    cores_of_node: Mapping[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        def group(key: Callable[[CpuPlace], int], member: Callable[[CpuPlace], int]) -> dict[int, frozenset[int]]:
+            found: defaultdict[int, set[int]] = defaultdict(set)
+            for place in self.places:
+                found[key(place)].add(member(place))
+            return {name: frozenset(members) for name, members in found.items()}
+
+        object.__setattr__(self, "sockets", group(lambda p: p.socket, lambda p: p.cpu))
+        object.__setattr__(self, "nodes", group(lambda p: p.node, lambda p: p.cpu))
+        object.__setattr__(self, "cores", group(lambda p: p.core, lambda p: p.cpu))
+        nodes_of_socket = group(lambda p: p.socket, lambda p: p.node)
+        cores_of_node = group(lambda p: p.node, lambda p: p.core)
+        object.__setattr__(self, "nodes_of_socket", {k: tuple(sorted(v)) for k, v in nodes_of_socket.items()})
+        object.__setattr__(self, "cores_of_node", {k: tuple(sorted(v)) for k, v in cores_of_node.items()})
+
+    @property
+    def cpus(self) -> CpuSet:
+        """Every CPU id."""
+        return frozenset(place.cpu for place in self.places)
+
+
+def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
+    """`count` CPUs out of `available` (default: all), as close together as whole units allow.
+
+    Whole free sockets first, then whole free NUMA nodes, then whole free cores, then single CPUs. A unit is free when
+    all its CPUs are still untaken; in each group the unit with fewest untaken CPUs comes first, then the smaller id.
+    NUMA nodes are looked at socket by socket, cores NUMA node by NUMA node, in that order.
+    returns   the empty set for count < 1; None when fewer than `count` CPUs are available
+    source    protocol spec, 7.3 (steps 1-5); agent spec, 4.7.1; vectors protocol/node_reservation,
+              agent/cpu_shared_pool
+    """
+    if count < 1:
+        return EMPTY
+    untaken = set(topology.cpus if available is None else available & topology.cpus)
+    if count > len(untaken):
+        return None
+    taken: set[int] = set()
+
+    def ordered(ids: Iterable[int], members: _Members) -> list[int]:
+        counted = [(len(members[unit] & untaken), unit) for unit in ids]
+        return [unit for left, unit in sorted(counted) if left]
+
+    def socket_order() -> list[int]:
+        return ordered(topology.sockets, topology.sockets)
+
+    def node_order() -> list[int]:
+        return [node for socket in socket_order() for node in ordered(topology.nodes_of_socket[socket], topology.nodes)]
+
+    def core_order() -> list[int]:
+        return [core for node in node_order() for core in ordered(topology.cores_of_node[node], topology.cores)]
+
+    steps = ((socket_order, topology.sockets), (node_order, topology.nodes), (core_order, topology.cores))
+    for order, members in steps:
+        for unit in order():
+            cpus = members[unit]
+            if cpus <= untaken and len(cpus) <= count - len(taken):
+                untaken -= cpus
+                taken |= cpus
+    if len(taken) < count:
+        # the order is fixed before the first single CPU goes: taking one must not move its core
+        single = [cpu for core in core_order() for cpu in sorted(topology.cores[core] & untaken)]
+        taken.update(single[: count - len(taken)])
+    return frozenset(taken)
