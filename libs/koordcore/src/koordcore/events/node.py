@@ -7,6 +7,13 @@ import msgspec
 
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_limits, pod_requests
+from koordcore.protocol.priority import priority_class
+from koordcore.protocol.qos import kube_qos, qos
+
+USAGE_PROFILE = "simulation.koordstream.io/usage"
+"""Pod annotation: how a simulated host lets the pod use what it requests."""
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +35,21 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kube_qos: str
     priority_class: str
     usage_profile: str = ""
+
+
+def pod_on_node(uid: str, pod: Pod) -> PodOnNode:
+    """The pod as its node's agent needs to know it."""
+    return PodOnNode(
+        uid=uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        requests=pod_requests(pod),
+        limits=pod_limits(pod),
+        qos=qos(pod),
+        kube_qos=kube_qos(pod),
+        priority_class=priority_class(pod),
+        usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
+    )
 
 
 @CATALOGUE.register(kind="node")
