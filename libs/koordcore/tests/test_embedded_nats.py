@@ -2,13 +2,26 @@
 # nats-py types its **options as unknown.
 """A real nats-server: ready, killed, recovered, refused."""
 
+import asyncio
+import datetime
+import socket
+import ssl
+from pathlib import Path
+
 import nats
 import pytest
+from koordcore.embedded.errors import PortInUseError, StartError
+from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_cluster import NatsCluster
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions
+from koordcore.embedded.ports import free_ports
+from koordcore.embedded.tls import ensure_tls_files
+from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
 
 pytestmark = pytest.mark.nats
+NOW = datetime.datetime.now(datetime.UTC)
 
 
 async def test_server_is_ready_for_streams_when_start_returns(nats_server: NatsServer) -> None:
@@ -45,7 +58,91 @@ async def test_acknowledged_messages_survive_kill_9_on_the_same_port(fresh_nats_
         await connection.close()
 
 
-async def test_three_nodes_elect_a_leader_and_lose_one_without_losing_facts(nats_cluster: NatsCluster) -> None:
+async def test_stop_and_start_twice_are_harmless(fresh_nats_server: NatsServer) -> None:
+    pid = fresh_nats_server.pid
+    await fresh_nats_server.start()
+    assert fresh_nats_server.pid == pid
+    await fresh_nats_server.restart()
+    assert fresh_nats_server.pid not in {None, pid}
+    await fresh_nats_server.stop()
+    await fresh_nats_server.stop()
+    assert await fresh_nats_server.wait_exit(0) is not None
+
+
+@pytest.mark.parametrize("which", ["port", "monitor_port"])
+async def test_configured_port_in_use_is_named(tmp_path: Path, which: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken: int = other.getsockname()[1]
+        config = (
+            NatsServerConfig(directory=tmp_path, port=taken)
+            if which == "port"
+            else NatsServerConfig(directory=tmp_path, monitor_port=taken)
+        )
+        with pytest.raises(PortInUseError, match=f"port {taken} on 127.0.0.1 is already in use") as raised:
+            await NatsServer(config).start()
+        assert raised.value.port == taken
+
+
+async def test_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    server = NatsServer(NatsServerConfig(directory=tmp_path, sync_interval="sometimes"))
+    with pytest.raises(StartError, match="sync_interval") as raised:
+        await server.start()
+    assert "exit code 1" in raised.value.reason
+    assert not server.is_running
+
+
+async def test_user_may_do_what_its_permissions_say_and_nothing_else(tmp_path: Path) -> None:
+    key = ensure_user_key(tmp_path / "agent.seed")
+    assert key == ensure_user_key(tmp_path / "agent.seed")
+    assert key.seed_file.stat().st_mode & 0o777 == 0o600
+    agent = NatsUser(
+        name="agent",
+        public_key=key.public_key,
+        permissions=UserPermissions(publish_allow=("obs.node.n1",), subscribe_allow=("push.node.n1",)),
+    )
+    async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", users=(agent,))) as server:
+        with pytest.raises(NatsError, match="Authorization Violation"):
+            await nats.connect(server.url, allow_reconnect=False, connect_timeout=2)
+        errors: asyncio.Queue[str] = asyncio.Queue()
+
+        async def note(error: Exception) -> None:
+            errors.put_nowait(str(error))
+
+        connection = await nats.connect(server.url, nkeys_seed=str(key.seed_file), error_cb=note)
+        try:
+            await connection.publish("obs.node.n1", b"")
+            await connection.publish("obs.node.n2", b"")
+            # The server answers in order: the first complaint is about the second publish.
+            first = await asyncio.wait_for(errors.get(), 5)
+            assert 'permissions violation for publish to "obs.node.n2"' in first.lower()
+        finally:
+            await connection.close()
+
+
+async def test_tls_server_is_trusted_by_its_own_authority_only(tmp_path: Path) -> None:
+    files = ensure_tls_files(tmp_path / "tls", now=NOW)
+    before = files.server_certificate.read_bytes()
+    assert ensure_tls_files(tmp_path / "tls", now=NOW).server_certificate.read_bytes() == before
+    tls = NatsTls(certificate=files.server_certificate, key=files.server_key, ca=files.ca, verify_clients=True)
+    async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", tls=tls)) as server:
+        trusting = ssl.create_default_context(cafile=str(files.ca))
+        trusting.load_cert_chain(files.client_certificate, files.client_key)
+        connection = await nats.connect(server.url, tls=trusting)
+        await connection.flush()
+        await connection.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await nats.connect(server.url, tls=ssl.create_default_context(), allow_reconnect=False)
+
+
+def test_certificates_about_to_end_are_made_anew(tmp_path: Path) -> None:
+    before = ensure_tls_files(tmp_path, now=NOW).ca.read_bytes()
+    later = NOW + datetime.timedelta(days=340)
+    assert ensure_tls_files(tmp_path, now=later).ca.read_bytes() != before
+
+
+async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: NatsCluster) -> None:
     connection = await nats.connect(list(nats_cluster.urls))
     try:
         stream = connection.jetstream()
@@ -64,3 +161,17 @@ async def test_three_nodes_elect_a_leader_and_lose_one_without_losing_facts(nats
         assert message.data == b"before"
     finally:
         await connection.close()
+
+
+async def test_cluster_that_cannot_form_says_so_and_leaves_nothing_running(tmp_path: Path) -> None:
+    cluster = NatsCluster(tmp_path, size=2, ready_seconds=1)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken: int = other.getsockname()[1]
+        cluster.servers[1].config = NatsServerConfig(
+            name="koord-1", directory=tmp_path, port=taken, monitor_port=free_ports(1)[0]
+        )
+        with pytest.raises(PortInUseError, match=str(taken)):
+            await cluster.start()
+    assert not any(server.is_running for server in cluster.servers)

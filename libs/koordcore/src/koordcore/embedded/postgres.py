@@ -11,21 +11,20 @@ import secrets
 import shutil
 import signal
 import subprocess
-import time
 import urllib.parse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordcore.embedded.binaries import postgres_installation
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortInUseError, StartError
-from koordcore.embedded.identity import command_line, start_mark
 from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free, require_free_port
 from koordcore.embedded.postgres_location import Location, locate, pointer_file
-from koordcore.embedded.process import POLL_SECONDS, ChildProcess, ProcessSpec
+from koordcore.embedded.postmaster import live_postmaster, remove_recycled_pid_file
+from koordcore.embedded.process import ChildProcess, ProcessSpec
 
 PORT_ATTEMPTS = 5
-RECOVERY_SECONDS = 15.0
-"""How long a start waits for the backends of a killed server to notice and release its shared memory."""
+BACKENDS_STILL_THERE = "is still in use"
+"""What the server logs while backends of a killed one have not noticed yet and hold its shared memory."""
 MAX_SOCKET_PATH = 100
 
 HOST_BASED_AUTHENTICATION = """\
@@ -95,12 +94,12 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """`postgresql://user:password@...` of the services' database; readable after the first start."""
+        """`postgresql://user:password@...` of the services' database; settled once `spec` or `start` chose the port."""
         return self.dsn_for(self.config.database)
 
     def dsn_for(self, database: str) -> str:
         """The same for another database of this server."""
-        password = urllib.parse.quote(self.password_file.read_text().strip(), safe="")
+        password = urllib.parse.quote(self._read_or_create_password(), safe="")
         return self._url(f"{self.config.user}:{password}", database)
 
     @property
@@ -133,6 +132,7 @@ class PostgresServer:
             cwd=Path("/"),  # ours may be closed to the server's user
             ready=self._is_ready,
             ready_seconds=self.config.ready_seconds,
+            retry_on=(BACKENDS_STILL_THERE,),
             prepare=self._prepare,
             log_file=self.log_file,
             user=None if location.owner is None else location.owner.uid,
@@ -152,21 +152,15 @@ class PostgresServer:
         if self.is_running:
             return
         configured = self.config
-        deadline = time.monotonic() + RECOVERY_SECONDS
-        attempt = 0
-        while True:
-            attempt += 1
+        for attempt in range(1, PORT_ATTEMPTS + 1):
             child = ChildProcess(self.spec())
             try:
                 await child.start()
             except (PortInUseError, StartError) as error:
-                if isinstance(error, StartError) and "still in use" in error.log_tail and time.monotonic() < deadline:
-                    await asyncio.sleep(POLL_SECONDS)
-                    continue
                 taken = next((port for port in child.spec.ports.values() if not is_port_free(port)), None)
                 if taken is None:
                     raise
-                if configured.port is not None or attempt >= PORT_ATTEMPTS:
+                if configured.port is not None or attempt == PORT_ATTEMPTS:
                     raise PortInUseError(owner=self.config.name, port=taken) from error
                 self.config = configured
                 continue
@@ -247,18 +241,14 @@ class PostgresServer:
         running = live_postmaster(self.location.data)
         if running is not None:
             raise AlreadyRunningError(what=f"{self.config.name} on {self.location.data}", pid=running)
-        _remove_recycled_pid_file(self.location.data)
+        remove_recycled_pid_file(self.location.data)
         if self.config.socket_directory is None:
             require_free_port(self.port, owner=self.config.name)
         else:
             self._prepare_socket_directory(self.config.socket_directory.absolute())
         if not (self.location.data / "PG_VERSION").exists():
             await asyncio.to_thread(self._initialise)
-        elif not self.password_file.exists():
-            raise EmbeddedError(
-                f"{self.password_file} is missing but {self.location.data} holds data that it opens; "
-                "restore the file, or delete the data directory to start empty"
-            )
+        self._read_or_create_password()
 
     async def _is_ready(self) -> bool:
         return live_postmaster(self.location.data, status="ready") is not None
@@ -285,7 +275,7 @@ class PostgresServer:
         initdb = ["initdb", "-D", str(fresh), "-U", "postgres", "-A", "reject", "-E", "UTF8", "--locale=C"]
         self._run_as_owner([*initdb, "--no-instructions"], purpose="initdb")
         (fresh / "pg_hba.conf").write_text(HOST_BASED_AUTHENTICATION)
-        password = self._new_password()
+        password = self._read_or_create_password()
         user, database = _identifier(self.config.user), _identifier(self.config.database)
         statements = (
             f"CREATE ROLE {user} LOGIN CREATEDB PASSWORD '{password}'",
@@ -302,13 +292,20 @@ class PostgresServer:
             location.data.rmdir()  # fails, rightly, when something that is not ours is in it
         fresh.rename(location.data)
 
-    def _new_password(self) -> str:
-        password = secrets.token_urlsafe(24)
-        self.password_file.parent.mkdir(parents=True, exist_ok=True)
-        self.password_file.unlink(missing_ok=True)
-        self.password_file.touch(mode=0o600, exist_ok=False)
-        self.password_file.write_text(password + "\n")
-        return password
+    def _read_or_create_password(self) -> str:
+        """The password; a random one is written, for us alone to read, while there is no data that knows another."""
+        file = self.password_file
+        if file.exists():
+            return file.read_text().strip()
+        if (self.location.data / "PG_VERSION").exists():
+            raise EmbeddedError(
+                f"{file} is missing but {self.location.data} holds data that it opens; "
+                "restore the file, or delete the data directory to start empty"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600, exist_ok=False)
+        file.write_text(secrets.token_urlsafe(24) + "\n")
+        return file.read_text().strip()
 
     def _run_as_owner(self, argv: list[str], *, purpose: str, stdin: str = "") -> str:
         """Run a program of the installation to its end; its stderr."""
@@ -333,39 +330,6 @@ class PostgresServer:
     def _give_to_owner(self, path: Path) -> None:
         if self.location.owner is not None:
             os.chown(path, self.location.owner.uid, self.location.owner.gid)
-
-
-def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
-    """The pid of the server that runs on this data directory; None when there is none.
-
-    A pid file left by kill -9 names a pid that is gone, or that by now is another program: both count as none.
-    status      demand this state too; the server writes "ready" when it accepts connections, also after recovery
-    """
-    try:
-        lines = (data / "postmaster.pid").read_text().splitlines()
-        pid = int(lines[0])
-    except (OSError, ValueError, IndexError):
-        return None
-    # The command line is compared because pids are recycled, notably in containers, where they start low.
-    if start_mark(pid) is None or str(data) not in command_line(pid):
-        return None
-    if status is not None and (len(lines) < 8 or lines[7].strip() != status):
-        return None
-    return pid
-
-
-def _remove_recycled_pid_file(data: Path) -> None:
-    """Postgres itself copes with a pid file whose process is gone, but not with one whose pid was recycled."""
-    pid_file = data / "postmaster.pid"
-    try:
-        pid = int(pid_file.read_text().splitlines()[0])
-    except FileNotFoundError:
-        return
-    except (ValueError, IndexError):
-        pid_file.unlink()  # cut short by a crash of the machine
-        return
-    if start_mark(pid) is not None:
-        pid_file.unlink()
 
 
 def _identifier(name: str) -> str:

@@ -15,7 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
+from koordcore.embedded.postmaster import live_postmaster
 
 TRAVERSABLE_ROOT = Path("/var/tmp")  # noqa: S108  survives a reboot, unlike /tmp; folders in it are checked to be ours
 UNPRIVILEGED_USER = "nobody"
@@ -49,7 +50,8 @@ def locate(data_dir: Path, installation: Path) -> Location:
     """Decide owner and places, and create what must exist beforehand (a base folder, a copy of the binaries).
 
     Data below /var/tmp counts only while the pointer file exists: who deletes `var/` gets an empty store.
-    raises  EmbeddedError when a folder below /var/tmp belongs to somebody else
+    raises  EmbeddedError when a folder below /var/tmp belongs to somebody else;
+            AlreadyRunningError when the pointer is gone but a server still runs on the data
     """
     data_dir = data_dir.absolute()
     if os.geteuid() != 0:
@@ -62,6 +64,9 @@ def locate(data_dir: Path, installation: Path) -> Location:
     else:
         data = _own_base(data_dir) / "data"
         if not pointer.exists() and data.exists():
+            running = live_postmaster(data)
+            if running is not None:
+                raise AlreadyRunningError(what=f"a Postgres on {data}, formerly of {data_dir},", pid=running)
             shutil.rmtree(data)
         owner = _owner_of(data)
         pointer.parent.mkdir(parents=True, exist_ok=True)

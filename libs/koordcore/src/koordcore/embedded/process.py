@@ -27,6 +27,7 @@ from koordcore.embedded.identity import ProcessIdentity, identify
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0
 LOG_TAIL_LINES = 15
+LOG_TAIL_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
 
 Ready = str | Callable[[], Awaitable[bool]]
@@ -65,6 +66,7 @@ class ProcessSpec:
     env             added to the parent's environment
     ready           see Ready; None: ready as soon as it runs
     after           names of the processes that must be ready first
+    retry_on        texts in the log of a failed start that tell of a state that passes: it is tried again
     prepare         awaited before every start (first start and restarts)
     log_file        receives stdout and stderr, appended; None: /dev/null
     user, group     numeric ids to run as; only root may set them
@@ -80,6 +82,7 @@ class ProcessSpec:
     ready: Ready | None = None
     ready_seconds: float = 20.0
     after: tuple[str, ...] = ()
+    retry_on: tuple[str, ...] = ()
     prepare: Callable[[], Awaitable[None]] | None = None
     log_file: Path | None = None
     user: int | None = None
@@ -97,6 +100,7 @@ class ChildProcess:
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
         self._popen: subprocess.Popen[bytes] | None = None
+        self._log_began = 0
         self.identity: ProcessIdentity | None = None
         """Set from the start on; kept after the end."""
 
@@ -126,7 +130,9 @@ class ChildProcess:
             output: IO[bytes] | int = subprocess.DEVNULL
             if spec.log_file is not None:
                 spec.log_file.parent.mkdir(parents=True, exist_ok=True)
-                output = stack.enter_context(spec.log_file.open("ab"))
+                log = stack.enter_context(spec.log_file.open("ab"))
+                self._log_began = log.tell()
+                output = log
             try:
                 self._popen = subprocess.Popen(
                     spec.argv,
@@ -152,14 +158,20 @@ class ChildProcess:
 
         raises  StartError with the end of the log when it ends early or is not ready within `ready_seconds`
         """
-        if self.spec.prepare is not None:
-            await self.spec.prepare()
-        self.launch()
-        try:
-            await self.wait_ready()
-        except BaseException:
-            await self.kill()
-            raise
+        deadline = time.monotonic() + self.spec.ready_seconds
+        while True:
+            if self.spec.prepare is not None:
+                await self.spec.prepare()
+            self.launch()
+            try:
+                await self.wait_ready()
+            except BaseException as error:
+                await self.kill()
+                if not self._is_passing(error) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return
 
     async def wait_ready(self) -> None:
         """Wait until the child is ready; polls every 20 ms.
@@ -205,10 +217,12 @@ class ChildProcess:
         if self._popen is not None:
             self._popen.send_signal(number)  # polls first: a reaped pid is never signalled
 
+    def _is_passing(self, error: BaseException) -> bool:
+        return isinstance(error, StartError) and any(text in error.log_tail for text in self.spec.retry_on)
+
     def _start_error(self, reason: str) -> StartError:
-        return StartError(
-            name=self.spec.name, reason=reason, log_file=self.spec.log_file, log_tail=log_tail(self.spec.log_file)
-        )
+        tail = log_tail(self.spec.log_file, since=self._log_began)
+        return StartError(name=self.spec.name, reason=reason, log_file=self.spec.log_file, log_tail=tail)
 
 
 async def is_ready(ready: Ready | None) -> bool:
@@ -235,12 +249,12 @@ def http_ok(url: str) -> bool:
         connection.close()
 
 
-def log_tail(log_file: Path | None, lines: int = LOG_TAIL_LINES) -> str:
-    """The last lines of a log file; empty when there is none."""
+def log_tail(log_file: Path | None, *, since: int = 0, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines of a log file, none from before the byte `since`; empty when there is no file."""
     if log_file is None or not log_file.exists():
         return ""
     with log_file.open("rb") as log:
-        log.seek(max(0, log_file.stat().st_size - 16_384))
+        log.seek(max(since, log_file.stat().st_size - LOG_TAIL_BYTES))
         return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
 

@@ -1,0 +1,66 @@
+"""Runs a supervisor in the background: a program is started again, detached from the terminal.
+
+The program that is started calls `Supervisor.run_until_stopped`; this side only waits for the state
+file to say ready. It is stopped with `stack.stop_stack`.
+"""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from koordcore.embedded.errors import AlreadyRunningError, StartError
+from koordcore.embedded.process import POLL_SECONDS, log_tail
+from koordcore.embedded.stack import Phase, Stack, read_stack
+
+
+async def start_in_background(
+    argv: tuple[str, ...],
+    *,
+    state_file: Path,
+    log_file: Path,
+    env: Mapping[str, str] | None = None,
+    seconds: float = 60.0,
+) -> Stack:
+    """Start the program detached and wait until its stack is ready; the stack.
+
+    argv        a program that runs a supervisor on `state_file`, e.g. (sys.executable, "-m", "koordctl", ...)
+    log_file    its stdout and stderr, appended
+    raises      AlreadyRunningError when a live supervisor has the state file; StartError with the reason when
+                the program ends or is not ready after `seconds` (it is then told to stop)
+    """
+    before = read_stack(state_file)
+    if before is not None and before.is_live:
+        raise AlreadyRunningError(what=f"the stack of {state_file}", pid=before.supervisor.pid)
+    daemon = _launch_detached(argv, log_file=log_file, env=env or {})
+    deadline = time.monotonic() + seconds
+    while True:
+        stack = read_stack(state_file)
+        ours = stack if stack is not None and stack.supervisor.pid == daemon.pid else None
+        if ours is not None and ours.phase is Phase.READY:
+            return ours
+        if daemon.poll() is not None:
+            reason = ours.error if ours is not None and ours.error else f"ended with exit code {daemon.returncode}"
+            raise StartError(name="stack", reason=reason, log_file=log_file, log_tail=log_tail(log_file))
+        if time.monotonic() > deadline:
+            daemon.terminate()
+            raise StartError(
+                name="stack", reason=f"not ready within {seconds:g} s", log_file=log_file, log_tail=log_tail(log_file)
+            )
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _launch_detached(argv: tuple[str, ...], *, log_file: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, with no ties to our terminal."""
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as log:
+        return subprocess.Popen(
+            argv,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )

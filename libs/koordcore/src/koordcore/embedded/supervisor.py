@@ -1,0 +1,289 @@
+"""Starts, watches and stops the processes of a stack.
+
+Declared as `ProcessSpec` values, started as parallel as their order allows, restarted with back-off when
+they end by themselves, stopped in reverse order. Runs inside one asyncio program (`async with
+Supervisor(...)`) or as the main thing of a background process (`run_until_stopped`, started by
+`background`). The state is written to `stack.json` after every change; see `stack`.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.identity import identify
+from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.stack import (
+    Phase,
+    ProcessState,
+    ProcessStatus,
+    Stack,
+    StackLock,
+    forget_stack,
+    read_stack,
+    stop_orphans,
+    write_stack,
+)
+
+
+class Supervisor:
+    """The owner of a stack's processes. One task starts and stops it; `status`, `kill` and `restart` may be called
+    from any task of the same loop.
+
+    specs       names are unique; `after` names others of them, without a cycle
+    state_file  e.g. var/run/stack.json; one live supervisor per file
+    log         called with one sentence per thing that happened, for the operator
+    """
+
+    def __init__(
+        self, specs: Iterable[ProcessSpec], *, state_file: Path, log: Callable[[str], None] | None = None
+    ) -> None:
+        self._managed = {spec.name: _Managed(spec) for spec in require_startable(tuple(specs))}
+        self._state_file = state_file
+        self._lock = StackLock(state_file)
+        self._log = log or _say_nothing
+        self._phase = Phase.STARTING
+        self._error = ""
+        self._watchers: list[asyncio.Task[None]] = []
+        me = identify(os.getpid())
+        assert me is not None, "our own process is alive"
+        self._identity = me
+
+    def status(self) -> Stack:
+        """The stack now."""
+        phase = self._phase
+        if phase is Phase.READY and any(m.state is not ProcessState.READY for m in self._managed.values()):
+            phase = Phase.DEGRADED
+        return Stack(
+            phase=phase,
+            supervisor=self._identity,
+            processes=tuple(managed.status() for managed in self._managed.values()),
+            error=self._error,
+        )
+
+    async def start(self) -> None:
+        """Start everything and wait until all are ready, then keep watch. After an error nothing is left running.
+
+        Orphans of an earlier supervisor that was killed are stopped first.
+        raises  AlreadyRunningError when the state file belongs to a live supervisor; what the start of a process raises
+        """
+        self._lock.acquire()
+        before = read_stack(self._state_file)
+        if before is not None and before.supervisor != self._identity and await stop_orphans(before):
+            self._log("stopped processes that an earlier supervisor had left")
+        self._phase = Phase.STARTING
+        self._record()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for managed in self._managed.values():
+                    group.create_task(self._start_one(managed), name=f"start {managed.spec.name}")
+        except BaseExceptionGroup as failures:
+            cause = _first_leaf(failures)
+            self._error = str(cause)
+            await self._stop_all(Phase.FAILED)
+            self._lock.release()
+            raise cause from failures
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        self._phase = Phase.READY
+        self._watchers = [
+            asyncio.create_task(self._watch(managed), name=f"watch {managed.spec.name}")
+            for managed in self._managed.values()
+        ]
+        self._record()
+
+    async def stop(self) -> None:
+        """Stop everything in reverse order, each with its own deadline before the kill; removes the state file.
+
+        Nothing happens when the stack was never started.
+        """
+        if self._lock.is_held:
+            await self._stop_all(Phase.STOPPED)
+            forget_stack(self._state_file)
+            self._lock.release()
+
+    async def run_until_stopped(self) -> None:
+        """Start, then wait for SIGTERM or SIGINT, then stop. For a program whose only work is the stack.
+
+        The signals also end a start that is under way.
+        """
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
+            loop.add_signal_handler(number, stopping.set)
+        starting = asyncio.create_task(self.start())
+        waiting = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.is_set():
+                await starting  # raises what went wrong
+                await waiting
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        finally:
+            waiting.cancel()
+            await self.stop()
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    async def kill(self, name: str) -> None:
+        """kill -9 one process, for demonstrations and tests; its restart policy brings it back."""
+        await self._managed[name].child.kill()
+
+    async def wait_ready(self, name: str, *, seconds: float, after_restarts: int = 0) -> None:
+        """Wait until one process is ready and has been restarted at least so often.
+
+        raises  EmbeddedError after `seconds`
+        """
+        managed = self._managed[name]
+        try:
+            async with asyncio.timeout(seconds):
+                while managed.state is not ProcessState.READY or managed.restarts < after_restarts:
+                    await managed.changed.wait()
+        except TimeoutError as error:
+            raise EmbeddedError(f"{name} is {managed.state} after {seconds:g} s") from error
+
+    async def __aenter__(self) -> "Supervisor":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # Shielded: a cancelled caller must not leave processes behind.
+        await asyncio.shield(self.stop())
+
+    async def _start_one(self, managed: "_Managed") -> None:
+        for name in managed.spec.after:
+            await self._managed[name].first_ready.wait()
+        began = time.monotonic()
+        self._set(managed, ProcessState.STARTING)
+        await managed.child.start()
+        managed.first_ready.set()
+        self._set(managed, ProcessState.READY)
+        self._log(f"{managed.spec.name} is ready after {time.monotonic() - began:.2f} s")
+
+    async def _watch(self, managed: "_Managed") -> None:
+        """Wait for the end of one process and bring it back, for as long as the stack runs."""
+        policy = managed.spec.restart
+        in_a_row = 0
+        while True:
+            began = time.monotonic()
+            if managed.child.is_running:
+                managed.last_exit = await managed.child.wait_exit()
+                self._log(f"{managed.spec.name} ended with exit code {managed.last_exit}")
+            if time.monotonic() - began >= policy.steady_after_seconds:
+                in_a_row = 0
+            if not policy.enabled or (policy.max_restarts is not None and in_a_row >= policy.max_restarts):
+                self._set(managed, ProcessState.GIVEN_UP)
+                self._log(f"{managed.spec.name} is given up after {in_a_row} restarts in a row")
+                return
+            self._set(managed, ProcessState.BACKING_OFF)
+            await asyncio.sleep(policy.delay_seconds(in_a_row))
+            in_a_row += 1
+            managed.restarts += 1
+            self._set(managed, ProcessState.STARTING)
+            try:
+                await managed.child.start()
+            except (EmbeddedError, OSError) as error:
+                managed.last_exit = managed.child.exit_code
+                self._log(f"{managed.spec.name} could not be restarted: {error}")
+                continue
+            self._set(managed, ProcessState.READY)
+            self._log(f"{managed.spec.name} is ready again")
+
+    async def _stop_all(self, end: Phase) -> None:
+        self._phase = Phase.STOPPING
+        self._record()
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self._watchers = []
+        stopped = {name: asyncio.Event() for name in self._managed}
+
+        async def stop_one(managed: "_Managed") -> None:
+            # Whoever needs this process goes first.
+            for other in self._managed.values():
+                if managed.spec.name in other.spec.after:
+                    await stopped[other.spec.name].wait()
+            if managed.child.is_running:
+                await managed.child.stop()
+                self._log(f"{managed.spec.name} is stopped")
+            stopped[managed.spec.name].set()
+            self._set(managed, ProcessState.STOPPED)
+
+        await asyncio.gather(*(stop_one(managed) for managed in self._managed.values()))
+        self._phase = end
+        self._record()
+
+    def _set(self, managed: "_Managed", state: ProcessState) -> None:
+        managed.state = state
+        managed.changed.set()
+        managed.changed = asyncio.Event()
+        self._record()
+
+    def _record(self) -> None:
+        write_stack(self._state_file, self.status())
+
+
+class _Managed:
+    """One process with what the supervisor knows of it."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        self.spec = spec
+        self.child = ChildProcess(spec)
+        self.state = ProcessState.WAITING
+        self.restarts = 0
+        self.last_exit: int | None = None
+        self.first_ready = asyncio.Event()
+        self.changed = asyncio.Event()
+
+    def status(self) -> ProcessStatus:
+        return ProcessStatus(
+            name=self.spec.name,
+            state=self.state,
+            process=self.child.identity,
+            restarts=self.restarts,
+            last_exit=self.last_exit,
+            ports=dict(self.spec.ports),
+            urls=dict(self.spec.urls),
+            log_file=None if self.spec.log_file is None else str(self.spec.log_file),
+            stop_signal=int(self.spec.stop_signal),
+            stop_seconds=self.spec.stop_seconds,
+        )
+
+
+def _say_nothing(_sentence: str) -> None:
+    """The default operator log."""
+
+
+def require_startable(specs: tuple[ProcessSpec, ...]) -> tuple[ProcessSpec, ...]:
+    """The specs themselves, when they can all be started in some order.
+
+    raises  EmbeddedError naming a doubled name, an unknown name in `after`, or a cycle
+    """
+    names = [spec.name for spec in specs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise EmbeddedError(f"processes with the same name: {', '.join(doubled)}")
+    for spec in specs:
+        unknown = sorted(set(spec.after) - set(names))
+        if unknown:
+            raise EmbeddedError(f"{spec.name}.after names {', '.join(unknown)}, which is not part of the stack")
+    startable: set[str] = set()
+    waiting = list(specs)
+    while waiting:
+        ready = [spec for spec in waiting if startable.issuperset(spec.after)]
+        if not ready:
+            raise EmbeddedError(f"processes wait for each other: {', '.join(spec.name for spec in waiting)}")
+        startable.update(spec.name for spec in ready)
+        waiting = [spec for spec in waiting if spec.name not in startable]
+    return specs
+
+
+def _first_leaf(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = failures.exceptions[0]
+    return _first_leaf(first) if isinstance(first, BaseExceptionGroup) else first  # pyright: ignore[reportUnknownArgumentType]  # narrowing loses the parameter

@@ -1,0 +1,287 @@
+"""A stack of processes: started in order, restarted, stopped in reverse, found by others."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from koordcore.embedded.background import start_in_background
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, StartError
+from koordcore.embedded.identity import ProcessIdentity, identify, is_alive, send_signal, start_mark
+from koordcore.embedded.process import NEVER_RESTART, ProcessSpec, RestartPolicy
+from koordcore.embedded.stack import (
+    Phase,
+    ProcessState,
+    ProcessStatus,
+    Stack,
+    read_stack,
+    stop_stack,
+    write_stack,
+)
+from koordcore.embedded.supervisor import Supervisor
+
+QUICK = RestartPolicy(first_delay_seconds=0.02, max_delay_seconds=0.1)
+SLEEP = ("/bin/sleep", "60")
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from koordcore.embedded.process import ProcessSpec
+from koordcore.embedded.supervisor import Supervisor
+
+state, *argv = sys.argv[1:]
+spec = ProcessSpec(name="sleeper", argv=tuple(argv), log_file=Path(state).with_name("sleeper.log"))
+asyncio.run(Supervisor([spec], state_file=Path(state), log=print).run_until_stopped())
+"""
+
+
+@pytest.fixture
+def state_file(tmp_path: Path) -> Path:
+    return tmp_path / "var" / "run" / "stack.json"
+
+
+@pytest.fixture
+def stray() -> Iterator[subprocess.Popen[bytes]]:
+    """A live process that is nobody's child here by the supervisor's count."""
+    with subprocess.Popen(SLEEP, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+def daemon(state_file: Path, *argv: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", DAEMON, str(state_file), *argv)
+
+
+def noting(name: str, order: list[str]) -> Callable[[], Awaitable[None]]:
+    async def note() -> None:
+        order.append(name)
+
+    return note
+
+
+def dead_supervisor() -> ProcessIdentity:
+    with subprocess.Popen(["/bin/true"]) as process:
+        pass
+    return ProcessIdentity(pid=process.pid, started="1")
+
+
+async def test_processes_start_after_what_they_need_and_stop_before_it(state_file: Path) -> None:
+    order: list[str] = []
+    said: list[str] = []
+    after = {"agent": ("manager",), "manager": ("nats",), "nats": (), "postgres": ()}
+    specs = [
+        ProcessSpec(name=name, argv=SLEEP, after=needed, prepare=noting(name, order)) for name, needed in after.items()
+    ]
+    async with Supervisor(specs, state_file=state_file, log=said.append) as supervisor:
+        assert supervisor.status().phase is Phase.READY
+        assert order.index("nats") < order.index("manager") < order.index("agent")
+        said.clear()
+    stopped = [sentence.split()[0] for sentence in said]
+    assert stopped.index("agent") < stopped.index("manager") < stopped.index("nats")
+    assert sorted(stopped) == sorted(after)
+
+
+async def test_processes_that_need_nothing_start_at_the_same_time(state_file: Path) -> None:
+    both_started = asyncio.Barrier(2)
+
+    async def meet() -> None:
+        await asyncio.wait_for(both_started.wait(), 5)
+
+    specs = [ProcessSpec(name=name, argv=SLEEP, prepare=meet) for name in ("nats", "postgres")]
+    async with Supervisor(specs, state_file=state_file) as supervisor:
+        assert supervisor.status().phase is Phase.READY
+
+
+async def test_state_file_tells_another_process_everything(state_file: Path, tmp_path: Path) -> None:
+    spec = ProcessSpec(
+        name="nats",
+        argv=SLEEP,
+        log_file=tmp_path / "log" / "nats.log",
+        ports={"client": 4222},
+        urls={"client": "nats://"},
+    )
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        stack = read_stack(state_file)
+        assert stack == supervisor.status()
+        assert stack is not None
+        assert stack.is_live
+        assert stack.supervisor.pid == os.getpid()
+        nats = stack.find("nats")
+        assert nats is not None
+        assert nats.process is not None
+        assert is_alive(nats.process)
+        assert (nats.ports, nats.urls, nats.log_file) == ({"client": 4222}, {"client": "nats://"}, str(spec.log_file))
+        mode = (await asyncio.to_thread(state_file.stat)).st_mode
+        assert mode & 0o777 == 0o600
+    assert read_stack(state_file) is None
+    assert not is_alive(nats.process)
+
+
+async def test_killed_process_comes_back(state_file: Path) -> None:
+    spec = ProcessSpec(name="agent", argv=SLEEP, restart=QUICK)
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        before = supervisor.status().find("agent")
+        await supervisor.kill("agent")
+        await supervisor.wait_ready("agent", seconds=5, after_restarts=1)
+        after = supervisor.status().find("agent")
+        assert before is not None
+        assert after is not None
+        assert after.process != before.process
+        assert (after.restarts, after.last_exit, after.state) == (1, -signal.SIGKILL, ProcessState.READY)
+        assert supervisor.status().phase is Phase.READY
+
+
+async def test_process_that_keeps_ending_is_given_up_and_the_stack_is_degraded(state_file: Path) -> None:
+    policy = RestartPolicy(first_delay_seconds=0.01, max_delay_seconds=0.02, max_restarts=3)
+    spec = ProcessSpec(name="broken", argv=("/bin/sh", "-c", "exit 7"), restart=policy)
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        await until(lambda: supervisor.status().processes[0].state is ProcessState.GIVEN_UP)
+        status = supervisor.status()
+        assert status.phase is Phase.DEGRADED
+        assert (status.processes[0].restarts, status.processes[0].last_exit) == (3, 7)
+        with pytest.raises(EmbeddedError, match="broken is given-up"):
+            await supervisor.wait_ready("broken", seconds=0.01)
+
+
+async def test_process_without_restarts_stays_down(state_file: Path) -> None:
+    spec = ProcessSpec(name="once", argv=SLEEP, restart=NEVER_RESTART)
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        await supervisor.kill("once")
+        await until(lambda: supervisor.status().processes[0].state is ProcessState.GIVEN_UP)
+        assert supervisor.status().processes[0].restarts == 0
+
+
+async def test_failed_start_says_why_and_leaves_nothing_running(state_file: Path, tmp_path: Path) -> None:
+    good = ProcessSpec(name="good", argv=SLEEP)
+    bad = ProcessSpec(
+        name="bad",
+        argv=("/bin/sh", "-c", "echo no such setting; exit 3"),
+        ready="http://127.0.0.1:1/",
+        log_file=tmp_path / "bad.log",
+        after=("good",),
+    )
+    supervisor = Supervisor([good, bad], state_file=state_file)
+    with pytest.raises(StartError, match=r"bad: ended with exit code 3 .*\n.*no such setting"):
+        await supervisor.start()
+    stack = read_stack(state_file)
+    assert stack is not None
+    assert stack.phase is Phase.FAILED
+    assert "no such setting" in stack.error
+    for status in stack.processes:
+        assert status.process is None or not is_alive(status.process)
+
+
+async def test_process_that_never_gets_ready_is_an_error_after_its_deadline(state_file: Path) -> None:
+    spec = ProcessSpec(name="slow", argv=SLEEP, ready="http://127.0.0.1:1/", ready_seconds=0.1)
+    with pytest.raises(StartError, match=r"slow: not ready within 0\.1 s"):
+        await Supervisor([spec], state_file=state_file).start()
+
+
+async def test_program_that_does_not_exist_is_named(state_file: Path) -> None:
+    with pytest.raises(StartError, match="ghost: cannot run /no/such/program"):
+        await Supervisor([ProcessSpec(name="ghost", argv=("/no/such/program",))], state_file=state_file).start()
+
+
+async def test_process_that_ignores_the_stop_is_killed(state_file: Path, tmp_path: Path) -> None:
+    deaf = "trap '' TERM; echo deaf; while true; do sleep 0.05; done"
+    log_file = tmp_path / "deaf.log"
+    spec = ProcessSpec(name="deaf", argv=("/bin/sh", "-c", deaf), log_file=log_file, stop_seconds=0.2)
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        await until(lambda: "deaf" in log_file.read_text())
+        process = supervisor.status().processes[0].process
+    assert process is not None
+    assert not is_alive(process)
+
+
+async def test_second_supervisor_of_a_stack_is_refused_and_disturbs_nothing(state_file: Path) -> None:
+    async with Supervisor([ProcessSpec(name="agent", argv=SLEEP)], state_file=state_file) as first:
+        second = Supervisor([ProcessSpec(name="agent", argv=SLEEP)], state_file=state_file)
+        with pytest.raises(AlreadyRunningError, match=f"process {os.getpid()}"):
+            await second.start()
+        await second.stop()
+        assert read_stack(state_file) == first.status()
+
+
+async def test_orphans_of_a_dead_supervisor_are_stopped_by_the_next(
+    state_file: Path, stray: subprocess.Popen[bytes]
+) -> None:
+    orphan = ProcessStatus(name="agent", state=ProcessState.READY, process=identify(stray.pid))
+    write_stack(state_file, Stack(phase=Phase.READY, supervisor=dead_supervisor(), processes=(orphan,)))
+    async with Supervisor([ProcessSpec(name="agent", argv=SLEEP)], state_file=state_file):
+        assert stray.poll() == -signal.SIGTERM
+
+
+async def test_down_stops_orphans_but_never_a_recycled_pid(state_file: Path, stray: subprocess.Popen[bytes]) -> None:
+    recycled = ProcessStatus(
+        name="agent", state=ProcessState.READY, process=ProcessIdentity(pid=stray.pid, started="before")
+    )
+    stack = Stack(phase=Phase.READY, supervisor=dead_supervisor(), processes=(recycled,))
+    write_stack(state_file, stack)
+    assert stack.orphans == ()
+    assert await stop_stack(state_file) is False
+    assert stray.poll() is None
+    assert recycled.process is not None
+    assert not send_signal(recycled.process, signal.SIGKILL)
+    assert stray.poll() is None
+
+
+def test_process_identity_ends_with_the_process() -> None:
+    with subprocess.Popen(SLEEP) as process:
+        me = identify(process.pid)
+        assert me is not None
+        assert is_alive(me)
+        process.kill()
+    assert start_mark(process.pid) is None
+    assert not is_alive(me)
+
+
+async def test_stack_in_the_background_outlives_its_starter_and_is_stopped_by_another(
+    state_file: Path, tmp_path: Path
+) -> None:
+    log_file = tmp_path / "supervisor.log"
+    stack = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=log_file)
+    sleeper = stack.processes[0].process
+    assert stack.is_live
+    assert sleeper is not None
+    assert os.getsid(stack.supervisor.pid) == stack.supervisor.pid != os.getsid(0)
+    with pytest.raises(AlreadyRunningError, match=f"process {stack.supervisor.pid}"):
+        await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=log_file)
+
+    assert await stop_stack(state_file, seconds=10) is True
+
+    assert not stack.is_live
+    assert not is_alive(sleeper)
+    assert read_stack(state_file) is None
+    assert "sleeper is stopped" in log_file.read_text()
+    assert await stop_stack(state_file) is False
+
+
+async def test_background_start_that_fails_says_why(state_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot run /no/such/program"):
+        await start_in_background(
+            daemon(state_file, "/no/such/program"), state_file=state_file, log_file=tmp_path / "log"
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel stops children of a killed parent on Linux only")
+async def test_killed_supervisor_takes_its_processes_with_it(state_file: Path, tmp_path: Path) -> None:
+    stack = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=tmp_path / "log")
+    sleeper = stack.processes[0].process
+    assert sleeper is not None
+    send_signal(stack.supervisor, signal.SIGKILL)
+    await until(lambda: not is_alive(sleeper))
+    again = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=tmp_path / "log")
+    assert again.supervisor != stack.supervisor
+    assert await stop_stack(state_file) is True
