@@ -1,7 +1,8 @@
 """Where a QoS class, pod, container or host application has its cgroup directory, and back.
 
-Directories are relative to a hierarchy's root and have no trailing slash. `cgroup_files` adds the file; the hosts in `koord_agent.shell.host` add the root. The class directory follows the Kubernetes QoS class of a pod, never
-its Koordinator label. Source: agent spec, 3.1 to 3.3.
+Directories are relative to a hierarchy's root and have no trailing slash. `cgroup_files` adds the file, the hosts in
+`koord_agent.shell.host` add the root. The class directory follows the Kubernetes QoS class of a pod, never its
+Koordinator label. Source: agent spec, 3.1 to 3.3.
 """
 
 import posixpath

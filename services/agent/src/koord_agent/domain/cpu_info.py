@@ -1,0 +1,23 @@
+"""The node's CPUs from the text of lscpu (agent spec, 4.4)."""
+
+from koordcore.values.topology import CpuPlace
+
+COLUMNS = "CPU,NODE,SOCKET,CORE,CACHE,ONLINE"
+OFFLINE = "no"
+
+
+def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
+    """Online CPUs from `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`, sorted by NUMA node, socket, core, cpu.
+
+    A line counts if it has at least 6 fields and integer CPU, SOCKET and CORE; NODE `-` is 0; offline CPUs are left out
+    (D-3).
+    """
+    places: list[CpuPlace] = []
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) < 6 or fields[5].lower() == OFFLINE:
+            continue
+        cpu, node, socket, core = fields[0], "0" if fields[1] == "-" else fields[1], fields[2], fields[3]
+        if all(number.isdecimal() for number in (cpu, node, socket, core)):
+            places.append(CpuPlace(cpu=int(cpu), core=int(core), socket=int(socket), node=int(node)))
+    return tuple(sorted(places, key=lambda p: (p.node, p.socket, p.core, p.cpu)))

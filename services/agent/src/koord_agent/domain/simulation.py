@@ -1,0 +1,268 @@
+"""How simulated pods use cpu and memory: a pure function of profile and simulated time, for many pods at once.
+
+`SimulatedFleet` (koord_agent.shell.host.simulated) keeps the arrays and calls `mean_fractions` and `share_cpu` once per
+tick for all nodes together. There is no random state: two runs over the same times see the same usage.
+"""
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from koordcore.values import codec
+from koordcore.values.duration import parse_seconds
+from koordcore.values.invalid import InvalidInput
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Flags: TypeAlias = NDArray[np.bool_]
+Indices: TypeAlias = NDArray[np.int64]
+
+DAY_SECONDS = 86_400.0
+MAX_FRACTION = 4.0
+SAMPLE_STEP_SECONDS = 15.0
+MAX_SAMPLES = 8
+ROUNDING_GUARD = 1.0 - 1e-12
+"""Keeps the sum of rounded shares below the cap that they divide."""
+
+
+class ProfileKind(IntEnum):
+    """Shapes of usage over time."""
+
+    CONSTANT = 0
+    DIURNAL = 1
+    BURSTY = 2
+    TRACE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageProfile:
+    """Usage of one pod as a fraction of its request.
+
+        constant  level
+        diurnal   level + swing * sin(2 pi (t - phase) / period)
+        bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period no.)
+        trace     linear between points (seconds, fraction); the first and last value hold outside
+
+    memory_fraction is constant over time.
+    """
+
+    kind: ProfileKind
+    level: float = 0.0
+    swing: float = 0.0
+    period_seconds: float = DAY_SECONDS
+    phase_seconds: float = 0.0
+    duty: float = 0.0
+    seed: int = 0
+    points: tuple[tuple[float, float], ...] = ()
+    memory_fraction: float = 0.6
+
+
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    """The annotation's JSON."""
+
+    profile: str
+    mean: float = 0.5
+    amplitude: float = 0.0
+    period: str | float = "24h"
+    phase: str | float = "0s"
+    base: float = 0.1
+    burst: float = 1.0
+    duty: float = 0.1
+    seed: int = 0
+    points: list[tuple[float, float]] = []
+    memory: float | None = None
+
+
+def default_profile(uid: str, *, is_best_effort: bool) -> UsageProfile:
+    """Usage of a pod that declares none: best effort stays near its request, others follow the day.
+
+    The uid shifts the crest by up to two hours either way (latency-sensitive) or the level by up to 5 % (best effort).
+    """
+    spread = zlib.crc32(uid.encode()) / 0xFFFFFFFF
+    if is_best_effort:
+        return UsageProfile(kind=ProfileKind.CONSTANT, level=0.9 + 0.1 * spread, memory_fraction=0.85)
+    return UsageProfile(
+        kind=ProfileKind.DIURNAL,
+        level=0.45,
+        swing=0.25,
+        phase_seconds=(spread * 4 - 2) * 3600,
+        memory_fraction=0.5 + 0.2 * spread,
+    )
+
+
+def parse_profile(text: str, uid: str, *, is_best_effort: bool) -> UsageProfile:
+    """The profile of a pod from its simulation annotation; "" = `default_profile`.
+
+    raises    InvalidInput naming the field, the rule and the value
+    """
+    default = default_profile(uid, is_best_effort=is_best_effort)
+    if not text:
+        return default
+    try:
+        written = codec.decode(text, _Written)
+    except codec.DecodeError as error:
+        raise InvalidInput(f"a usage profile ({error})", text) from error
+    memory = default.memory_fraction if written.memory is None else _within("memory", written.memory, 0, MAX_FRACTION)
+    period = _seconds("period", written.period)
+    if period <= 0:
+        raise InvalidInput("longer than 0s", written.period, "period")
+    match written.profile:
+        case "constant":
+            level = _within("mean", written.mean, 0, MAX_FRACTION)
+            return UsageProfile(kind=ProfileKind.CONSTANT, level=level, memory_fraction=memory)
+        case "diurnal":
+            return UsageProfile(
+                kind=ProfileKind.DIURNAL,
+                level=_within("mean", written.mean, 0, MAX_FRACTION),
+                swing=_within("amplitude", written.amplitude, 0, MAX_FRACTION),
+                period_seconds=period,
+                phase_seconds=_seconds("phase", written.phase),
+                memory_fraction=memory,
+            )
+        case "bursty":
+            return UsageProfile(
+                kind=ProfileKind.BURSTY,
+                level=_within("base", written.base, 0, MAX_FRACTION),
+                swing=_within("burst", written.burst, 0, MAX_FRACTION),
+                duty=_within("duty", written.duty, 0, 1),
+                period_seconds=period,
+                phase_seconds=_seconds("phase", written.phase),
+                seed=(written.seed ^ zlib.crc32(uid.encode())) & 0xFFFFFFFFFFFFFFFF,
+                memory_fraction=memory,
+            )
+        case "trace":
+            if not written.points or written.points != sorted(written.points):
+                raise InvalidInput("a non-empty list of [seconds, fraction] in time order", written.points, "points")
+            for _, fraction in written.points:
+                _within("points", fraction, 0, MAX_FRACTION)
+            return UsageProfile(kind=ProfileKind.TRACE, points=tuple(written.points), memory_fraction=memory)
+        case other:
+            raise InvalidInput("constant, diurnal, bursty or trace", other, "profile")
+
+
+def _within(field: str, value: float, low: float, high: float) -> float:
+    if not low <= value <= high:
+        raise InvalidInput(f"{low}..{high}", value, field)
+    return value
+
+
+def _seconds(field: str, value: str | float) -> float:
+    if isinstance(value, str):
+        try:
+            return parse_seconds(value)
+        except InvalidInput as error:
+            raise error.at(field) from error
+    if not math.isfinite(value):
+        raise InvalidInput("a finite number of seconds", value, field)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileTable:
+    """Profiles of S pods as columns, each (S,).
+
+    traces    row -> (seconds, fractions), for rows of kind TRACE
+    """
+
+    kind: NDArray[np.int8]
+    level: Floats
+    swing: Floats
+    period_seconds: Floats
+    phase_seconds: Floats
+    duty: Floats
+    seed: NDArray[np.uint64]
+    traces: Mapping[int, tuple[Floats, Floats]]
+
+
+def fractions(table: ProfileTable, at_seconds: float) -> Floats:
+    """Usage as a fraction of the request at one moment, (S,), within 0..4."""
+    shifted = at_seconds - table.phase_seconds
+    result = table.level.copy()
+    diurnal = table.kind == ProfileKind.DIURNAL
+    if diurnal.any():
+        angle = (2 * math.pi) * shifted[diurnal] / table.period_seconds[diurnal]
+        result[diurnal] += table.swing[diurnal] * np.sin(angle)
+    bursty = table.kind == ProfileKind.BURSTY
+    if bursty.any():
+        cycles = shifted[bursty] / table.period_seconds[bursty]
+        number = np.floor(cycles)
+        start = unit_hash(table.seed[bursty], number) * (1 - table.duty[bursty])
+        inside = cycles - number
+        in_burst = (inside >= start) & (inside < start + table.duty[bursty])
+        result[bursty] = np.where(in_burst, table.swing[bursty], table.level[bursty])
+    for row, (times, values) in table.traces.items():
+        result[row] = np.interp(at_seconds, times, values)
+    return np.clip(result, 0.0, MAX_FRACTION)
+
+
+def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) -> Floats:
+    """Mean usage over an interval, (S,): the mean of 1 to 8 evenly spaced moments, one per 15 s."""
+    length = to_seconds - from_seconds
+    count = min(max(math.ceil(length / SAMPLE_STEP_SECONDS), 1), MAX_SAMPLES)
+    total = fractions(table, from_seconds + length * 0.5 / count)
+    for step in range(1, count):
+        total += fractions(table, from_seconds + length * (step + 0.5) / count)
+    return total / count
+
+
+def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
+    """A number in [0, 1) drawn from (seed, number) by the splitmix64 finaliser, (S,)."""
+    x = seed + number.astype(np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return (x >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuShares:
+    """Who got how much cpu, cores.
+
+    used            (S,) per pod
+    be_used         (N,) per node, sum over its best-effort pods
+    be_throttled    (N,) whether best effort wanted more than its limit
+    """
+
+    used: Floats
+    be_used: Floats
+    be_throttled: Flags
+
+
+def share_cpu(
+    wanted: Floats, node: Indices, is_best_effort: Flags, *, capacity: Floats, system: Floats, be_limit: Floats
+) -> CpuShares:
+    """Divide each node's cpu: the system first, then latency-sensitive pods, then best effort up to its limit.
+
+    wanted, node, is_best_effort   (S,): cores, row of the pod's node, class
+    capacity, system, be_limit     (N,): cores; be_limit is infinite without a quota
+    returns   pods of one class on one node are scaled by the same factor when there is not enough
+    """
+    nodes = len(capacity)
+    ls_wanted = sum_by_node(np.where(is_best_effort, 0.0, wanted), node, nodes)
+    be_wanted = sum_by_node(np.where(is_best_effort, wanted, 0.0), node, nodes)
+    left = np.maximum(capacity - system, 0.0)
+    ls_scale = _scale(left, ls_wanted)
+    left = np.maximum(left - ls_wanted * ls_scale, 0.0)
+    be_cap = np.minimum(left, be_limit)
+    be_scale = _scale(be_cap, be_wanted)
+    return CpuShares(
+        used=wanted * np.where(is_best_effort, be_scale[node], ls_scale[node]),
+        be_used=be_wanted * be_scale,
+        be_throttled=be_wanted > be_limit,
+    )
+
+
+def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
+    """Sums of a pod column (S,) per node, (N,)."""
+    return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
+
+
+def _scale(available: Floats, wanted: Floats) -> Floats:
+    """min(1, available / wanted), a hair below so that rounded shares never add up to more; 1 where none is wanted."""
+    short = wanted > available
+    return np.where(short, available / np.where(short, wanted, 1.0) * ROUNDING_GUARD, 1.0)

@@ -1,0 +1,89 @@
+"""The face that every machine shows to the agent; `linux` and `simulated` implement it.
+
+Values are v1-style (agent spec, 3.4) whatever the kernel has; directories are relative to a hierarchy's root. Calls block
+briefly (files of /proc and /sys): the shell runs one node's calls in one thread at a time.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.topology import CpuPlace
+
+from koord_agent.domain.cgroup_layout import CgroupLayout
+from koord_agent.domain.counters import CgroupCounters, NodeCounters
+from koord_agent.domain.plan import CgroupFile
+
+
+class WriteFailed(Exception):
+    """The kernel did not take a value; the message names file, value and the kernel's reason."""
+
+
+class Vanished(WriteFailed):
+    """The file or its directory is not there (any more)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDirectory:
+    """A pod's cgroup as found on the machine; pod_id as written in the name (systemd: `_` for `-`)."""
+
+    qos: KubeQos
+    pod_id: str
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The whole machine."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+class Host(Protocol):
+    """One machine."""
+
+    @property
+    def layout(self) -> CgroupLayout:
+        """Names of its cgroup directories."""
+        ...
+
+    @property
+    def cgroup_version(self) -> int:
+        """1 or 2."""
+        ...
+
+    def capacity(self) -> Capacity:
+        """CPU and memory of the machine. Raises MalformedCounter or OSError if /proc cannot be read."""
+        ...
+
+    def node_counters(self) -> NodeCounters | None:
+        """Counters of the whole machine; None = unreadable this time."""
+        ...
+
+    def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+        """Counters of one cgroup; None = it is not there."""
+        ...
+
+    def cpu_topology(self) -> tuple[CpuPlace, ...]:
+        """Online CPUs; empty = unknown."""
+        ...
+
+    def pod_directories(self) -> tuple[PodDirectory, ...]:
+        """All pods that have a cgroup, in a stable order."""
+        ...
+
+    def tree(self, directory: str) -> tuple[str, ...]:
+        """The directory and those up to two levels below it, parents first; empty = it is not there."""
+        ...
+
+    def read(self, file: CgroupFile) -> str | None:
+        """Raw text of a knob as this kernel writes it; None = unsupported or not there."""
+        ...
+
+    def write(self, file: CgroupFile, value: str) -> None:
+        """Give a knob a v1-style value.
+
+        raises    Vanished, WriteFailed; InvalidInput, Unsupported before anything is touched
+        """
+        ...

@@ -1,0 +1,149 @@
+"""One look at a host per tick: the reading that `domain.monitor` turns into samples, and the view that suppression judges.
+
+The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.topology import CpuPlace
+
+from koord_agent.domain.cgroup_files import Unsupported, from_file_text
+from koord_agent.domain.cgroup_layout import HostApplication
+from koord_agent.domain.monitor import BestEffortReading, HostReading, Latest
+from koord_agent.domain.plan import CgroupFile
+from koord_agent.domain.pods import PodOnNode
+from koord_agent.domain.qos.be_cpuset import CpuOwners
+from koord_agent.domain.qos.cpu_suppress import BeCgroup, HostAppCpu, NodeView, PodCpu
+from koord_agent.shell.host.host import Host
+
+CFS_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestEffortTree:
+    """The best-effort class as found: quota of its root (None = unreadable) and the CPU lists, parents first."""
+
+    quota_us: int | None
+    cgroups: tuple[BeCgroup, ...]
+
+
+def read_best_effort(host: Host) -> BestEffortTree:
+    """Quota and CPU lists of the best-effort class; directories whose list cannot be read are left out."""
+    root = host.layout.qos_directory(KubeQos.BEST_EFFORT)
+    cgroups: list[BeCgroup] = []
+    for directory in host.tree(root):
+        text = host.read(CgroupFile(directory, "cpuset.cpus"))
+        cpus = _cpuset(text) if text is not None else None
+        if cpus is not None:
+            is_container = directory.count("/") == root.count("/") + 2
+            cgroups.append(BeCgroup(directory=directory, cpuset=cpus, is_container=is_container))
+    return BestEffortTree(quota_us=_number(host, CgroupFile(root, "cpu.cfs_quota_us")), cgroups=tuple(cgroups))
+
+
+@lru_cache(maxsize=4096)
+def _cpuset(text: str) -> CpuSet | None:
+    try:
+        return parse_cpuset(text.strip())
+    except InvalidInput:
+        return None
+
+
+def _number(host: Host, file: CgroupFile) -> int | None:
+    text = host.read(file)
+    try:
+        return int(from_file_text(file.resource, text, host.cgroup_version)) if text is not None else None
+    except (InvalidInput, Unsupported):
+        return None
+
+
+def read_host(
+    host: Host,
+    pods: Iterable[PodOnNode],
+    host_applications: Iterable[HostApplication] = (),
+    best_effort: BestEffortTree | None = None,
+) -> HostReading:
+    """Counters of the node, of every known pod and host application, and of the best-effort class.
+
+    best_effort   what `read_best_effort` found in this tick; None = the class is not measured
+    """
+    layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
+    known = tuple(pods)
+    best_effort_reading = None
+    if best_effort is not None:
+        sizes = tuple(len(c.cpuset) for c in best_effort.cgroups if c.is_container or c.directory == root)
+        best_effort_reading = BestEffortReading(
+            counters=host.cgroup_counters(root), quota_us=best_effort.quota_us, cpuset_sizes=sizes
+        )
+    return HostReading(
+        node=host.node_counters(),
+        pods={pod.uid: host.cgroup_counters(layout.pod_directory(pod.kube_qos, pod.uid)) for pod in known},
+        host_applications={
+            app.name: host.cgroup_counters(layout.host_application_directory(app)) for app in host_applications
+        },
+        best_effort=best_effort_reading,
+        be_requests_milli=tuple(request for pod in known for request in pod.be_requests_milli),
+    )
+
+
+def cpu_owners(
+    topology: Sequence[CpuPlace],
+    pods: Iterable[PodOnNode],
+    *,
+    reserved: CpuSet = EMPTY,
+    system_exclusive: CpuSet = EMPTY,
+) -> CpuOwners | None:
+    """Who holds which CPUs; None if the topology is unknown."""
+    if not topology:
+        return None
+    return CpuOwners(
+        cpus=tuple(topology),
+        by_qos_label={cpu: pod.qos_label for pod in pods for cpu in pod.cpuset},
+        reserved=reserved,
+        system_exclusive=system_exclusive,
+    )
+
+
+def suppress_view(
+    host: Host,
+    *,
+    now_ms: int,
+    capacity_milli: int,
+    reserved_milli: int,
+    pods: Iterable[PodOnNode],
+    latest: Latest,
+    best_effort: BestEffortTree,
+    host_applications: Mapping[str, HostApplication] | None = None,
+    owners: CpuOwners | None = None,
+) -> NodeView:
+    """What `cpu_suppress.decide` looks at: last usages with the classes of their owners, and the knobs as they are.
+
+    capacity_milli   of the node object; reserved_milli from `domain.pods.node_reserved_milli`
+    """
+    known = tuple(pods)
+    apps = host_applications or {}
+    uids = {pod.uid for pod in known}
+    orphans = (used for uid, used in latest.pod_cpu_cores.items() if uid not in uids and used is not None)
+    return NodeView(
+        now_ms=now_ms,
+        capacity_milli=capacity_milli,
+        reserved_milli=reserved_milli,
+        node_cpu_used_cores=latest.node_cpu_cores,
+        pods=tuple(
+            PodCpu(is_best_effort=pod.is_best_effort, cpu_used_cores=latest.pod_cpu_cores.get(pod.uid)) for pod in known
+        ),
+        orphan_cpu_used_cores=sum(orphans),
+        host_applications=tuple(
+            HostAppCpu(is_best_effort=apps[name].is_best_effort, cpu_used_cores=used)
+            for name, used in latest.host_app_cpu_cores.items()
+            if name in apps
+        ),
+        be_root=host.layout.qos_directory(KubeQos.BEST_EFFORT),
+        be_quota_us=best_effort.quota_us,
+        be_cgroups=best_effort.cgroups,
+        owners=owners,
+    )
