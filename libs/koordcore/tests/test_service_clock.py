@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.ports.clock import Clock
-from koordcore.service.clock import InvalidClock, ManualClock, ScaledClock, SystemClock, parse_clock
+from koordcore.service.clock import ManualClock, ScaledClock, SystemClock, parse_clock
+from koordcore.values.invalid import InvalidInput
 
 CLOCKS: list[Clock] = [SystemClock(), ScaledClock.starting_now(60.0), ManualClock()]
 
@@ -69,7 +70,7 @@ def test_parse_system_and_speed_alone() -> None:
     "text", ["fast", "60@1", "60@1@2@3", "0@1@2", "-1@0@0", "nan@0@0", "inf", "60@x@1", "60@inf@1"]
 )
 def test_a_wrong_text_is_refused_with_the_value(text: str) -> None:
-    with pytest.raises(InvalidClock, match="clock"):
+    with pytest.raises(InvalidInput, match="clock"):
         parse_clock(text)
 
 

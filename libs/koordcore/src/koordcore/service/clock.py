@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from koordcore.ports.clock import Clock
+from koordcore.values.invalid import InvalidInput
 
 # One wait of asyncio may not be arbitrarily long, and a corrected host clock must be noticed: look again at least this
 # often.
 _LONGEST_WAIT_REAL_SECONDS = 60.0
-
-
-class InvalidClock(ValueError):
-    """The text given for a clock is not one; says which part and what would be accepted."""
+_RULE = "`system` or `<speed>@<origin_real_unix>@<origin_unix>`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,10 @@ class ScaledClock:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.speed) and self.speed > 0):
-            raise InvalidClock(f"clock speed: must be a positive finite number, got {self.speed!r}")
-        if not (math.isfinite(self.origin_real_unix) and math.isfinite(self.origin_unix)):
-            raise InvalidClock(f"clock origin: must be finite, got {self.origin_real_unix!r} and {self.origin_unix!r}")
+            raise InvalidInput("a positive finite number", self.speed, "clock.speed")
+        for name in ("origin_real_unix", "origin_unix"):
+            if not math.isfinite(getattr(self, name)):
+                raise InvalidInput("a finite number of seconds since 1970", getattr(self, name), f"clock.{name}")
 
     @classmethod
     def starting_now(cls, speed: float, *, at_unix: float | None = None) -> "ScaledClock":
@@ -205,12 +204,19 @@ async def _let_run(turns: int) -> None:
         await asyncio.sleep(0)
 
 
+def host_unix_nanos() -> int:
+    """The host's own time in nanoseconds since 1970, whatever the run's clock shows: for how long our code really
+    took.
+    """
+    return time.time_ns()
+
+
 def parse_clock(text: str) -> SystemClock | ScaledClock:
     """The clock that a settings text names; `str(clock)` renders it back exactly.
 
     text    `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (leaves the present now: one process
             only)
-    raises  InvalidClock, which says what was given and what would be accepted
+    raises  InvalidInput
     """
     if text in ("", "system"):
         return SystemClock()
@@ -218,15 +224,11 @@ def parse_clock(text: str) -> SystemClock | ScaledClock:
     try:
         numbers = [float(part) for part in parts]
     except ValueError as error:
-        raise InvalidClock(_expected(text)) from error
+        raise InvalidInput(_RULE, text, "clock") from error
     match numbers:
         case [speed]:
             return ScaledClock.starting_now(speed)
         case [speed, origin_real, origin]:
             return ScaledClock(origin_real_unix=origin_real, origin_unix=origin, speed=speed)
         case _:
-            raise InvalidClock(_expected(text))
-
-
-def _expected(text: str) -> str:
-    return f"clock: must be `system` or `<speed>@<origin_real_unix>@<origin_unix>`, got {text!r}"
+            raise InvalidInput(_RULE, text, "clock")

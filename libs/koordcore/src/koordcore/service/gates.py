@@ -1,0 +1,87 @@
+"""Feature gates: `--feature-gates=A=true,B=false` with the groups `AllAlpha` and `AllBeta`.
+
+Each service declares the gates that it knows; the settings parse the text against them. An unknown gate is fatal: a
+user who misspells a safety switch must not believe that it is on.
+
+source    protocol spec, 11.5
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from koordcore.values.invalid import InvalidInput
+
+
+class Stage(StrEnum):
+    """How far a feature is; the groups switch by it."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    GA = "ga"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate that a service knows. A GA gate is locked: setting it to another value than its default is refused."""
+
+    name: str
+    default: bool
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """The value of every known gate of one service."""
+
+    values: Mapping[str, bool]
+
+    def enabled(self, name: str) -> bool:
+        """Whether the gate is on. Asking for a gate that the service did not declare is a bug: KeyError."""
+        return self.values[name]
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={str(on).lower()}" for name, on in sorted(self.values.items()))
+
+
+_GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+# What Go's strconv.ParseBool takes, and nothing else.
+_TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequence[Gate]) -> FeatureGates:
+    """The value of every known gate: named explicitly, else by its group, else its default.
+
+    texts     the values of the flag in order (a later one overrides), or a mapping from a settings file
+    known     the gates of the service; the groups need not be listed
+    raises    InvalidInput for an unknown gate, a missing or wrong boolean, a locked gate
+    source    protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text
+    """
+    by_name = {gate.name: gate for gate in known}
+    given = dict(texts) if isinstance(texts, Mapping) else _read(texts)
+    for name, on in given.items():
+        if name in _GROUPS:
+            continue
+        gate = by_name.get(name)
+        if gate is None:
+            raise InvalidInput(f"a known feature gate ({', '.join(sorted(by_name)) or 'there is none'})", name)
+        if gate.stage is Stage.GA and on != gate.default:
+            raise InvalidInput(
+                f"left at {str(gate.default).lower()}: the feature is locked", f"{name}={str(on).lower()}"
+            )
+    by_stage = {_GROUPS[name]: on for name, on in given.items() if name in _GROUPS}
+    return FeatureGates({g.name: given.get(g.name, by_stage.get(g.stage, g.default)) for g in known})
+
+
+def _read(texts: Sequence[str]) -> dict[str, bool]:
+    given: dict[str, bool] = {}
+    for pair in ",".join(texts).split(","):
+        if not pair.strip():
+            continue
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or value not in _TRUE | _FALSE:
+            raise InvalidInput("<gate>=true or <gate>=false", pair.strip())
+        given[name] = value in _TRUE
+    return given

@@ -1,0 +1,90 @@
+"""Named checks of liveness and readiness; `/healthz` and `/readyz` (`koordcore.service.http`) ask them.
+
+Liveness says whether restarting would help; readiness whether the service does its work now. Checks are plain calls
+without waiting: the task that owns a piece of state keeps the answer, the check only reads it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Check = Callable[[], str | None]
+"""Returns None when all is well, else the reason in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check's answer. reason: empty when ok."""
+
+    name: str
+    ok: bool
+    reason: str
+
+
+class Condition:
+    """A check whose answer somebody sets: `bus = health.readiness_condition("bus", "not connected yet")`,
+    `bus.met()`.
+    """
+
+    __slots__ = ("_reason",)
+
+    def __init__(self, reason: str) -> None:
+        self._reason: str | None = reason
+
+    def met(self) -> None:
+        """All is well."""
+        self._reason = None
+
+    def unmet(self, reason: str) -> None:
+        """It is not, and why."""
+        self._reason = reason
+
+    def __call__(self) -> str | None:
+        return self._reason
+
+
+class Health:
+    """The checks of one process, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._liveness: dict[str, Check] = {}
+        self._readiness: dict[str, Check] = {}
+
+    def add_liveness(self, name: str, check: Check) -> None:
+        """Adds a check to `/healthz`; a name that is taken is a bug."""
+        _add(self._liveness, name, check)
+
+    def add_readiness(self, name: str, check: Check) -> None:
+        """Adds a check to `/readyz`; a name that is taken is a bug."""
+        _add(self._readiness, name, check)
+
+    def readiness_condition(self, name: str, reason: str) -> Condition:
+        """Adds a check that is set by hand, not met at first for the given reason."""
+        condition = Condition(reason)
+        self.add_readiness(name, condition)
+        return condition
+
+    def liveness(self) -> list[CheckResult]:
+        """Asks every liveness check."""
+        return [_ask(name, check) for name, check in self._liveness.items()]
+
+    def readiness(self) -> list[CheckResult]:
+        """Asks every readiness check."""
+        return [_ask(name, check) for name, check in self._readiness.items()]
+
+    def is_ready(self) -> bool:
+        """Whether every readiness check is ok."""
+        return all(result.ok for result in self.readiness())
+
+
+def _add(checks: dict[str, Check], name: str, check: Check) -> None:
+    if name in checks:
+        raise AssertionError(f"check {name!r} is registered twice")
+    checks[name] = check
+
+
+def _ask(name: str, check: Check) -> CheckResult:
+    try:
+        reason = check()
+    except Exception as error:  # noqa: BLE001  a check that fails is an answer, and the endpoint must not fail with it
+        reason = f"the check failed: {type(error).__name__}: {error}"
+    return CheckResult(name, reason is None, reason or "")

@@ -1,0 +1,260 @@
+"""The life of a process: start its components in order, run them, end in order.
+
+    start   each component's `start`, in order; then its `run` begins as a task
+    ready   all have started: readiness, and READY=1 to systemd
+    stop    on SIGTERM, SIGINT, `Service.stop` or a failure: in reverse order, each stops taking work and finishes what
+            is in hand
+    close   in reverse order, each flushes and lets go of what it holds
+
+All of the end takes place within the grace; a second signal ends the waiting. A component that fails ends the process
+with status 1, its cause in the log. `koordcore.service.run` builds the service; a service's `compose` adds its
+components.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.service.health import Health
+from koordcore.service.logging import logger
+
+_log: Final = logger("service.lifecycle")
+
+# What closing may take even when the grace is used up: flushing a buffer must not be lost to a slow request.
+_LAST_SECONDS: Final = 2.0
+# A blocked event loop cannot keep the grace: this long after it a thread ends the process.
+_WATCHDOG_SECONDS: Final = 5.0
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_STUCK: Final = 70
+
+Step = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Component:
+    """One part of a service. Every step is optional.
+
+    start    returns when what comes later may use it; a failure ends the process
+    run      its long work; may only return after `stop` was called, unless `finite`
+    stop     stops taking work and returns when what is in hand is finished (`run` is awaited after it);
+             a component with `run` but without `stop` is cancelled instead
+    close    flushes, closes; called also when `start` of a later component failed
+    finite   whether `run` may end by itself
+    """
+
+    name: str
+    start: Step | None = None
+    run: Step | None = None
+    stop: Step | None = None
+    close: Step | None = None
+    finite: bool = False
+
+
+class ComponentEnded(RuntimeError):
+    """A component's `run` returned although nobody asked it to."""
+
+
+class Service:
+    """Runs components until it is told to stop.
+
+    grace_real_seconds   for the whole end, in the host's time
+    """
+
+    def __init__(self, name: str, *, health: Health, grace_real_seconds: float = 20.0) -> None:
+        self.name = name
+        self.failures: list[BaseException] = []
+        self._health = health
+        self._grace = grace_real_seconds
+        self._components: list[Component] = []
+        self._started: list[Component] = []
+        self._tasks: dict[Component, asyncio.Task[None]] = {}
+        self._stop_reason: str | None = None
+        self._stop_requested = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._running = health.readiness_condition("running", "starting")
+
+    def add(self, component: Component) -> None:
+        """Adds a component after those that it uses; before `run`."""
+        self._components.append(component)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the end has begun: take no more work."""
+        return self._stop_reason is not None
+
+    async def stopped(self) -> None:
+        """Waits until the end begins."""
+        await self._stop_requested.wait()
+
+    def stop(self, reason: str) -> None:
+        """Begins the end; the first reason counts."""
+        if self._stop_reason is None:
+            self._stop_reason = reason
+            self._running.unmet(f"stopping: {reason}")
+            self._stop_requested.set()
+
+    async def run(self, *, handle_signals: bool = True) -> int:
+        """Runs the whole life; returns the exit status: 0, or 1 when something failed (see `failures`).
+
+        Cancelling it is the same as `stop`, then the cancellation is passed on.
+        """
+        if handle_signals:
+            self._listen_to_signals()
+        async with asyncio.TaskGroup() as group:
+            try:
+                await self._start_all(group)
+                if not self.stopping:
+                    self._running.met()
+                    notify_systemd("READY=1")
+                    _log.info("service_ready", components=[component.name for component in self._started])
+                await self._stop_requested.wait()
+            except asyncio.CancelledError:
+                self.stop("cancelled")
+                raise
+            finally:
+                await self._end()
+        _log.info("service_stopped", reason=self._stop_reason, failures=len(self.failures))
+        return EXIT_FAILED if self.failures else EXIT_OK
+
+    async def _start_all(self, group: asyncio.TaskGroup) -> None:
+        for component in self._components:
+            if self.stopping:
+                return
+            if component.start is not None:
+                self._running.unmet(f"starting {component.name}")
+                if not await self._started_before_stop(component.name, component.start):
+                    return
+            self._started.append(component)
+            if component.run is not None:
+                self._tasks[component] = group.create_task(
+                    self._supervise(component, component.run), name=component.name
+                )
+
+    async def _started_before_stop(self, name: str, start: Step) -> bool:
+        """Whether it started; a stop meanwhile (the log may be away for long) gives up on it."""
+        starting = asyncio.ensure_future(start())
+        stopping = asyncio.ensure_future(self._stop_requested.wait())
+        try:
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait((starting,))
+        if starting.cancelled():
+            return False
+        error = starting.exception()
+        if error is not None:
+            self._fail(name, "start", error)
+        return error is None
+
+    async def _supervise(self, component: Component, run: Step) -> None:
+        try:
+            await run()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001  the end of the process, with its cause logged
+            self._fail(component.name, "run", error)
+        else:
+            if not self.stopping and not component.finite:
+                self._fail(component.name, "run", ComponentEnded(f"{component.name} ended before it was told to"))
+
+    def _fail(self, component: str, step: str, error: BaseException) -> None:
+        self.failures.append(error)
+        _log.error("component_failed", component=component, step=step, error=_sentence(error), exc_info=error)
+        self.stop(f"{component} failed")
+
+    async def _end(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace
+        self._running.unmet(f"stopping: {self._stop_reason}")
+        notify_systemd("STOPPING=1")
+        _log.info("service_stopping", reason=self._stop_reason, grace_seconds=self._grace)
+        watchdog = threading.Timer(self._grace + _LAST_SECONDS + _WATCHDOG_SECONDS, os._exit, (EXIT_STUCK,))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            for component in reversed(self._started):
+                await self._stop_one(component, deadline)
+            for component in reversed(self._started):
+                if component.close is not None:
+                    await self._bounded(
+                        component.name, "close", component.close, max(deadline, loop.time() + _LAST_SECONDS)
+                    )
+        finally:
+            watchdog.cancel()
+
+    async def _stop_one(self, component: Component, deadline: float) -> None:
+        task = self._tasks.get(component)
+        if component.stop is not None:
+            await self._bounded(component.name, "stop", component.stop, deadline)
+        elif task is not None:
+            task.cancel()
+        if task is None:
+            return
+        if not await self._done_in_time(task, deadline):
+            _log.warning("component_cut_off", component=component.name, step="run")
+            task.cancel()
+            await asyncio.wait((task,), timeout=_LAST_SECONDS)
+
+    async def _bounded(self, name: str, step: str, action: Step, deadline: float) -> None:
+        task = asyncio.ensure_future(action())
+        if not await self._done_in_time(task, deadline):
+            _log.warning("component_cut_off", component=name, step=step)
+            task.cancel()
+            await asyncio.wait((task,), timeout=_LAST_SECONDS)
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(name, step, error)
+
+    async def _done_in_time(self, task: "asyncio.Future[None]", deadline: float) -> bool:
+        """Whether it was done before the deadline and before anybody was in a hurry."""
+        loop = asyncio.get_running_loop()
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        try:
+            left = max(0.0, deadline - loop.time())
+            await asyncio.wait((task, hurry), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurry.cancel()
+        return task.done()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: signal.Signals) -> None:
+            if self.stopping:
+                self._hurry.set()
+            self.stop(number.name)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal, number)
+
+
+def _sentence(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def notify_systemd(state: str) -> bool:
+    """Tells systemd `READY=1` or `STOPPING=1`; returns False outside of it or when it does not listen.
+
+    A name that begins with `@` is an abstract socket.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            out.connect(address)
+            out.sendall(state.encode())
+    except OSError as error:
+        _log.warning("systemd_not_notified", state=state, error=str(error))
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""Metrics of a process: one Prometheus registry, the process's own figures, and the metrics of the log.
+
+Base units, `_total` for counters, few labels, never a pod's name. The bus adapters are given a `BusMetrics`; services
+make their own instruments on `Metrics.registry`.
+
+source    event-bus spec, 12 (names of the bus metrics, exact)
+"""
+
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import choose_encoder
+
+# From a local append (0.3 ms) to the deadline of a retried one (30 s).
+APPEND_SECONDS_BUCKETS: Final = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
+
+
+class BusMetrics:
+    """What the adapters of the log report. Labels are few and known, so their children are looked up once and kept."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._append = Counter("koord_bus_append", "Appends by outcome", ["outcome"], registry=registry)
+        self._append_seconds = Histogram(
+            "koord_bus_append_seconds",
+            "Time from the first attempt of an append to its outcome",
+            registry=registry,
+            buckets=APPEND_SECONDS_BUCKETS,
+        )
+        self._conflicts = Counter("koord_bus_conflicts", "Refused expectations", ["kind"], registry=registry)
+        self._lag_events = Gauge("koord_bus_follower_lag_events", "Events not folded yet", ["fold"], registry=registry)
+        self._lag_seconds = Gauge(
+            "koord_bus_follower_lag_seconds", "Age of the oldest event not folded yet", ["fold"], registry=registry
+        )
+        self._halted = Gauge(
+            "koord_bus_follower_halted", "1: the fold stopped before an event", ["fold"], registry=registry
+        )
+        self._dlq_depth = Gauge("koord_bus_dlq_depth", "Parked work items", ["consumer"], registry=registry)
+        self._gaps = Counter("koord_bus_gap", "Gaps that made a follower start again", ["fold"], registry=registry)
+        self._snapshot_age = Gauge(
+            "koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"], registry=registry
+        )
+        self._drift = Counter(
+            "koord_bus_drift", "Differences between the fold and the world", ["kind"], registry=registry
+        )
+        self._outcomes: dict[str, Counter] = {}
+
+    def append(self, outcome: str, seconds: float) -> None:
+        """One append has its outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, ..."""
+        counter = self._outcomes.get(outcome)
+        if counter is None:
+            counter = self._outcomes[outcome] = self._append.labels(outcome)
+        counter.inc()
+        self._append_seconds.observe(seconds)
+
+    def conflict(self, kind: str) -> None:
+        """An expectation was refused for an aggregate of this kind."""
+        self._conflicts.labels(kind).inc()
+
+    def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
+        """How far a fold is behind the head of its stream."""
+        self._lag_events.labels(fold).set(events)
+        self._lag_seconds.labels(fold).set(seconds)
+
+    def follower_halted(self, fold: str, *, halted: bool) -> None:
+        """Whether a fold stopped before an event that it cannot read or apply."""
+        self._halted.labels(fold).set(1 if halted else 0)
+
+    def dlq_depth(self, consumer: str, depth: int) -> None:
+        """How many items of a worker are parked."""
+        self._dlq_depth.labels(consumer).set(depth)
+
+    def gap(self, fold: str) -> None:
+        """A follower saw a gap and began again at its checkpoint."""
+        self._gaps.labels(fold).inc()
+
+    def snapshot_age(self, fold: str, seconds: float) -> None:
+        """Age of the newest snapshot of a fold."""
+        self._snapshot_age.labels(fold).set(seconds)
+
+    def drift(self, kind: str) -> None:
+        """The fold and the world (the API server, the host) differed in an aggregate of this kind."""
+        self._drift.labels(kind).inc()
+
+
+class Metrics:
+    """The registry of one process."""
+
+    def __init__(self, service: str, *, version: str = "", instance: str = "") -> None:
+        # The library would add a `_created` series to each counter: twice the series, and names that the reference does
+        # not have.
+        disable_created_metrics()
+        self.registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        info = Gauge("koord_service_info", "1", ["service", "version", "instance"], registry=self.registry)
+        info.labels(service, version, instance).set(1)
+        self.bus = BusMetrics(self.registry)
+        self.loop_lag_seconds = Histogram(
+            "koord_event_loop_lag_seconds",
+            "How much later than asked for the event loop woke a timer",
+            registry=self.registry,
+            buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0),
+        )
+        self.http_requests = Counter(
+            "koord_http_requests", "Requests served", ["method", "handler", "code"], registry=self.registry
+        )
+        self.http_seconds = Histogram(
+            "koord_http_request_seconds", "Time to the start of the answer", ["handler"], registry=self.registry
+        )
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page of `/metrics` and its content type, in the format that the `Accept` header asks for."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type

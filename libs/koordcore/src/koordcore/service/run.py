@@ -1,0 +1,168 @@
+"""From the command line to the exit status: what each service's `__main__` calls.
+
+    def main() -> None:
+        sys.exit(run_service(SchedulerSettings, compose))
+
+    async def compose(shell: Shell[SchedulerSettings]) -> None:      # the composition root
+        bus = JetStreamBus(shell.settings, shell.metrics.bus)
+        shell.http.routes.append(Route("/configz", ...))
+        shell.service.add(Component(name="bus", start=bus.connect, close=bus.close))
+        shell.service.add(Component(name="cycle", run=cycle.run, stop=cycle.stop))
+
+The HTTP server is the first component: it answers `/healthz` while the others start, and until they have stopped.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Generic, TypeVar
+
+from koordcore.ports.clock import Clock
+from koordcore.service.clock import SystemClock
+from koordcore.service.flags import HelpRequested, render_help
+from koordcore.service.health import Health
+from koordcore.service.http import HttpServer
+from koordcore.service.lifecycle import EXIT_FAILED, Component, Service
+from koordcore.service.logging import Logger, configure_logging, logger
+from koordcore.service.metrics import Metrics
+from koordcore.service.settings import InvalidSettings, ServiceSettings
+from koordcore.service.tracing import Tracer, make_tracer
+
+S = TypeVar("S", bound=ServiceSettings)
+
+EXIT_USAGE: Final = 2
+_LAG_LOOK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shell(Generic[S]):
+    """What the shell gives to a composition root."""
+
+    settings: S
+    clock: Clock
+    service: Service
+    health: Health
+    metrics: Metrics
+    tracer: Tracer
+    http: HttpServer
+    log: Logger
+
+
+Compose = Callable[[Shell[S]], Awaitable[None]]
+
+
+def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
+    """Runs one service until it is told to stop; returns the exit status: 0, 1 (failed), 2 (wrong settings).
+
+    words    the command line without the program's name; None: that of the process
+    """
+    name = settings_type.service
+    try:
+        settings = settings_type.load(sys.argv[1:] if words is None else words, os.environ)
+    except HelpRequested:
+        sys.stdout.write(render_help(f"koord-{name}", settings_type.about, settings_type.flag_specs()))
+        return 0
+    except InvalidSettings as error:
+        for problem in error.problems:
+            sys.stderr.write(f"koord-{name}: {problem}\n")
+        return EXIT_USAGE
+    with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
+        return runner.run(serve(settings, compose))
+
+
+async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
+    """Builds the shell in the running loop, composes the service and runs it; returns the exit status.
+
+    For tests and for programs that run several services in one loop, with `handle_signals=False`.
+    """
+    name = settings.service
+    clock = settings.run_clock()
+    configure_logging(
+        service=name,
+        instance=settings.instance,
+        cluster=settings.cluster,
+        level=settings.log_level,
+        form=settings.log_format,
+        clock=clock,
+    )
+    log = logger(name)
+    asyncio.get_running_loop().set_exception_handler(_log_unhandled(log))
+    health = Health()
+    metrics = Metrics(name, version=_version(name), instance=settings.instance)
+    service = Service(name, health=health, grace_real_seconds=settings.shutdown_grace)
+    http = HttpServer(settings, service=service, health=health, metrics=metrics, clock=clock)
+    try:
+        tracer = make_tracer(
+            name,
+            instance=settings.instance,
+            cluster=settings.cluster,
+            otlp_endpoint=settings.otlp_endpoint,
+            trace_file=str(settings.trace_file) if settings.trace_file else None,
+            sample_ratio=settings.trace_sample_ratio,
+        )
+    except OSError as error:
+        log.error("trace_file_failed", error=str(error))
+        return EXIT_FAILED
+
+    async def close_tracer() -> None:
+        await asyncio.to_thread(tracer.close)
+
+    log.info("service_starting", version=_version(name), settings=settings.shown())
+    service.add(Component(name="traces", close=close_tracer))
+    service.add(Component(name="http", start=http.start, run=http.run, stop=http.stop))
+    service.add(Component(name="loop-lag", run=lambda: _watch_loop(metrics)))
+    shell = Shell(
+        settings=settings,
+        clock=clock,
+        service=service,
+        health=health,
+        metrics=metrics,
+        tracer=tracer,
+        http=http,
+        log=log,
+    )
+    try:
+        await compose(shell)
+    except Exception as error:
+        log.error("compose_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+        tracer.close()
+        return EXIT_FAILED
+    return await service.run(handle_signals=handle_signals)
+
+
+async def _watch_loop(metrics: Metrics) -> None:
+    """Notes how late timers fire: a late one means that something computed in the loop for too long."""
+    host = SystemClock()
+    while True:
+        due = host.monotonic() + _LAG_LOOK_SECONDS
+        await host.sleep(_LAG_LOOK_SECONDS)
+        metrics.loop_lag_seconds.observe(max(0.0, host.monotonic() - due))
+
+
+def _loop_factory(settings: ServiceSettings) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if settings.event_loop == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        if settings.event_loop == "uvloop":
+            raise
+        return None
+    return uvloop.new_event_loop
+
+
+def _log_unhandled(log: Logger) -> Callable[[asyncio.AbstractEventLoop, dict[str, object]], None]:
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        log.error("unhandled_in_loop", message=context.get("message"), exc_info=context.get("exception"))
+
+    return handle
+
+
+def _version(name: str) -> str:
+    try:
+        return version(f"koord-{name}")
+    except PackageNotFoundError:
+        return version("koordcore")
