@@ -1,0 +1,314 @@
+"""Admission of the ConfigMap slo-controller-config: would an operator regret this text?
+
+Stricter than the controllers (parse.py, strategy.py): they keep running on what is usable, admission refuses what is
+doubtful and names field, rule and value. Rules that need several entries are in overlap.py.
+
+source    protocol spec, 6.11; manager spec, 12
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, cast
+
+from koordcore.protocol.config.kinds import JsonObject, JsonValue, ListOf, MapOf, Obj, PercentOrQuantity
+from koordcore.protocol.config.overlap import Overlap, first_node_conflict, first_overlap
+from koordcore.protocol.config.parse import WrittenEntry, WrittenSection, parse_section
+from koordcore.protocol.config.strategy import range_fault
+from koordcore.protocol.config.tables import SECTIONS, SectionName
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import Quantity, parse_quantity
+
+CHECKED_SECTIONS: Final = (
+    SectionName.COLOCATION,
+    SectionName.RESOURCE_THRESHOLD,
+    SectionName.RESOURCE_QOS,
+    SectionName.SYSTEM,
+    SectionName.CPU_BURST,
+)
+"""In the order of the checks; other keys are not looked at."""
+
+_NETWORK_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
+_DIRECTIONS: Final = ("ingress", "egress")
+
+
+class Reason(StrEnum):
+    """Codes that consoles parse; `ExistNodeConfict` is spelt so."""
+
+    PARSE_CONFIG_FAIL = "ParseConfigFail"
+    CONFIG_PARAM_INVALID = "ConfigParamInvalid"
+    NODE_STRATEGIES_OVERLAP = "NodeStrategiesOverlap"
+    EXIST_NODE_CONFLICT = "ExistNodeConfict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigVerdict:
+    """May the ConfigMap be stored? When not: reason, and which field broke which rule with which value.
+
+    field     `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" when allowed
+    message   a sentence; for the two selector conflicts the JSON object that consoles parse
+    """
+
+    allowed: bool
+    reason: Reason | None = None
+    message: str = ""
+    field: str = ""
+    rule: str = ""
+    value: object = None
+
+    def http_message(self) -> str:
+        """The text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" when allowed."""
+        if self.reason is None:
+            return ""
+        return f"___{json.dumps({'reason': self.reason, 'message': self.message}, separators=(',', ':'))}___"
+
+
+ALLOWED: Final = ConfigVerdict(allowed=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabels:
+    """An existing node, as far as selectors see it."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+def validate_config_map(
+    data: Mapping[str, str],
+    old_data: Mapping[str, str],
+    nodes: Sequence[NodeLabels],
+    *,
+    check_names: bool,
+    require_both_bounds: bool = False,
+) -> ConfigVerdict:
+    """The verdict on a create or update; the caller has made sure that it is our ConfigMap and no delete.
+
+    data, old_data       key -> text; old_data is empty on create. Only non-empty, changed keys are checked
+    nodes                every existing node
+    check_names          --node-strategy-name-need-check: entry names non-empty and unique
+    require_both_bounds  the reference's rule for pairs of bounds: either both or none. Without it an upper may stand
+                         alone where the lower has a default (protocol spec, 15 item 8; manager spec, 12.2 differs)
+    """
+    checked: list[tuple[SectionName, WrittenSection]] = []
+    for name in CHECKED_SECTIONS:
+        text = data.get(name.key, "")
+        if not text or text == old_data.get(name.key):
+            continue
+        try:
+            written = parse_section(SECTIONS[name], text)
+        except InvalidInput as error:
+            return _refused(Reason.PARSE_CONFIG_FAIL, error.at(name.key))
+        fault = next(_section_faults(name, written, data, check_names, require_both_bounds), None)
+        if fault is not None:
+            return _refused(Reason.CONFIG_PARAM_INVALID, fault.at(name.key))
+        overlap = first_overlap(written.entries)
+        if overlap is not None:
+            return _conflict(Reason.NODE_STRATEGIES_OVERLAP, name, overlap)
+        checked.append((name, written))
+    for name, written in checked:
+        for node in nodes:
+            overlap = first_node_conflict(written.entries, node.name, node.labels)
+            if overlap is not None:
+                return _conflict(Reason.EXIST_NODE_CONFLICT, name, overlap)
+    return ALLOWED
+
+
+def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigVerdict:
+    """The verdict on a node whose labels changed: no section may have two entries that match it.
+
+    Sections that cannot be parsed are skipped. source    protocol spec, 6.11 (last paragraph); manager spec, 11.2
+    """
+    for name in CHECKED_SECTIONS:
+        text = data.get(name.key, "")
+        if not text:
+            continue
+        try:
+            written = parse_section(SECTIONS[name], text)
+        except InvalidInput:
+            continue
+        overlap = first_node_conflict(written.entries, node.name, node.labels)
+        if overlap is not None:
+            return _conflict(Reason.EXIST_NODE_CONFLICT, name, overlap)
+    return ALLOWED
+
+
+def _refused(reason: Reason, fault: InvalidInput) -> ConfigVerdict:
+    return ConfigVerdict(
+        allowed=False,
+        reason=reason,
+        message=fault.sentence(),
+        field=fault.path,
+        rule=fault.rule,
+        value=fault.value,
+    )
+
+
+def _conflict(reason: Reason, section: SectionName, overlap: Overlap) -> ConfigVerdict:
+    message: dict[str, object] = {"config": section.key, "strategies": list(overlap.names)}
+    if overlap.example_nodes:
+        message["exampleNodes"] = list(overlap.example_nodes)
+    return ConfigVerdict(
+        allowed=False,
+        reason=reason,
+        message=json.dumps(message, separators=(",", ":")),
+        field=f"{section.key}.{overlap.path}.nodeSelector",
+        rule="disjoint from the selector of every other entry",
+        value=list(overlap.names),
+    )
+
+
+def _section_faults(
+    name: SectionName,
+    written: WrittenSection,
+    data: Mapping[str, str],
+    check_names: bool,
+    require_both_bounds: bool,
+) -> Iterator[InvalidInput]:
+    """Steps 2 to 5 for one section; the first one decides."""
+    for entry in written.entries:
+        yield from _selector_faults(entry)
+    fields = SECTIONS[name].fields
+    yield from _value_faults(fields, written.cluster, written.cluster_path, require_both_bounds)
+    for entry in written.entries:
+        yield from _value_faults(fields, entry.strategy, entry.path, require_both_bounds)
+    if name is SectionName.RESOURCE_QOS:
+        bandwidth = _Bandwidth.of(data.get(SectionName.SYSTEM.key, ""))
+        yield from _network_faults(written.cluster, written.cluster_path, bandwidth.cluster)
+        for entry in written.entries:
+            yield from _network_faults(entry.strategy, entry.path, bandwidth.of_entry(entry))
+    if check_names:
+        yield from _name_faults(written.entries)
+
+
+def _selector_faults(entry: WrittenEntry) -> Iterator[InvalidInput]:
+    if entry.selector_fault is not None:
+        yield entry.selector_fault
+    elif entry.selector is None or not entry.selector.requirements:
+        yield InvalidInput("a selector with at least one label or expression", {}, f"{entry.path}.nodeSelector")
+
+
+def _name_faults(entries: Sequence[WrittenEntry]) -> Iterator[InvalidInput]:
+    seen: set[str] = set()
+    for entry in entries:
+        if not entry.name:
+            yield InvalidInput("a non-empty name", entry.name, f"{entry.path}.name")
+        if entry.name in seen:
+            yield InvalidInput("unique among the entries", entry.name, f"{entry.path}.name")
+        seen.add(entry.name)
+
+
+def _value_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds: bool) -> Iterator[InvalidInput]:
+    """Ranges and bounds of everything that is written, in the table's order. Lists and maps are not looked into."""
+    for field in obj.fields:
+        value = written.get(field.name)
+        if value is None:
+            continue
+        where = f"{path}.{field.name}" if path else field.name
+        if field.webhook is not None:
+            fault = range_fault(field.webhook, value, where)
+            if fault is not None:
+                yield fault
+        match field.kind:
+            case Obj():
+                yield from _value_faults(field.kind, cast("JsonObject", value), where, require_both_bounds)
+            case PercentOrQuantity():
+                yield from _bandwidth_faults(value, where)
+            case ListOf() | MapOf() | _:
+                pass
+    yield from _bound_faults(obj, written, path, require_both_bounds)
+
+
+def _bound_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds: bool) -> Iterator[InvalidInput]:
+    for pair in obj.bounds:
+        upper = cast("int | None", written.get(pair.upper))
+        lower = cast("int | None", written.get(pair.lower))
+        upper_path, lower_path = (f"{path}.{name}" if path else name for name in (pair.upper, pair.lower))
+        if lower is not None and upper is None:
+            yield InvalidInput(f"written together with {pair.upper}", lower, lower_path)
+        elif upper is not None and lower is None:
+            if require_both_bounds or not pair.lower_has_default:
+                yield InvalidInput(f"written together with {pair.lower}", upper, upper_path)
+        elif upper is not None and lower is not None and lower >= upper:
+            yield InvalidInput(f"less than {pair.upper} ({upper})", lower, lower_path)
+
+
+def _bandwidth_faults(value: JsonValue, path: str) -> Iterator[InvalidInput]:
+    if isinstance(value, int):
+        if not 0 <= value <= 100:
+            yield InvalidInput("a percentage 0..100 or a quantity as text", value, path)
+        return
+    try:
+        parse_quantity(str(value))
+    except InvalidInput as error:
+        yield error.at(path)
+
+
+def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> Iterator[InvalidInput]:
+    """Step 4: the requests of the three pod classes have one form and fit together into the whole bandwidth.
+
+    total     bits/s; None = not configured, sums of quantities are not judged
+    """
+    requests: list[tuple[str, str, JsonValue]] = []
+    for owner in _NETWORK_CLASSES:
+        network = cast("JsonObject", cast("JsonObject", strategy.get(owner, {})).get("networkQOS", {}))
+        for direction in _DIRECTIONS:
+            field = f"{direction}Request"
+            if field in network:
+                where = ".".join(part for part in (path, owner, "networkQOS", field) if part)
+                requests.append((direction, where, network[field]))
+    forms = {isinstance(value, str) for _, _, value in requests}
+    if len(forms) > 1:
+        _, where, value = requests[-1]
+        yield InvalidInput("in the same form (all percentages or all quantities) as the other requests", value, where)
+        return
+    for direction in _DIRECTIONS:
+        same = [(where, value) for towards, where, value in requests if towards == direction]
+        if not same:
+            continue
+        where = same[-1][0]
+        if forms == {False}:
+            percent = sum(cast("int", value) for _, value in same)
+            if percent > 100:
+                yield InvalidInput(f"such that the {direction} requests sum to <= 100 percent", percent, where)
+        elif total is not None:
+            bits = sum((parse_quantity(cast("str", value)) for _, value in same), Quantity(0))
+            if bits > total:
+                rule = f"such that the {direction} requests sum to <= totalNetworkBandwidth {total.canonical()}"
+                yield InvalidInput(rule, bits.canonical(), where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bandwidth:
+    """What system-config says about the whole bandwidth; None = unknown."""
+
+    cluster: Quantity | None
+    entries: tuple[WrittenEntry, ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Bandwidth:
+        """An absent or unreadable section is an empty one (protocol spec, 15 item 8 a)."""
+        try:
+            written = parse_section(SECTIONS[SectionName.SYSTEM], text) if text else None
+        except InvalidInput:
+            written = None
+        if written is None:
+            return cls(None, ())
+        return cls(_total(written.cluster), written.entries)
+
+    def of_entry(self, entry: WrittenEntry) -> Quantity | None:
+        """That of the system entry with an equal selector if it says one, else the cluster's."""
+        for candidate in self.entries:
+            if candidate.labels == entry.labels:
+                own = _total(candidate.strategy)
+                return own if own is not None else self.cluster
+        return self.cluster
+
+
+def _total(strategy: JsonObject) -> Quantity | None:
+    text = strategy.get("totalNetworkBandwidth")
+    quantity = parse_quantity(text) if isinstance(text, str) else None
+    return quantity if quantity is not None and not quantity.is_zero() else None

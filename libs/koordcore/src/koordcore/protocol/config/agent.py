@@ -1,0 +1,108 @@
+"""What the agent makes of the strategies it receives: defaults filled in, switched-off QoS features set to "off".
+
+The manager sends threshold, burst and system strategies with their defaults, and of the QoS strategy only what a user
+wrote; an agent completes each of them, because a NodeSLO may also come from an older manager or be missing.
+
+source    protocol spec, 6.2 step 5 and 6.5; manager spec, 6.4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from koordcore.protocol.config.kinds import JsonObject, JsonValue, merge
+from koordcore.protocol.config.parse import parse_object
+from koordcore.protocol.config.strategy import Strategy
+from koordcore.protocol.config.tables import RESOURCE_QOS, SECTIONS, SectionName
+
+_OFF: Final[dict[str, JsonObject]] = {
+    "cpuQOS": {"enable": False, "groupIdentity": 0, "schedIdle": 0, "coreExpeller": False},
+    "resctrlQOS": {"enable": False, "catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
+    "memoryQOS": {
+        "enable": False,
+        "minLimitPercent": 0,
+        "lowLimitPercent": 0,
+        "throttlingPercent": 0,
+        "wmarkRatio": 0,
+        "wmarkScalePermill": 50,
+        "wmarkMinAdj": 0,
+        "priorityEnable": 0,
+        "priority": 0,
+        "oomKillGroup": 0,
+    },
+}
+"""The values of a feature that is switched off: whatever was written is replaced by all of them."""
+
+_RESET_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
+
+
+def _class(
+    *, group_identity: int, core_expeller: bool, cat_end: int, wmark_ratio: int, wmark_scale: int, wmark_min_adj: int
+) -> JsonObject:
+    return {
+        "cpuQOS": {**_OFF["cpuQOS"], "groupIdentity": group_identity, "coreExpeller": core_expeller},
+        "memoryQOS": {
+            **_OFF["memoryQOS"],
+            "wmarkRatio": wmark_ratio,
+            "wmarkScalePermill": wmark_scale,
+            "wmarkMinAdj": wmark_min_adj,
+        },
+        "blkioQOS": {"enable": False},
+        "resctrlQOS": {**_OFF["resctrlQOS"], "catRangeEndPercent": cat_end},
+        "networkQOS": {
+            "enable": False,
+            "ingressRequest": 0,
+            "ingressLimit": 0,
+            "egressRequest": 0,
+            "egressLimit": 0,
+        },
+    }
+
+
+AGENT_QOS_DEFAULTS: Final[JsonObject] = {
+    "policies": {"cpuPolicy": "groupIdentity", "netQOSPolicy": "tc"},
+    "lsrClass": _class(
+        group_identity=2, core_expeller=True, cat_end=100, wmark_ratio=95, wmark_scale=20, wmark_min_adj=-25
+    ),
+    "lsClass": _class(
+        group_identity=2, core_expeller=True, cat_end=100, wmark_ratio=95, wmark_scale=20, wmark_min_adj=-25
+    ),
+    "beClass": _class(
+        group_identity=-1, core_expeller=False, cat_end=30, wmark_ratio=95, wmark_scale=20, wmark_min_adj=50
+    ),
+    "systemClass": _class(
+        group_identity=0, core_expeller=False, cat_end=100, wmark_ratio=0, wmark_scale=50, wmark_min_adj=0
+    ),
+    "cgroupRoot": {"blkioQOS": {"enable": False}},
+}
+"""Recommended values per class, every feature switched off."""
+
+
+def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
+    """The strategy that the agent acts on.
+
+    received  as rendered by the manager, wire spelling; None = the section is missing from the NodeSLO
+    raises    InvalidInput when a field has the wrong type
+    """
+    table = SECTIONS[name]
+    given = parse_object(table.fields, {} if received is None else received, "")
+    if name is SectionName.RESOURCE_QOS:
+        return _complete_qos(given)
+    return merge(table.fields, table.defaults, given)
+
+
+def _complete_qos(received: Strategy) -> JsonObject:
+    """The QoS strategy with the agent's defaults, and with all-off values for what is not enabled.
+
+    Only cpuQOS, resctrlQOS and memoryQOS of lsrClass, lsClass and beClass are reset; systemClass, cgroupRoot, blkioQOS
+    and networkQOS keep what was written.
+    """
+    result = merge(RESOURCE_QOS, AGENT_QOS_DEFAULTS, received)
+    for name in _RESET_CLASSES:
+        features = dict(cast("Mapping[str, JsonValue]", result[name]))
+        for feature, off in _OFF.items():
+            if not cast("JsonObject", features[feature]).get("enable"):
+                features[feature] = dict(off)
+        result[name] = features
+    return result

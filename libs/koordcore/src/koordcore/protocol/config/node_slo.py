@@ -1,0 +1,64 @@
+"""The NodeSLO spec of one node: rendered by the manager, completed by the agent.
+
+source    manager spec, 6; protocol spec, 6.2 steps 4 and 5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from koordcore.protocol.config.agent import complete_strategy
+from koordcore.protocol.config.config_map import SloControllerConfig
+from koordcore.protocol.config.kinds import JsonObject, JsonValue
+from koordcore.protocol.config.tables import SectionName
+from koordcore.values.invalid import InvalidInput
+
+_FIELD_OF_SECTION: Final = {
+    SectionName.RESOURCE_THRESHOLD: "resourceUsedThresholdWithBE",
+    SectionName.RESOURCE_QOS: "resourceQOSStrategy",
+    SectionName.CPU_BURST: "cpuBurstStrategy",
+    SectionName.SYSTEM: "systemStrategy",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedNodeSlo:
+    """The spec in wire spelling, and what the node itself wrote wrongly (systemStrategy is then null)."""
+
+    spec: JsonObject
+    fault: InvalidInput | None
+
+
+def render_node_slo(
+    config: SloControllerConfig,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    extensions: Mapping[str, JsonValue],
+) -> RenderedNodeSlo:
+    """The spec that the manager sends to a node.
+
+    extensions  what plug-ins gave for this node, one key each
+    """
+    spec: JsonObject = {}
+    fault: InvalidInput | None = None
+    for name, field in _FIELD_OF_SECTION.items():
+        try:
+            strategy = config.strategy_for(name, labels, annotations)
+        except InvalidInput as error:
+            strategy, fault = None, error
+        spec[field] = None if strategy is None else dict(strategy)
+    hosts = config.strategy_for(SectionName.HOST_APPLICATION, labels, annotations) or {}
+    spec["hostApplications"] = hosts.get("applications", [])
+    spec["extensions"] = dict(extensions)
+    return RenderedNodeSlo(spec=spec, fault=fault)
+
+
+def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
+    """The spec that an agent acts on; a missing or null section becomes its defaults."""
+    result = dict(spec)
+    for name, field in _FIELD_OF_SECTION.items():
+        received = cast("Mapping[str, JsonValue] | None", spec.get(field))
+        result[field] = dict(complete_strategy(name, received))
+    return result

@@ -1,0 +1,72 @@
+"""Can two entries of one section claim the same node? First in theory, then among the nodes that exist.
+
+source    protocol spec, 6.11 rules 6 and 7; manager spec, 12.2
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol.config.parse import WrittenEntry
+from koordcore.protocol.objects import LabelSelector
+
+_MAX_VIRTUAL_NODES: Final = 10_000
+"""Per entry: bounds the work that one text can cause; a selector with more combinations is judged by its first ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Two or more entries match one node.
+
+    names           of the entries, in order
+    path            of the second entry that matches
+    example_nodes   existing nodes that show it; empty when the node was thought up
+    """
+
+    names: tuple[str, ...]
+    path: str
+    example_nodes: tuple[str, ...] = ()
+
+
+def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
+    """Label sets that an entry was written for: matchLabels plus value i mod count of every expression with values.
+
+    The number of nodes is the product of the counts; as they repeat with the least common multiple, only that many are
+    made. The operator is not looked at.
+    """
+    valued = [expression for expression in selector.match_expressions if expression.values]
+    period = math.lcm(*(len(expression.values) for expression in valued))
+    for index in range(min(period, _MAX_VIRTUAL_NODES)):
+        labels = dict(selector.match_labels)
+        for expression in valued:
+            labels[expression.key] = expression.values[index % len(expression.values)]
+        yield labels
+
+
+def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
+    """The first virtual node of any entry that two entries match; None when there is none."""
+    if len(entries) < 2:
+        return None
+    for entry in entries:
+        if entry.labels is None:
+            continue
+        for labels in virtual_nodes(entry.labels):
+            matching = _matching(entries, labels)
+            if len(matching) > 1:
+                return Overlap(names=tuple(match.name for match in matching), path=matching[1].path)
+    return None
+
+
+def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
+    """The entries that claim this existing node, when they are more than one."""
+    matching = _matching(entries, labels) if len(entries) > 1 else []
+    if len(matching) < 2:
+        return None
+    return Overlap(names=tuple(match.name for match in matching), path=matching[1].path, example_nodes=(node,))
+
+
+def _matching(entries: Sequence[WrittenEntry], labels: Mapping[str, str]) -> list[WrittenEntry]:
+    return [entry for entry in entries if entry.selector is not None and entry.selector.matches(labels)]

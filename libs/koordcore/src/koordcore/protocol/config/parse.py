@@ -1,0 +1,239 @@
+"""From the text of one ConfigMap key to parsed values in canonical spelling.
+
+The leniency of protocol spec, 1.2 lives here: keys match case-insensitively, unknown keys are ignored, null and the empty
+text mean "not set", a value of the wrong type makes the whole document invalid. Next: strategy.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from koordcore.protocol.config.kinds import (
+    Bool,
+    DurationText,
+    Float,
+    Int,
+    JsonObject,
+    JsonValue,
+    Kind,
+    ListOf,
+    MapOf,
+    Obj,
+    OpenMap,
+    PercentOrQuantity,
+    QuantityValue,
+    Text,
+)
+from koordcore.protocol.config.tables import SectionShape, SectionTable
+from koordcore.protocol.lenient_json import convert, fold_keys, parse_json
+from koordcore.protocol.objects import LabelSelector
+from koordcore.protocol.selectors import Selector, compile_selector
+from koordcore.values.duration import format_duration, parse_duration
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import quantity_from_json
+
+_CLUSTER_KEY: Final = "clusterStrategy"
+_MAX_FLOAT: Final = 1.7976931348623157e308
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenEntry:
+    """One node entry as the user wrote it.
+
+    path          where it stands in the document, `nodeConfigs[0]`
+    name          "" when the user gave none
+    labels        the selector as written; None: there is none, and the entry matches no node
+    selector      the same ready to match; None: there is none, or it is invalid
+    selector_fault   why it is invalid, with its path inside the document
+    strategy      only the fields that were written
+    """
+
+    path: str
+    name: str
+    labels: LabelSelector | None
+    selector: Selector | None
+    selector_fault: InvalidInput | None
+    strategy: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSection:
+    """One section as the user wrote it; cluster_path is "" for the flat shape."""
+
+    cluster: JsonObject
+    cluster_path: str
+    entries: tuple[WrittenEntry, ...]
+
+
+def decode_document(text: str) -> JsonValue:
+    """The JSON value of a text.
+
+    raises    InvalidInput with line and column
+    """
+    return cast("JsonValue", parse_json(text))
+
+
+def _representable(value: JsonValue, path: str) -> JsonValue:
+    """The value as it can be written again: JSON's escapes can make lone surrogates, its exponents infinity."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput("a number within the range of float64", value, path)
+    if isinstance(value, list):
+        return [_representable(item, path) for item in value]
+    if isinstance(value, dict):
+        return {cast("str", _representable(key, path)): _representable(item, path) for key, item in value.items()}
+    return value
+
+
+def parse_value(kind: Kind, value: JsonValue, path: str) -> JsonValue:
+    """A decoded JSON value as the kind asks for it, in canonical spelling.
+
+    raises    InvalidInput when the JSON type is wrong or a duration or quantity cannot be read
+    """
+    match kind:
+        case Bool():
+            if isinstance(value, bool):
+                return value
+            raise InvalidInput("true or false", value, path)
+        case Int(bits=bits):
+            if isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1:
+                return value
+            raise InvalidInput(f"an integer within int{bits}", value, path)
+        case Float():
+            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:
+                return value
+            raise InvalidInput("a number", value, path)
+        case Text():
+            if isinstance(value, str):
+                return _representable(value, path)
+            raise InvalidInput("text", value, path)
+        case DurationText():
+            if not isinstance(value, str):
+                raise InvalidInput("a duration as text, such as 5m", value, path)
+            try:
+                return format_duration(parse_duration(value))
+            except InvalidInput as error:
+                raise error.at(path) from error
+        case QuantityValue():
+            try:
+                return quantity_from_json(value).canonical()
+            except InvalidInput as error:
+                raise error.at(path) from error
+        case PercentOrQuantity():
+            if isinstance(value, str):
+                return _representable(value, path)
+            if isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31:
+                return value
+            raise InvalidInput("an integer (percent) or text (quantity)", value, path)
+        case OpenMap():
+            try:
+                return _representable(_object(value, path), path)
+            except RecursionError:
+                raise InvalidInput("an object that is nested less deeply", "...", path) from None
+        case MapOf(value=item_kind):
+            return _parse_map(item_kind, _object(value, path), path)
+        case ListOf(item=item_kind):
+            return _parse_list(item_kind, value, path)
+        case Obj():
+            return parse_object(kind, _object(value, path), path)
+
+
+def _object(value: JsonValue, path: str) -> JsonObject:
+    if isinstance(value, dict):
+        return value
+    raise InvalidInput("an object", value, path)
+
+
+def _parse_map(kind: Kind, value: JsonObject, path: str) -> JsonObject:
+    return {
+        cast("str", _representable(key, path)): parse_value(kind, item, f"{path}.{key}")
+        for key, item in value.items()
+        if item is not None
+    }
+
+
+def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
+    if not isinstance(value, list):
+        raise InvalidInput("a list", value, path)
+    empty: JsonObject = {}
+    return [
+        parse_value(kind, empty if item is None and isinstance(kind, Obj) else item, f"{path}[{index}]")
+        for index, item in enumerate(value)
+    ]
+
+
+def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str) -> JsonObject:
+    """The fields of the table that a document sets, in the table's order and spelling; nulls and empty texts are unset.
+
+    raises    InvalidInput as parse_value
+    """
+    written = _respelled(document, *(field.name for field in obj.fields))
+    result: JsonObject = {}
+    for field in obj.fields:
+        value = written.get(field.name)
+        if value is None or (value == "" and isinstance(field.kind, Text)):
+            continue
+        result[field.name] = parse_value(field.kind, value, f"{path}.{field.name}" if path else field.name)
+    return result
+
+
+def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, JsonValue]:
+    return cast("dict[str, JsonValue]", fold_keys(document, names))
+
+
+def parse_section(table: SectionTable, text: str) -> WrittenSection:
+    """One ConfigMap key as written.
+
+    raises    InvalidInput when the text is not JSON, not an object, or a field has the wrong type; an invalid selector
+              is no such error, its entry carries the fault
+    source    protocol spec, 6.1; manager spec, 3.1
+    """
+    decoded = decode_document(text)
+    document: JsonObject = {} if decoded is None else _object(decoded, "")
+    outer = _respelled(document, _CLUSTER_KEY, table.entries_key)
+    if table.shape is SectionShape.STRATEGY:
+        cluster_path = _CLUSTER_KEY
+        part = outer.get(_CLUSTER_KEY)
+        cluster = parse_object(table.fields, {} if part is None else _object(part, _CLUSTER_KEY), _CLUSTER_KEY)
+    else:
+        cluster_path = ""
+        cluster = parse_object(table.fields, document, "")
+    entries: list[WrittenEntry] = []
+    if table.shape is not SectionShape.CLUSTER_ONLY:
+        listed = outer.get(table.entries_key)
+        if listed is not None and not isinstance(listed, list):
+            raise InvalidInput("a list", listed, table.entries_key)
+        for index, item in enumerate(listed or ()):
+            path = f"{table.entries_key}[{index}]"
+            entries.append(_parse_entry(table.fields, {} if item is None else _object(item, path), path))
+    return WrittenSection(cluster=cluster, cluster_path=cluster_path, entries=tuple(entries))
+
+
+def _parse_entry(fields: Obj, document: JsonObject, path: str) -> WrittenEntry:
+    written = _respelled(document, "name", "nodeSelector")
+    labels: LabelSelector | None = None
+    selector: Selector | None = None
+    fault: InvalidInput | None = None
+    if written.get("nodeSelector") is not None:
+        where = f"{path}.nodeSelector"
+        try:
+            labels = convert(_object(written["nodeSelector"], where), LabelSelector)
+        except InvalidInput as error:
+            raise error.at(where) from error
+        try:
+            selector = compile_selector(labels)
+        except InvalidInput as error:
+            fault = error.at(where)
+    name = written.get("name")
+    return WrittenEntry(
+        path=path,
+        name="" if name is None else cast("str", parse_value(Text(), name, f"{path}.name")),
+        labels=labels,
+        selector=selector,
+        selector_fault=fault,
+        strategy=parse_object(fields, document, path),
+    )

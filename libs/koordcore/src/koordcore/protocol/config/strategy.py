@@ -1,0 +1,192 @@
+"""The effective strategy of a node: default, cluster, first matching entry, then what the node itself says.
+
+A `Section` is resolved once per configuration; asking it for a node walks selectors only and returns a shared value, so
+thousands of nodes cost thousands of selector checks and no merges. Next: config_map.py.
+
+source    protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from koordcore.protocol.config.kinds import JsonValue, Obj, Range, merge
+from koordcore.protocol.config.parse import WrittenSection, decode_document, parse_object, parse_section
+from koordcore.protocol.config.tables import COLOCATION, SECTIONS, SectionName, SectionTable
+from koordcore.protocol.keys import (
+    COLOCATION_STRATEGY,
+    CPU_RECLAIM_RATIO,
+    MEMORY_RECLAIM_RATIO,
+    MID_STATIC_CPU_RESERVED_RATIO,
+    MID_STATIC_MEMORY_RESERVED_RATIO,
+    NETWORK_BANDWIDTH,
+)
+from koordcore.protocol.selectors import Selector
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_quantity
+
+Strategy: TypeAlias = Mapping[str, JsonValue]
+"""A strategy in wire spelling. Shared between nodes: never change one in place."""
+
+RATIO_LABELS: Final = (
+    (CPU_RECLAIM_RATIO, "cpuReclaimThresholdPercent"),
+    (MEMORY_RECLAIM_RATIO, "memoryReclaimThresholdPercent"),
+    (MID_STATIC_CPU_RESERVED_RATIO, "midStaticCPUReservedPercent"),
+    (MID_STATIC_MEMORY_RESERVED_RATIO, "midStaticMemoryReservedPercent"),
+)
+"""Node label -> the field that it overrides."""
+
+_DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionEntry:
+    """A node entry after the merge; fell_back = it was invalid and stands for the cluster strategy."""
+
+    name: str
+    selector: Selector
+    strategy: Strategy
+    fell_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One section, resolved: what to answer for any node. Entries without a usable selector are left out."""
+
+    name: SectionName
+    cluster: Strategy
+    entries: tuple[SectionEntry, ...] = ()
+
+    def entry_for(self, labels: Mapping[str, str]) -> SectionEntry | None:
+        """The first entry whose selector matches the node's labels; None = the cluster strategy answers."""
+        for entry in self.entries:
+            if entry.selector.matches(labels):
+                return entry
+        return None
+
+    def strategy_for(self, labels: Mapping[str, str]) -> Strategy:
+        """The strategy of a node with these labels, before the overrides that the node itself carries."""
+        entry = self.entry_for(labels)
+        return self.cluster if entry is None else entry.strategy
+
+
+def default_section(name: SectionName) -> Section:
+    """The section when its key is absent."""
+    return Section(name=name, cluster=SECTIONS[name].defaults)
+
+
+def read_section(name: SectionName, text: str | None) -> Section:
+    """The section that one key of the ConfigMap asks for.
+
+    text      None = the key is absent
+    raises    InvalidInput when the text cannot be parsed or the merged cluster strategy is invalid; the caller keeps
+              the previous section
+    """
+    table = SECTIONS[name]
+    if text is None or (text == "" and table.empty_is_default):
+        return default_section(name)
+    return resolve_section(table, parse_section(table, text))
+
+
+def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
+    """Merge defaults, cluster part and entries, each checked for runtime validity.
+
+    raises    InvalidInput when the cluster strategy is invalid; an invalid entry falls back to the cluster strategy
+    """
+    cluster = merge(table.fields, table.defaults, written.cluster)
+    fault = runtime_fault(table.fields, cluster, written.cluster_path)
+    if fault is not None:
+        raise fault
+    base = cluster if table.entry_inherits else table.defaults
+    entries: list[SectionEntry] = []
+    for entry in written.entries:
+        if entry.selector is None:
+            continue
+        strategy = merge(table.fields, base, entry.strategy)
+        fell_back = runtime_fault(table.fields, strategy, entry.path) is not None
+        entries.append(
+            SectionEntry(
+                name=entry.name,
+                selector=entry.selector,
+                strategy=cluster if fell_back else strategy,
+                fell_back=fell_back,
+            )
+        )
+    return Section(name=table.name, cluster=cluster, entries=tuple(entries))
+
+
+def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | None:
+    """The first field of a merged strategy outside its runtime range, or None."""
+    for field in obj.fields:
+        value = strategy.get(field.name)
+        where = f"{path}.{field.name}" if path else field.name
+        fault = None
+        if field.runtime is not None and value is not None:
+            fault = range_fault(field.runtime, value, where)
+        elif isinstance(field.kind, Obj) and isinstance(value, dict):
+            fault = runtime_fault(field.kind, value, where)
+        if fault is not None:
+            return fault
+    return None
+
+
+def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | None:
+    """The complaint about a number outside its range, or None."""
+    if isinstance(value, int | float) and not allowed.allows(value):
+        return InvalidInput(str(allowed), value, path)
+    return None
+
+
+def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
+    """A colocation strategy with what the node itself says: the annotation's fields, then the four ratio labels.
+
+    Malformed annotations and labels are ignored; the result is not validated. percent = trunc(float64(ratio) * 100), so
+    0.29 gives 28. Returns `strategy` itself when the node says nothing.
+
+    source    protocol spec, 6.3; manager spec, 4.1
+    """
+    text = annotations.get(COLOCATION_STRATEGY)
+    if text is not None:
+        try:
+            decoded = decode_document(text)
+            written = parse_object(COLOCATION, decoded, COLOCATION_STRATEGY) if isinstance(decoded, dict) else {}
+        except InvalidInput:
+            written = {}
+        if written:
+            strategy = merge(COLOCATION, strategy, written)
+    percents: dict[str, JsonValue] = {}
+    for label, field in RATIO_LABELS:
+        ratio = labels.get(label)
+        percent = None if ratio is None else ratio_percent(ratio)
+        if percent is not None:
+            percents[field] = percent
+    return {**strategy, **percents} if percents else strategy
+
+
+def ratio_percent(text: str) -> int | None:
+    """trunc(float64(text) * 100); None when the text is no decimal number, is negative or leaves int64."""
+    if _DECIMAL_FLOAT.fullmatch(text) is None:
+        return None
+    ratio = float(text)
+    percent = ratio * 100
+    return int(percent) if ratio >= 0 and math.isfinite(percent) and percent < 2**63 else None
+
+
+def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strategy:
+    """A system strategy with the node's own network bandwidth.
+
+    raises    InvalidInput when the annotation is no quantity: the section is then unset for this node and its agent
+              falls back to the defaults (protocol spec, 15 item 18)
+    """
+    text = annotations.get(NETWORK_BANDWIDTH)
+    if text is None:
+        return strategy
+    try:
+        bandwidth = parse_quantity(text)
+    except InvalidInput as error:
+        raise error.at(NETWORK_BANDWIDTH) from error
+    return {**strategy, "totalNetworkBandwidth": bandwidth.canonical()}

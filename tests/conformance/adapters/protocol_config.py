@@ -1,0 +1,51 @@
+"""Vectors of slo-controller-config: effective strategies and the admission verdict."""
+
+from __future__ import annotations
+
+import json
+
+from conformance.registry import Json, adapter
+from koordcore.protocol.config import (
+    NodeLabels,
+    SectionName,
+    complete_strategy,
+    read_config_map,
+    validate_config_map,
+)
+from koordcore.values.invalid import InvalidInput
+
+QOS_OBJECTS = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot", "policies")
+FEATURES = ("cpuQOS", "memoryQOS", "blkioQOS", "resctrlQOS", "networkQOS", "ioCfg", "cgroupPath")
+MAPS = ("schedFeatures", "ratioModel", "resourceAmplificationRatio", "metricAggregatePolicy", "extensions")
+
+
+def text_of(document: Json) -> str:
+    """A vector holds a section as text or as the object that the text denotes."""
+    return document if isinstance(document, str) else json.dumps(document)
+
+
+@adapter("protocol.config_merge", whole=("strategy", *QOS_OBJECTS, *FEATURES, *MAPS))
+def config_merge(given: dict[str, Json]) -> dict[str, Json]:
+    """One section plus a node -> the effective strategy (protocol spec, 6.2-6.9)."""
+    section = SectionName(given["section"])
+    metadata = given["node"]["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    reading = read_config_map(None, {section.key: text_of(given["config"])} if "config" in given else {})
+    for rejection in reading.rejections:
+        raise InvalidInput(rejection.rule, rejection.value, rejection.field)
+    strategy = reading.config.strategy_for(section, labels, annotations)
+    if given.get("stage") == "agent":
+        strategy = complete_strategy(section, strategy)
+    if section is SectionName.HOST_APPLICATION and strategy is not None:
+        return {"strategy": strategy["applications"]}
+    return {"strategy": strategy}
+
+
+@adapter("protocol.config_validation")
+def config_validation(given: dict[str, Json]) -> dict[str, Json]:
+    """ConfigMap data -> admission verdict (protocol spec, 6.11)."""
+    data = {key: text_of(value) for key, value in given["data"].items()}
+    old_data = {key: text_of(value) for key, value in (given.get("old_data") or {}).items()}
+    nodes = [NodeLabels(name=node["name"], labels=node.get("labels") or {}) for node in given.get("nodes") or []]
+    verdict = validate_config_map(data, old_data, nodes, check_names=bool(given.get("name_check")))
+    return {"allowed": verdict.allowed, "reason": verdict.reason, "message": verdict.message}
