@@ -107,7 +107,9 @@ class ClusterState:
             for id_ in sorted(of_kind):
                 yield AggregateRef(kind, id_), of_kind[id_]
 
-    def __len__(self) -> int:
+    @property
+    def aggregate_count(self) -> int:
+        """How many aggregates there are, those of gone nodes included."""
         return sum(len(of_kind) for of_kind in self._states.values())
 
     def hash(self) -> str:

@@ -1,0 +1,318 @@
+"""Histories of a small cluster for tests: valid sequences of events, sealed and numbered as a log would hold them.
+
+`history(actions)` is deterministic in its actions, so hypothesis shrinks a failing history to its essence.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import (
+    AggregateRef,
+    BasedOn,
+    Draft,
+    Event,
+    Origin,
+    StoredEvent,
+    name_token,
+    namespaced_token,
+)
+from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.mirror import (
+    ConfigAccepted,
+    ConfigDeleted,
+    ConfigRejected,
+    NamespaceDeleted,
+    NamespaceObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    PriorityClassDeleted,
+    PriorityClassObserved,
+    WorkloadDeleted,
+    WorkloadObserved,
+)
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.protocol.objects import (
+    ConfigMap,
+    Container,
+    Namespace,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodTemplate,
+    PriorityClass,
+    ResourceRequirements,
+    Workload,
+)
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
+
+NODES = ("node-a", "node-b.example", "node-c")
+
+
+class Action(NamedTuple):
+    """One step of a history: what, on which pod or node (small numbers), with which variation."""
+
+    what: str
+    subject: int
+    variation: int
+
+
+ACTIONS = (
+    "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
+    "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
+    "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
+    "config", "bad-config", "no-config", "skip",
+)  # fmt: skip
+
+actions = st.lists(
+    st.builds(Action, st.sampled_from(ACTIONS), st.integers(0, 5), st.integers(0, 3)), min_size=0, max_size=60
+)
+"""Hypothesis strategy of action sequences."""
+
+
+def pod(number: int, cpu_milli: int = 500, *, best_effort: bool = False) -> Pod:
+    """A pod of the default namespace with uid `uid-<number>`."""
+    requests: dict[str, str | int | float] = {"cpu": f"{cpu_milli}m", "memory": "1Gi"}
+    labels = {"app": "web"}
+    if best_effort:
+        requests = {"kubernetes.io/batch-cpu": cpu_milli, "kubernetes.io/batch-memory": "1Gi"}
+        labels["koordinator.sh/qosClass"] = "BE"
+    return Pod(
+        metadata=ObjectMeta(name=f"pod-{number}", namespace="default", uid=f"uid-{number}", labels=labels),
+        spec=PodSpec(
+            containers=[Container(name="main", image="pause", resources=ResourceRequirements(requests=requests))]
+        ),
+    )
+
+
+def node(name: str, cpu: int = 8, *, unschedulable: bool = False) -> Node:
+    """A node with `cpu` cores and 4 GiB for each."""
+    amounts: dict[str, str | int | float] = {"cpu": cpu, "memory": f"{cpu * 4}Gi", "pods": 110}
+    return Node(
+        metadata=ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}),
+        spec=NodeSpec(unschedulable=unschedulable),
+        status=NodeStatus(capacity=dict(amounts), allocatable=dict(amounts)),
+    )
+
+
+def stored(seq: int, draft: Draft, *, causation: str = "test", at: str | None = None) -> StoredEvent:
+    """The event of a draft as it stands in a log at `seq`; one second passes per event."""
+    origin = Origin(
+        causation_id=f"{causation}-{seq}",
+        correlation_id=draft.ref.id,
+        actor="test/0",
+        occurred_at=at or f"2026-01-01T{seq // 3600 % 24:02d}:{seq // 60 % 60:02d}:{seq % 60:02d}.000000Z",
+        based_on=seq - 1,
+        traceparent=f"00-{seq:032x}-{seq:016x}-01",
+    )
+    sealed = CATALOGUE.seal([draft], origin)[0]
+    return StoredEvent(seq, sealed.ref, sealed.headers, sealed.body, seq * 1_000_000_000)
+
+
+class Recorder:
+    """Appends valid events and keeps the state that makes the next ones valid."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.events: list[StoredEvent] = []
+
+    def write(self, kind: str, id_: str, event: Event) -> None:
+        """One event on one aggregate."""
+        ref = AggregateRef(kind, id_)
+        draft = Draft(ref, event, self.state.last_seq(ref))
+        entry = stored(len(self.events) + 1, draft)
+        self.events.append(entry)
+        self.state.apply(entry)
+
+
+def _place(log: Recorder, number: int, variation: int) -> None:
+    uid = f"uid-{number}"
+    spec = log.state.of_kind(PodSpecState).get(uid)
+    placed = log.state.of_kind(PodState).get(uid)
+    if spec is None or (placed is not None and placed.node):
+        return
+    chosen = NODES[variation % len(NODES)]
+    explanation = PlacementExplanation(
+        nodes_considered=3,
+        nodes_feasible=2,
+        exclusions=[PluginExclusion("NodeResourcesFit", 1, {"Insufficient cpu": 1})],
+        top=[NodeScore(chosen, 90, {"NodeResourcesFit": 90})],
+        policy_version="test",
+        based_on=BasedOn(len(log.events), 0),
+    )
+    placement = PodPlaced(
+        namespace="default",
+        name=f"pod-{number}",
+        node=chosen,
+        requests=pod_requests(spec.object),
+        attempt=1,
+        queued_at=spec.added_at,
+        explanation=explanation,
+    )
+    log.write("pod", uid, placement)
+    log.write("node", name_token(chosen), NodeResourcesTaken(pods=[pod_on_node(uid, spec.object)]))
+
+
+def _release(log: Recorder, number: int, reason: str) -> None:
+    uid = f"uid-{number}"
+    placed = log.state.of_kind(PodState).get(uid)
+    if placed is None or not placed.node:
+        return
+    log.write("pod", uid, PodReleased(namespace="default", name=f"pod-{number}", node=placed.node, reason=reason))
+    log.write("node", name_token(placed.node), NodeResourcesReturned(pods=[uid]))
+
+
+def _step(log: Recorder, action: Action) -> None:
+    what, number, variation = action
+    uid, name = f"uid-{number}", NODES[number % len(NODES)]
+    token = name_token(name)
+    pods, nodes = log.state.of_kind(PodSpecState), log.state.of_kind(NodeSpecState)
+    known = nodes.get(token)
+    exists = known is not None and known.object is not None
+    config = ConfigMap(
+        metadata=ObjectMeta(name="slo-controller-config", namespace="koordinator-system"), data={"k": str(variation)}
+    )
+    config_id = namespaced_token("koordinator-system", "slo-controller-config")
+    match what:
+        case "add-pod" if uid not in pods and uid not in log.state.of_kind(PodState):
+            log.write(
+                "podspec", uid, PodSpecAdded(object=pod(number, 100 * (variation + 1), best_effort=variation == 3))
+            )
+        case "change-pod" if uid in pods:
+            changed = pod(number, 100 * (variation + 1))
+            changed.metadata.labels["version"] = str(variation)
+            log.write("podspec", uid, PodSpecChanged(object=changed))
+        case "delete-pod" if uid in pods:
+            log.write("podspec", uid, PodSpecDeleted(namespace="default", name=f"pod-{number}"))
+            _release(log, number, "deleted")
+        case "place":
+            _place(log, number, variation)
+        case "release":
+            _release(log, number, "node-gone")
+        case "add-node" if not exists:
+            log.write("nodespec", token, NodeSpecAdded(object=node(name, 4 * (variation + 1))))
+        case "change-node" if exists:
+            log.write("nodespec", token, NodeSpecChanged(object=node(name, 8, unschedulable=variation % 2 == 0)))
+        case "delete-node" if exists:
+            log.write("nodespec", token, NodeSpecDeleted(name=name))
+        case "overcommit":
+            terms = OvercommitTerms(
+                capacity=8000,
+                margin=3200,
+                system_used=100,
+                reserved=0,
+                high_priority_used=1000,
+                high_priority_request=2000,
+                result=3700 - variation,
+                policy="usage",
+            )
+            computed = NodeOvercommitComputed(
+                batch_cpu_milli=3700 - variation,
+                batch_memory_bytes=1 << 30,
+                reason="changed",
+                terms={"cpu": terms},
+                metric_updated_at="2026-01-01T00:00:00.000000Z",
+                config_version=1,
+                based_on=BasedOn(len(log.events), 1),
+            )
+            log.write("nodepolicy", token, computed)
+        case "withdraw":
+            gone = NodeOvercommitComputed(reason="degraded: metric expired", based_on=BasedOn(len(log.events), 1))
+            log.write("nodepolicy", token, gone)
+        case "slo":
+            spec = {"resourceUsedThresholdWithBE": {"enable": variation % 2 == 0, "cpuSuppressThresholdPercent": 65}}
+            log.write("nodepolicy", token, NodeSloRendered(spec=spec, config_version=variation))
+        case "agent":
+            log.write("nodestate", token, AgentStarted(host="simulated", version="0.1.0"))
+        case "started":
+            log.write("nodestate", token, PodsStarted(pods=[uid]))
+        case "stopped":
+            log.write("nodestate", token, PodsStopped(pods=[uid]))
+        case "suppress":
+            terms = {"capacity": 8000, "threshold_percent": 65, "budget": 1000 * variation}
+            suppressed = BeCpuSuppressed(
+                old_quota_us=-1, new_quota_us=100_000 * (variation + 1), terms=terms, reason="the budget fell"
+            )
+            log.write("nodestate", token, suppressed)
+        case "unsuppress":
+            log.write("nodestate", token, BeCpuReleased(old_quota_us=100_000, reason="disabled"))
+        case "namespace":
+            meta = ObjectMeta(name=f"ns-{number}", labels={"v": str(variation)})
+            log.write("namespace", f"ns-{number}", NamespaceObserved(object=Namespace(metadata=meta)))
+        case "no-namespace":
+            log.write("namespace", f"ns-{number}", NamespaceDeleted(name=f"ns-{number}"))
+        case "class":
+            priority_class = PriorityClass(metadata=ObjectMeta(name=f"class-{number}"), value=9000 + variation)
+            log.write("priorityclass", f"class-{number}", PriorityClassObserved(object=priority_class))
+        case "no-class":
+            log.write("priorityclass", f"class-{number}", PriorityClassDeleted(name=f"class-{number}"))
+        case "workload":
+            meta = ObjectMeta(name=f"web-{number}", namespace="default", uid=f"w-{number}")
+            template = PodTemplate(spec=pod(0).spec)
+            workload = Workload(
+                kind="Deployment", api_version="apps/v1", metadata=meta, replicas=variation, template=template
+            )
+            log.write("workloadspec", f"w-{number}", WorkloadObserved(object=workload))
+        case "no-workload":
+            log.write("workloadspec", f"w-{number}", WorkloadDeleted(namespace="default", name=f"web-{number}"))
+        case "config":
+            log.write("config", config_id, ConfigAccepted(object=config))
+        case "bad-config":
+            meta = config.metadata
+            rejected = ConfigRejected(
+                namespace=meta.namespace, name=meta.name, data={"k": "{"}, reasons={"k": "must be JSON, got '{'"}
+            )
+            log.write("config", config_id, rejected)
+        case "no-config":
+            log.write("config", config_id, ConfigDeleted(namespace="koordinator-system", name="slo-controller-config"))
+        case "skip":
+            log.write("fold", "projector", EventSkipped(seq=number + 1, reason="test", operator="test"))
+        case _:
+            pass  # not possible in the present state: no event
+
+
+def history(steps: Iterable[Action]) -> list[StoredEvent]:
+    """The events of a sequence of actions, sequences from 1 without gaps."""
+    log = Recorder()
+    for step in steps:
+        _step(log, step)
+    return log.events
+
+
+def every_kind_once() -> Sequence[Action]:
+    """Actions that give every event type of the facts stream at least once, in a plausible order."""
+    return [
+        *(Action("add-node", number, number) for number in range(3)),
+        *(Action("add-pod", number, number % 4) for number in range(6)),
+        *(Action("place", number, number) for number in range(6)),
+        *(Action(what, 1, 1) for what in ACTIONS if what not in ("add-pod", "place", "add-node", "delete-pod")),
+        Action("delete-pod", 2, 0),
+        Action("delete-pod", 5, 0),
+        Action("place", 1, 2),
+    ]
+
+
+def ledger_sum(state: ClusterState) -> dict[str, dict[str, int]]:
+    """Node token -> sum of the requests of the pods in its ledger, recomputed from scratch."""
+    sums: dict[str, dict[str, int]] = {}
+    for token, ledger in state.of_kind(NodeLedger).items():
+        total: dict[str, int] = {}
+        for requests in ledger.pods.values():
+            for resource, amount in requests.items():
+                total[resource] = total.get(resource, 0) + amount
+        sums[token] = total
+    return sums
