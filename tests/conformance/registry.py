@@ -2,8 +2,8 @@
 
 An adapter translates the names of a case's input into a call of the public code and the answer back into the names of
 `expect`; it computes nothing. Modules in `adapters/` register themselves here by decorating such functions;
-`test_vectors.py` runs them, `comparison.py` judges. A domain `InvalidInput` that leaves an adapter is the outcome
-`{"error": true}`.
+`test_vectors.py` runs them, `comparison.py` judges. An `InvalidInput` or `DecodeError` that leaves an adapter is
+the outcome `{"error": true}`.
 """
 
 from __future__ import annotations

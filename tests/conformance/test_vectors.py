@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conformance.comparison import differences_of_case
 from conformance.registry import REGISTRY, Json, load_adapters
+from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 OWN_VECTORS = Path(__file__).parent / "vectors"
@@ -60,7 +61,7 @@ def test_vector(kind: str, case: dict[str, Json]) -> None:
     answer = REGISTRY.adapters[kind]
     try:
         actual = answer.function(copy.deepcopy(case["input"]))
-    except InvalidInput as error:
+    except (InvalidInput, codec.DecodeError) as error:
         actual = {"error": True, "refused": str(error)}
     found = differences_of_case(case["expect"], actual, answer.rules)
     assert not found, (found, actual)

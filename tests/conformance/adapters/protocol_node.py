@@ -60,7 +60,7 @@ def reservation(given: dict[str, Json]) -> dict[str, Json]:
         parse_node_reservation(annotations)
     except InvalidInput:
         answer["annotation_error"] = True
-    if "cpu_topology" in given:
+    if given.get("cpu_topology") is not None:
         topology = CpuTopology(tuple(CpuPlace(**place) for place in given["cpu_topology"]))
         answer["reported_reserved_cpus"] = reported_reserved_cpus(found, topology)
     return answer

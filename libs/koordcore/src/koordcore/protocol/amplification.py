@@ -18,7 +18,7 @@ from koordcore.protocol.objects import Quantities
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import Quantity, of_milli
+from koordcore.values.quantity import ZERO, Quantity, of_milli
 from koordcore.values.resources import ResourceList, amount_of, format_resources, parse_resources, quantity_of
 
 NO_RATIO: Final = -1.0
@@ -123,7 +123,7 @@ def amplify_node_update(
         return NodeUpdate(new, None)
     old = parse_resources(old_allocatable)
     kept_text = annotations.get(keys.RAW_ALLOCATABLE)
-    if kept_text is None or any(new.get(name) != old.get(name) for name in _AMPLIFIED_BY_ADMISSION):
+    if kept_text is None or any(new.get(name, ZERO) != old.get(name, ZERO) for name in _AMPLIFIED_BY_ADMISSION):
         base = {name: new[name] for name in _AMPLIFIED_BY_ADMISSION if name in new}
         kept_text = codec.encode(format_resources(base)).decode()
     else:

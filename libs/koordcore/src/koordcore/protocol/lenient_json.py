@@ -102,8 +102,15 @@ def _respell_object(value: dict[str, object], shape: msgspec.inspect.Type) -> ob
         entry = fold_keys(value, fields)
         return {name: _respell(item, fields[name]) for name, item in entry.items() if item is not None}
     if isinstance(shape, msgspec.inspect.DictType):
-        return {key: _respell(item, shape.value_type) for key, item in value.items()}
+        kept = value if _takes_null(shape.value_type) else {k: item for k, item in value.items() if item is not None}
+        return {key: _respell(item, shape.value_type) for key, item in kept.items()}
     return value
+
+
+def _takes_null(shape: msgspec.inspect.Type) -> bool:
+    if isinstance(shape, msgspec.inspect.UnionType):
+        return any(isinstance(member, msgspec.inspect.NoneType) for member in shape.types)
+    return isinstance(shape, msgspec.inspect.AnyType | msgspec.inspect.NoneType)
 
 
 def _member_for(value: object, shape: msgspec.inspect.UnionType) -> msgspec.inspect.Type:

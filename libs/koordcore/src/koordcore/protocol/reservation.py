@@ -16,7 +16,7 @@ from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import ZERO, Quantity, of_value
+from koordcore.values.quantity import ZERO, Quantity, of_milli, of_value
 from koordcore.values.resources import ResourceList, is_zero, maximum, parse_resources
 from koordcore.values.topology import CpuTopology, take_packed
 
@@ -120,6 +120,17 @@ def agent_reserved(
     source    protocol spec, 7.2 (4)
     """
     return maximum(kubelet_reserved(capacity, allocatable), reserved_resources(reservation))
+
+
+def numa_zone_reserved(
+    capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], zones: int
+) -> ResourceList:
+    """What each of `zones` NUMA zones keeps back of cpu and memory: ceil(milli(capacity - allocatable) / zones), >= 0.
+
+    source    protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
+    """
+    reserved = kubelet_reserved(capacity, allocatable)
+    return {name: of_milli(-(-quantity.milli() // zones)) for name, quantity in reserved.items()}
 
 
 def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReservation) -> ResourceList:

@@ -25,6 +25,8 @@ _MAX: Final = 2**63 - 1
 _RULE: Final = "a duration such as 30s, 1h5m or 0 (units ns us ms s m h)"
 
 NANOS_PER_SECOND: Final = 10**9
+MAX_LENGTH: Final = 256
+"""Longest text accepted: it bounds the work that a text can cause."""
 
 
 def parse_duration(text: str) -> int:
@@ -33,6 +35,8 @@ def parse_duration(text: str) -> int:
     raises    InvalidInput for the empty text, a number without unit (except `0`), blanks, and lengths beyond 292 years
     source    protocol spec, 1.2
     """
+    if len(text) > MAX_LENGTH:
+        raise InvalidInput(_RULE, text)
     negative = text[:1] == "-"
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":

@@ -11,6 +11,9 @@ _DECIMAL: Final = re.compile(r"[+-]?[0-9]+")
 _PREFIXED: Final = re.compile(
     r"([+-]?)(?:0[xX]((?:_?[0-9a-fA-F])+)|0[bB]((?:_?[01])+)|0[oO]((?:_?[0-7])+)|0((?:_?[0-7])+)|(0|[1-9](?:_?[0-9])*))"
 )
+MAX_LENGTH: Final = 256
+"""Longest text accepted: it bounds the work that a text can cause."""
+
 _BASES: Final = (16, 2, 8, 8, 10)
 
 
@@ -19,7 +22,7 @@ def parse_decimal(text: str, bits: int = 32) -> int:
 
     raises    InvalidInput for the empty text, blanks, `_`, other digits than ASCII, or a number out of range
     """
-    if _DECIMAL.fullmatch(text) is None:
+    if len(text) > MAX_LENGTH or _DECIMAL.fullmatch(text) is None:
         raise InvalidInput(f"a decimal int{bits}", text)
     return _within(int(text), bits, text)
 
@@ -30,7 +33,7 @@ def parse_literal(text: str, bits: int = 32) -> int:
     raises    InvalidInput for every other text and for numbers out of range
     source    protocol spec, 2.2 (7)
     """
-    match = _PREFIXED.fullmatch(text)
+    match = _PREFIXED.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:
         raise InvalidInput(f"an integer literal within int{bits}", text)
     sign, *groups = match.groups()

@@ -24,6 +24,9 @@ class InvalidInput(ValueError):
         self.path = path
         super().__init__(self.sentence())
 
+    def __reduce__(self) -> tuple[type[InvalidInput], tuple[str, object, str]]:
+        return type(self), (self.rule, self.value, self.path)
+
     def sentence(self) -> str:
         """One line for a person: `path: must be rule, got value`."""
         shown = repr(self.value)

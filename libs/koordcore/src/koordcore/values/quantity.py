@@ -21,6 +21,9 @@ NANO_PER_MILLI: Final = 10**6
 MAX_EXPONENT: Final = 400
 """Largest |exponent| accepted in `1e400`: beyond any real amount, and it bounds the work that a text can cause."""
 
+MAX_LENGTH: Final = 256
+"""Longest text accepted, for the same reason."""
+
 _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent)"
 
 
@@ -155,7 +158,7 @@ def parse_quantity(text: str) -> Quantity:
 
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> Quantity:
-    match = _SYNTAX.fullmatch(text)
+    match = _SYNTAX.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:
         raise InvalidInput(_RULE, text)
     whole, part, only, binary, decimal, exponent_text = match.group(
@@ -194,7 +197,7 @@ def quantity_from_json(value: object) -> Quantity:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(_RULE, value)
     if isinstance(value, int):
-        return Quantity(value * NANO_PER_UNIT)
+        return of_value(value)
     # repr() is the shortest decimal that reads back as the same float: 0.1 stays a tenth
     return _parse(repr(value))
 
@@ -221,7 +224,7 @@ def parse_milli(value: str | int | float) -> int:
     raises    InvalidInput as parse_quantity
     """
     if isinstance(value, str):
-        if value.isascii():
+        if value.isascii() and len(value) <= MAX_LENGTH:
             if value.isdigit():
                 return int(value) * 1000
             if value[-1:] == "m" and value[:-1].isdigit():
@@ -236,7 +239,7 @@ def parse_value(value: str | int | float) -> int:
     raises    InvalidInput as parse_quantity
     """
     if isinstance(value, str):
-        if value.isascii():
+        if value.isascii() and len(value) <= MAX_LENGTH:
             if value.isdigit():
                 return int(value)
             if (shift := _BINARY_SHIFT.get(value[-2:])) is not None and value[:-2].isdigit():
