@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -63,6 +64,22 @@ def test_committed_rows_survive_kill_9_with_an_open_session() -> None:
         assert server.dsn == dsn
         assert query(dsn, "SELECT count(*), max(seq) FROM fact") == [(1000, 1000)]
         assert "automatic recovery in progress" in server.log_file.read_text()
+
+
+async def test_start_waits_for_a_backend_that_has_not_noticed_the_kill(directory: Path) -> None:
+    server = PostgresServer(PostgresConfig(data_dir=directory / "data"))
+    async with server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            backend = connection.info.backend_pid
+            os.kill(backend, signal.SIGSTOP)
+            await server.kill()
+            starting = asyncio.create_task(server.start())
+            while "is still in use" not in server.log_file.read_text():  # noqa: ASYNC110  a file tells nobody
+                await asyncio.sleep(0.01)
+            assert not starting.done()
+            os.kill(backend, signal.SIGCONT)
+            await starting
+        assert query(server.dsn, "SELECT 1") == [(1,)]
 
 
 async def test_data_outlives_the_server_object_and_its_start_needs_no_initdb(directory: Path) -> None:
@@ -126,7 +143,8 @@ def test_pid_file_of_a_crash_does_not_stop_the_start(directory: Path, content: s
     server = PostgresServer(PostgresConfig(data_dir=data))
     run_now(server.start())
     run_now(server.stop())
-    with subprocess.Popen(["/bin/sleep", "60"]) as other:  # the crashed server's pid, now another program's
+    # The crashed server's pid, now another program's of the same user.
+    with subprocess.Popen(["/bin/sleep", "60"], user=data.stat().st_uid) as other:
         (data / "postmaster.pid").write_text(content.format(pid=other.pid, data=data))
         assert live_postmaster(data) is None
         run_now(server.start())

@@ -77,14 +77,15 @@ def dead_supervisor() -> ProcessIdentity:
     return ProcessIdentity(pid=process.pid, started="1")
 
 
-async def test_processes_start_after_what_they_need_and_stop_before_it(state_file: Path) -> None:
+@pytest.mark.parametrize("declared", [1, -1], ids=["needed last", "needed first"])
+async def test_processes_start_after_what_they_need_and_stop_before_it(state_file: Path, declared: int) -> None:
     order: list[str] = []
     said: list[str] = []
     after = {"agent": ("manager",), "manager": ("nats",), "nats": (), "postgres": ()}
     specs = [
         ProcessSpec(name=name, argv=SLEEP, after=needed, prepare=noting(name, order)) for name, needed in after.items()
     ]
-    async with Supervisor(specs, state_file=state_file, log=said.append) as supervisor:
+    async with Supervisor(specs[::declared], state_file=state_file, log=said.append) as supervisor:
         assert supervisor.status().phase is Phase.READY
         assert order.index("nats") < order.index("manager") < order.index("agent")
         said.clear()
@@ -143,10 +144,16 @@ async def test_killed_process_comes_back(state_file: Path) -> None:
         assert supervisor.status().phase is Phase.READY
 
 
-async def test_process_that_keeps_ending_is_given_up_and_the_stack_is_degraded(state_file: Path) -> None:
+async def test_process_that_keeps_ending_is_given_up_and_the_stack_is_degraded(
+    state_file: Path, tmp_path: Path
+) -> None:
+    breaks = tmp_path / "breaks"
+    waits = f"while [ ! -e {breaks} ]; do sleep 0.01; done; exit 7"
     policy = RestartPolicy(first_delay_seconds=0.01, max_delay_seconds=0.02, max_restarts=3)
-    spec = ProcessSpec(name="broken", argv=("/bin/sh", "-c", "exit 7"), restart=policy)
+    spec = ProcessSpec(name="broken", argv=("/bin/sh", "-c", waits), restart=policy)
     async with Supervisor([spec], state_file=state_file) as supervisor:
+        assert supervisor.status().phase is Phase.READY
+        breaks.touch()
         await until(lambda: supervisor.status().processes[0].state is ProcessState.GIVEN_UP)
         status = supervisor.status()
         assert status.phase is Phase.DEGRADED

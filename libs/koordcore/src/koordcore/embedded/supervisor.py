@@ -172,7 +172,7 @@ class Supervisor:
         in_a_row = 0
         while True:
             began = time.monotonic()
-            if managed.child.is_running:
+            if managed.state is ProcessState.READY:
                 managed.last_exit = await managed.child.wait_exit()
                 self._log(f"{managed.spec.name} ended with exit code {managed.last_exit}")
             if time.monotonic() - began >= policy.steady_after_seconds:
