@@ -28,7 +28,7 @@ def text_of(document: Json) -> str:
 def config_merge(given: dict[str, Json]) -> dict[str, Json]:
     """One section plus a node -> the effective strategy (protocol spec, 6.2-6.9)."""
     section = SectionName(given["section"])
-    metadata = given["node"]["metadata"]
+    metadata: dict[str, dict[str, str] | None] = given["node"]["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     reading = read_config_map(None, {section.key: text_of(given["config"])} if "config" in given else {})
     for rejection in reading.rejections:
@@ -45,7 +45,9 @@ def config_merge(given: dict[str, Json]) -> dict[str, Json]:
 def config_validation(given: dict[str, Json]) -> dict[str, Json]:
     """ConfigMap data -> admission verdict (protocol spec, 6.11)."""
     data = {key: text_of(value) for key, value in given["data"].items()}
-    old_data = {key: text_of(value) for key, value in (given.get("old_data") or {}).items()}
-    nodes = [NodeLabels(name=node["name"], labels=node.get("labels") or {}) for node in given.get("nodes") or []]
+    before: dict[str, Json] = given.get("old_data") or {}
+    existing: list[dict[str, Json]] = given.get("nodes") or []
+    old_data = {key: text_of(value) for key, value in before.items()}
+    nodes = [NodeLabels(name=node["name"], labels=node.get("labels") or {}) for node in existing]
     verdict = validate_config_map(data, old_data, nodes, check_names=bool(given.get("name_check")))
     return {"allowed": verdict.allowed, "reason": verdict.reason, "message": verdict.message}

@@ -48,9 +48,7 @@ class SectionRejected:
 
     def sentence(self) -> str:
         """One line for a person."""
-        return InvalidInput(
-            self.rule, self.value, f"{self.section.key}{f'.{self.field}' if self.field else ''}"
-        ).sentence()
+        return InvalidInput(self.rule, self.value, self.field).at(self.section.key).sentence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str
 
     previous  the configuration so far; None = at start
     data      key -> JSON text; None = the ConfigMap does not exist: defaults, with colocation in error status
-    A section that cannot be parsed or whose cluster strategy is invalid keeps its previous value; others are unaffected.
+    A section that cannot be parsed or whose cluster strategy is invalid keeps its previous value; others go on.
     """
     if data is None:
         config = default_config(colocation_error=True)

@@ -1,7 +1,7 @@
 """From the text of one ConfigMap key to parsed values in canonical spelling.
 
-The leniency of protocol spec, 1.2 lives here: keys match case-insensitively, unknown keys are ignored, null and the empty
-text mean "not set", a value of the wrong type makes the whole document invalid. Next: strategy.py.
+The leniency of protocol spec, 1.2 lives here: keys match case-insensitively, unknown keys are ignored, null and the
+empty text mean "not set", a value of the wrong type makes the whole document invalid. Next: strategy.py.
 """
 
 from __future__ import annotations

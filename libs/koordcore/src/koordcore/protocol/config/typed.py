@@ -1,13 +1,13 @@
 """The two strategies that services compute with, as values: snake_case names with units, closed vocabularies.
 
-Everything else of the configuration travels to the node in wire spelling and is read there. A field of the table that is
-missing here, or the reverse, fails a test.
+Everything else of the configuration travels to the node in wire spelling and is read there. A field of the table that
+is missing here, or the reverse, fails a test.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -64,7 +64,7 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
     metric_windows_seconds    windows of aggregated usage
     mid_reclaim_static        mid resources by fixed ratio instead of by prediction
     batch_*_threshold_percent cap by capacity; None = no cap
-    extensions                for plug-ins, uninterpreted
+    extensions                for plug-ins: any JSON, uninterpreted
     source                    protocol spec, 6.3; manager spec, 4.1
     """
 
@@ -88,7 +88,7 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
     mid_static_memory_reserved_percent: int
     batch_cpu_threshold_percent: int | None = None
     batch_memory_threshold_percent: int | None = None
-    extensions: dict[str, JsonValue] = {}
+    extensions: dict[str, Any] = {}
 
 
 class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
