@@ -220,8 +220,9 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str) -> WrittenEntry:
     fault: InvalidInput | None = None
     if written.get("nodeSelector") is not None:
         where = f"{path}.nodeSelector"
+        document_of_selector = _object(written["nodeSelector"], where)
         try:
-            labels = convert(_object(written["nodeSelector"], where), LabelSelector)
+            labels = convert(document_of_selector, LabelSelector)
         except InvalidInput as error:
             raise error.at(where) from error
         try:
