@@ -1,0 +1,308 @@
+"""The manager's two loops on one view: documents as they come, and the control round that keeps nodes' policies right.
+
+    documents   take -> decide each against the view -> append -> wait until folded -> answer
+    control     workloads -> NodeSLO -> overcommit -> desired state of touched nodes
+
+Both run in one event loop and decide synchronously, so a decision never sees half of another. Only the leader decides;
+every instance folds and answers reads.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin
+from koordcore.ports.clock import Clock
+from koordcore.ports.desired import DesiredStore
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Full, Unavailable
+from koordcore.ports.leadership import Leadership
+from koordcore.protocol.manifests import InvalidManifest, Manifest
+from koordcore.service.logging import Logger
+from koordcore.service.tracing import Tracer
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.apply import decide_apply
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.desired import desired_node
+from koord_manager.domain.publish import decide_overcommit
+from koord_manager.domain.remove import Target, decide_delete
+from koord_manager.domain.view import ManagerView
+from koord_manager.domain.workloads import reconcile_workload
+from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.intake import FieldError, Intake, Result, Work, field_errors
+
+MAX_DOCUMENTS = 500
+"""Documents decided in one go."""
+MAX_PODS_PER_ROUND = 500
+"""Pods created or deleted for workloads in one control round."""
+DESIRED_WRITES_AT_ONCE = 64
+REFOLDS = 8
+"""Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
+
+
+class World(NamedTuple):
+    """What the cycle works on and with."""
+
+    view: ManagerView
+    intake: Intake
+    log: EventLog
+    desired: DesiredStore
+    clock: Clock
+    leadership: Leadership
+    tracer: Tracer
+    logger: Logger
+    actor: str
+    folded: Callable[[int], Awaitable[None]]
+    new_uid: Callable[[], str]
+    control_seconds: float
+
+
+async def serve_documents(world: World) -> None:
+    """Decides documents for ever. Cancelled at shutdown; documents in hand are answered first."""
+    while True:
+        works = await world.intake.take(MAX_DOCUMENTS)
+        await process_documents(world, works)
+
+
+async def process_documents(world: World, works: Sequence[Work]) -> None:
+    """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
+    if not world.leadership.is_leader:
+        for work in works:
+            _answer(work, _failed(work, "this instance does not lead; ask the leader"))
+        return
+    waiting = list(works)
+    for _ in range(REFOLDS):
+        now_group, waiting = _without_repeats(waiting)
+        waiting = [*await _process_group(world, now_group), *waiting]
+        if not waiting:
+            return
+    for work in waiting:
+        _answer(work, _failed(work, f"refused by the log {REFOLDS} times: somebody else changes this object"))
+
+
+def _without_repeats(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+    """Works on distinct objects, and the rest for the next go."""
+    seen: set[tuple[str, str, str]] = set()
+    first: list[Work] = []
+    later: list[Work] = []
+    for work in works:
+        key = _identity(work.subject)
+        (later if key in seen else first).append(work)
+        seen.add(key)
+    return first, later
+
+
+def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
+    if isinstance(subject, Target):
+        return subject.kind, subject.namespace, subject.name
+    meta = subject.object.metadata
+    return subject.kind, meta.namespace, meta.name
+
+
+async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
+    """Decides and appends works on distinct objects; returns those whose aggregate moved meanwhile."""
+    now = rfc3339(world.clock.now())
+    decisions: list[Decision] = []
+    results: list[tuple[Work, Result, InvalidManifest | None]] = []
+    for work in works:
+        # 1. decide
+        with world.tracer.span("manager.apply") as span:
+            traceparent = span.context.traceparent
+            try:
+                action, uid, drafts, refusal = _decide(world, work, now)
+            except InvalidManifest as refused:
+                _answer(work, _result(work, "refused", errors=field_errors(refused)))
+                continue
+        origin = Origin(
+            causation_id=f"{work.request_id}/{work.number}",
+            correlation_id=uid or (str(drafts[0].ref) if drafts else ""),
+            actor=world.actor,
+            epoch=world.leadership.epoch,
+            occurred_at=now,
+            based_on=world.view.state.position,
+            traceparent=traceparent,
+        )
+        decisions.append(Decision(drafts, origin))
+        results.append((work, _result(work, action, uid=uid, traceparent=traceparent), refusal))
+    # 2. append
+    outcomes = await append_decisions(world.log, decisions)
+    # 3. wait until our own facts are folded, so that the next decision and the next read see them
+    last = max((outcome.last_seq for outcome in outcomes if isinstance(outcome, Appended)), default=0)
+    if last:
+        await world.folded(last)
+    # 4. answer
+    again: list[Work] = []
+    for (work, result, refusal), outcome in zip(results, outcomes, strict=True):
+        match outcome:
+            case Appended(last_seq=seq):
+                errors = field_errors(refusal) if refusal else []
+                action = "refused" if refusal else result.action
+                _answer(
+                    work, _result(work, action, uid=result.uid, seq=seq, traceparent=result.traceparent, errors=errors)
+                )
+            case Conflict():
+                again.append(work)
+            case Full(reason=reason) | Unavailable(reason=reason):
+                world.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
+                _answer(work, _failed(work, reason))
+    return again
+
+
+def _decide(world: World, work: Work, now: str) -> tuple[str, str, list[Draft], InvalidManifest | None]:
+    if isinstance(work.subject, Target):
+        drafts = decide_delete(world.view, work.subject)
+        return ("deleted", "", drafts, None) if drafts is not None else ("not-found", "", [], None)
+    return decide_apply(world.view, work.subject, new_uid=world.new_uid(), now=now)
+
+
+def _result(
+    work: Work,
+    action: str,
+    *,
+    uid: str = "",
+    seq: int = 0,
+    traceparent: str = "",
+    errors: list[FieldError] | None = None,
+) -> Result:
+    kind, namespace, name = _identity(work.subject)
+    return Result(action, kind, namespace, name, uid, seq, traceparent, errors or [])
+
+
+def _failed(work: Work, reason: str) -> Result:
+    return _result(work, "failed", errors=[FieldError("", reason, "")])
+
+
+def _answer(work: Work, result: Result) -> None:
+    if not work.done.done():
+        work.done.set_result(result)
+
+
+async def keep_control(world: World, policies: NodePolicies) -> None:
+    """Control rounds for ever, `control_seconds` apart in real time; a log line for each that changed something."""
+    while True:
+        if world.leadership.is_leader:
+            sentence = await control_round(world, policies)
+            if sentence:
+                world.logger.info("control_round", did=sentence)
+        await asyncio.sleep(world.control_seconds)
+
+
+async def control_round(world: World, policies: NodePolicies) -> str:
+    """One round; returns what it did in a sentence, "" when there was nothing to do."""
+    now = world.clock.now()
+    view = world.view
+    # 1. configuration: a changed ConfigMap touches every node
+    if view.config_touched:
+        view.config_touched = False
+        policies.refresh(view)
+        view.touched_inputs.update(view.nodes())
+        view.touched_desired.update(view.nodes())
+    # 2. workloads get the number of pods that they ask for
+    pods = await _append_all(world, _workload_drafts(view, rfc3339(now)), now)
+    # 3. nodes whose inputs changed, or whose report has grown old
+    nodes = sorted(view.touched_inputs | policies.overdue(now))
+    view.touched_inputs.clear()
+    slos = await _append_all(world, policies.slo_drafts(view, nodes), now)
+    batches = await _append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
+    # 4. agents are told
+    told = await _write_desired(world, policies)
+    did = [
+        f"{count} {what}"
+        for count, what in ((pods, "pods of workloads"), (slos, "node policies"), (batches, "nodes overcommitted anew"))
+        if count
+    ]
+    return ", ".join([*did, f"{told} agents told"]) if did else ""
+
+
+def _workload_drafts(view: ManagerView, now: str) -> list[Draft]:
+    drafts: list[Draft] = []
+    for uid in sorted(view.touched_workloads):
+        room = MAX_PODS_PER_ROUND - len(drafts)
+        if room <= 0:
+            break
+        found = reconcile_workload(view, uid, now=now, limit=room)
+        if not found:
+            view.touched_workloads.discard(uid)
+        drafts.extend(found)
+    return drafts
+
+
+def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str], now: datetime) -> list[Draft]:
+    view = world.view
+    based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
+    drafts: list[Draft] = []
+    for token in nodes:
+        node = view.node(token)
+        if node is None:
+            continue
+        strategy = policies.colocation(token, node)
+        report = view.reports.get(token)
+        policies.watch_age(token, report, strategy)
+        event = decide_overcommit(
+            node,
+            view.pods_on(token),
+            report,
+            strategy,
+            view.policy(token),
+            now,
+            config_version=policies.version,
+            based_on=based_on,
+        )
+        if event is not None:
+            ref = AggregateRef("nodepolicy", token)
+            drafts.append(Draft(ref, event, view.state.last_seq(ref)))
+    return drafts
+
+
+async def _append_all(world: World, drafts: Sequence[Draft], now: datetime) -> int:
+    """Appends drafts that each stand for themselves; what the log refuses is decided anew in the next round."""
+    if not drafts:
+        return 0
+    occurred_at, position = rfc3339(now), world.view.state.position
+    decisions: list[Decision] = []
+    for draft in drafts:
+        with world.tracer.span(f"manager.{type(draft.event).__name__}") as span:
+            origin = Origin(
+                causation_id=f"control/{draft.ref}/{draft.expected_last}/{position}",
+                correlation_id=draft.ref.id,
+                actor=world.actor,
+                epoch=world.leadership.epoch,
+                occurred_at=occurred_at,
+                based_on=position,
+                traceparent=span.context.traceparent,
+            )
+        decisions.append(Decision([draft], origin))
+    outcomes: list[AppendOutcome] = await append_decisions(world.log, decisions)
+    stored = [outcome.last_seq for outcome in outcomes if isinstance(outcome, Appended)]
+    if stored:
+        await world.folded(max(stored))
+    for draft, outcome in zip(drafts, outcomes, strict=True):
+        if not isinstance(outcome, Appended):
+            world.logger.warning("decision_refused", aggregate=str(draft.ref), outcome=type(outcome).__name__)
+            world.view.touched_inputs.add(draft.ref.id)
+    return len(stored)
+
+
+async def _write_desired(world: World, policies: NodePolicies) -> int:
+    """Writes the desired state of touched nodes, a bounded number at once; a failed write is repeated next round."""
+    view = world.view
+    touched = sorted(view.touched_desired)
+    view.touched_desired.clear()
+    room = asyncio.Semaphore(DESIRED_WRITES_AT_ONCE)
+
+    async def write(token: str) -> None:
+        node = view.node(token)
+        async with room:
+            try:
+                desired = desired_node(view, token, policies.colocation(token, node)) if node else None
+                if desired is None:
+                    await world.desired.delete(token)
+                else:
+                    await world.desired.put(desired)
+            except (OSError, TimeoutError) as error:
+                world.logger.warning("desired_not_written", node=token, error=str(error))
+                view.touched_desired.add(token)
+
+    await asyncio.gather(*(write(token) for token in touched))
+    return len(touched)

@@ -1,0 +1,189 @@
+"""The manager's look at the cluster: the fold of the log, and the indexes that its decisions need.
+
+Every index is maintained from the event that changes it, at a cost that does not grow with the cluster.
+"""
+
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
+from koordcore.events.mirror import (
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    WorkloadDeleted,
+    WorkloadObserved,
+)
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.objects import Node, Pod
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import (
+    ConfigState,
+    NodeAgentState,
+    NodeLedger,
+    NodePolicyState,
+    NodeSpecState,
+    PodSpecState,
+    PodState,
+    PriorityClassState,
+    WorkloadState,
+)
+
+
+class ManagerView:
+    """The folded cluster with indexes by name, by workload and by node, and the newest report of each node.
+
+    reports         node token -> newest report (from observations, may be lost: absent means never seen)
+    obs_position    last folded observation
+    touched_desired nodes (tokens) whose desired state changed since it was last taken
+    touched_inputs  nodes (tokens) whose overcommit inputs changed since they were last taken
+    config_touched  whether a ConfigMap changed since it was last taken
+    """
+
+    def __init__(self, state: ClusterState | None = None) -> None:
+        self.state = state if state is not None else ClusterState()
+        self.reports: dict[str, NodeUsageReported] = {}
+        self.obs_position = 0
+        self.touched_desired: set[str] = set()
+        self.touched_inputs: set[str] = set()
+        self.touched_workloads: set[str] = set()
+        self.config_touched = True
+        self._pod_uids: dict[tuple[str, str], str] = {}
+        self._workload_uids: dict[tuple[str, str, str], str] = {}
+        self._pods_of_owner: dict[str, set[str]] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+        for uid, spec in self.state.of_kind(PodSpecState).items():
+            self._index_pod(uid, spec.object)
+        for uid, workload in self.state.of_kind(WorkloadState).items():
+            meta = workload.object.metadata
+            self._workload_uids[workload.object.kind, meta.namespace, meta.name] = uid
+            self.touched_workloads.add(uid)
+        self.touched_desired.update(self.state.of_kind(NodeSpecState))
+        self.touched_inputs.update(self.state.of_kind(NodeSpecState))
+
+    # -- folding ----------------------------------------------------------------------------------------------------
+
+    def fold(self, stored: StoredEvent) -> Event | None:
+        """Apply one event of the facts stream. Raises UnreadableEvent with the view unchanged."""
+        event = self.state.apply(stored)
+        ref = stored.ref
+        match event:
+            case PodSpecAdded() | PodSpecChanged():
+                self._index_pod(ref.id, event.object)
+                self._touch_pod(ref.id)
+            case PodSpecDeleted():
+                self._drop_pod(ref.id, event)
+            case NodeResourcesTaken() | NodeResourcesReturned():
+                self._touch_node(ref.id)
+            case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
+                self._touch_node(ref.id)
+                if isinstance(event, NodeSpecDeleted):
+                    self.reports.pop(ref.id, None)
+            case NodeSloRendered() | NodeOvercommitComputed():
+                self.touched_desired.add(ref.id)
+            case WorkloadObserved():
+                meta = event.object.metadata
+                self._workload_uids[event.object.kind, meta.namespace, meta.name] = ref.id
+                self.touched_workloads.add(ref.id)
+            case WorkloadDeleted():
+                self._workload_uids = {key: uid for key, uid in self._workload_uids.items() if uid != ref.id}
+                self.touched_workloads.add(ref.id)
+            case _:
+                if ref.kind == "config":
+                    self.config_touched = True
+        return event
+
+    def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
+        """Take in one report of a node (token)."""
+        self.obs_position = position
+        self.reports[node] = report
+        self.touched_inputs.add(node)
+
+    def _index_pod(self, uid: str, pod: Pod) -> None:
+        self._pod_uids[pod.metadata.namespace, pod.metadata.name] = uid
+        owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
+        if owners:
+            self._owners[uid] = owners
+            for owner_uid in owners:
+                self._pods_of_owner.setdefault(owner_uid, set()).add(uid)
+
+    def _drop_pod(self, uid: str, event: PodSpecDeleted) -> None:
+        if self._pod_uids.get((event.namespace, event.name)) == uid:
+            del self._pod_uids[event.namespace, event.name]
+        for owner_uid in self._owners.pop(uid, ()):  # the spec is gone from the fold by now
+            self._pods_of_owner[owner_uid].discard(uid)
+            self.touched_workloads.add(owner_uid)
+
+    def _touch_pod(self, uid: str) -> None:
+        placed = self.state.get(AggregateRef("pod", uid))
+        if isinstance(placed, PodState) and placed.node:
+            self._touch_node(name_token(placed.node))
+
+    def _touch_node(self, node: str) -> None:
+        if node:
+            self.touched_desired.add(node)
+            self.touched_inputs.add(node)
+
+    # -- looking up -------------------------------------------------------------------------------------------------
+
+    def pod(self, namespace: str, name: str) -> tuple[str, PodSpecState] | None:
+        """(uid, spec) of a pod by name; None when there is none."""
+        uid = self._pod_uids.get((namespace, name))
+        spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
+        return (uid, spec) if uid and spec else None
+
+    def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
+        """(uid, state) of a workload by name; None when there is none."""
+        uid = self._workload_uids.get((kind, namespace, name))
+        state = self.state.of_kind(WorkloadState).get(uid) if uid else None
+        return (uid, state) if uid and state else None
+
+    def pods_of_workload(self, uid: str) -> list[str]:
+        """Uids of the live pods that a workload controls, oldest first."""
+        specs = self.state.of_kind(PodSpecState)
+        return sorted(self._pods_of_owner.get(uid, ()), key=lambda pod: (specs[pod].added_seq, pod))
+
+    def node(self, token: str) -> Node | None:
+        """The node as mirrored; None when it is unknown or gone."""
+        spec = self.state.of_kind(NodeSpecState).get(token)
+        return spec.object if spec else None
+
+    def nodes(self) -> list[str]:
+        """Tokens of the nodes that exist."""
+        return [token for token, spec in self.state.of_kind(NodeSpecState).items() if spec.object is not None]
+
+    def ledger(self, token: str) -> NodeLedger | None:
+        """What pods hold on a node."""
+        return self.state.of_kind(NodeLedger).get(token)
+
+    def policy(self, token: str) -> NodePolicyState | None:
+        """What was last published for a node."""
+        return self.state.of_kind(NodePolicyState).get(token)
+
+    def pods_on(self, token: str) -> list[tuple[str, Pod]]:
+        """(uid, pod) of the pods that hold resources of a node, in order of uid; pods that are gone are left out."""
+        ledger = self.ledger(token)
+        if ledger is None:
+            return []
+        specs = self.state.of_kind(PodSpecState)
+        return [(uid, specs[uid].object) for uid in sorted(ledger.pods) if uid in specs]
+
+    def running_on(self, token: str) -> list[str]:
+        """Uids of the pods that the node's agent says are running, ascending."""
+        agent = self.state.of_kind(NodeAgentState).get(token)
+        return agent.running if agent else []
+
+    def priority_class(self, name: str) -> PriorityClassState | None:
+        """A priority class by name, also when it is gone (object None)."""
+        return self.state.of_kind(PriorityClassState).get(name_token(name))
+
+    def config(self, namespace: str, name: str) -> ConfigState | None:
+        """A ConfigMap's state."""
+        return self.state.of_kind(ConfigState).get(namespaced_token(namespace, name))
+
+
+def node_name(token: str) -> str:
+    """The node's name from its token."""
+    return name_from_token(token)

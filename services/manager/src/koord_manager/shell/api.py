@@ -1,0 +1,221 @@
+"""The HTTP door: apply, delete, get, and the fold's position and hash.
+
+    POST /v1/apply                      YAML or JSON, any number of documents -> one result each
+    POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects
+    GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
+    GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
+    GET  /v1/state                      position and hash of the fold; ?at=<seq> waits for and answers at that position
+
+Every document stands for itself: it is applied whole or refused whole. Status 200 when all were taken, 422 when all
+were refused by a rule, 207 when some were, 503 when the log could not take one.
+"""
+
+import uuid
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, name_token, namespaced_token
+from koordcore.protocol.manifests import read_documents
+from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.state.aggregates import (
+    AggregateState,
+    ConfigState,
+    NamespaceState,
+    NodePolicyState,
+    NodeSpecState,
+    PodSpecState,
+    PodState,
+    PriorityClassState,
+    WorkloadState,
+)
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from koord_manager.domain.remove import Target
+from koord_manager.domain.view import ManagerView
+from koord_manager.shell.intake import FieldError, Intake, Result
+from koord_manager.shell.position import StateAt
+
+_STATES: dict[str, type[AggregateState]] = {
+    "Pod": PodSpecState,
+    "Node": NodeSpecState,
+    "ConfigMap": ConfigState,
+    "Namespace": NamespaceState,
+    "PriorityClass": PriorityClassState,
+    "Deployment": WorkloadState,
+    "Job": WorkloadState,
+}
+_API_VERSIONS = {kind: version for version, kind in KINDS}
+KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(codec.encode(value), status, media_type="application/json")
+
+
+class ManagerApi:
+    """The routes over the view and the intake."""
+
+    def __init__(self, view: ManagerView, intake: Intake, state_at: StateAt) -> None:
+        self._view = view
+        self._intake = intake
+        self._state_at = state_at
+
+    def routes(self) -> list[Route]:
+        """For the service's HTTP server."""
+        return [
+            Route("/v1/apply", self.apply, methods=["POST"]),
+            Route("/v1/delete", self.delete, methods=["POST"]),
+            Route("/v1/objects/{kind}", self.list_objects, methods=["GET"]),
+            Route("/v1/objects/{kind}/{name:path}", self.get_object, methods=["GET"]),
+            Route("/v1/state", self.state, methods=["GET"]),
+        ]
+
+    async def apply(self, request: Request) -> Response:
+        """Applies every document of the body."""
+        documents = read_documents(await request.body())
+        return await self._answer(documents)
+
+    async def delete(self, request: Request) -> Response:
+        """Deletes the objects that the body's documents name."""
+        documents = read_documents(await request.body())
+        targets: list[object] = []
+        results: dict[int, Result] = {}
+        for index, document in enumerate(documents):
+            target = _target(document)
+            if isinstance(target, Result):
+                results[index] = target
+            else:
+                targets.append(target)
+        done = iter(await self._intake.submit(targets, str(uuid.uuid4())))
+        merged = [results[index] if index in results else next(done) for index in range(len(documents))]
+        return _json({"results": merged}, _status(merged))
+
+    async def _answer(self, subjects: list[object]) -> Response:
+        results = await self._intake.submit(subjects, str(uuid.uuid4()))
+        return _json({"results": results}, _status(results))
+
+    async def list_objects(self, request: Request) -> Response:
+        """All objects of a kind, ordered by namespace and name."""
+        kind = _kind(request)
+        namespace = request.query_params.get("namespace")
+        states = self._view.state.of_kind(_STATES[kind])
+        items = [
+            self._shown(kind, id_, found)
+            for id_, state in states.items()
+            if (found := _object_of(state)) is not None
+            and (not isinstance(found, Workload) or found.kind == kind)
+            and (namespace is None or found.metadata.namespace == namespace)
+        ]
+        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+        return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
+
+    async def get_object(self, request: Request) -> Response:
+        """One object, 404 when there is none."""
+        kind, name = _kind(request), request.path_params["name"]
+        namespace = request.query_params.get("namespace", "default") if kind in NAMESPACED else ""
+        id_ = self._id_of(kind, namespace, name)
+        state = self._view.state.of_kind(_STATES[kind]).get(id_) if id_ else None
+        found = _object_of(state) if state else None
+        if found is None or id_ is None:
+            where = f"{namespace}/{name}" if namespace else name
+            return _json({"error": f"{kind} {where} does not exist"}, 404)
+        return _json(self._shown(kind, id_, found))
+
+    async def state(self, request: Request) -> Response:
+        """Position and canonical hash; `?at=` waits until the fold stands exactly there (409: it has passed it)."""
+        text = request.query_params.get("at")
+        if text is None:
+            return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
+        if not text.isascii() or not text.isdigit():
+            raise InvalidInput("a position of the log", text, "at")
+        found = await self._state_at.hash_at(int(text))
+        if found is None:
+            return _json({"error": "the fold has passed this position", "position": self._view.state.position}, 409)
+        return _json({"position": int(text), "hash": found})
+
+    def _id_of(self, kind: str, namespace: str, name: str) -> str | None:
+        if kind == "Pod":
+            pod = self._view.pod(namespace, name)
+            return pod[0] if pod else None
+        if kind in ("Deployment", "Job"):
+            workload = self._view.workload(kind, namespace, name)
+            return workload[0] if workload else None
+        return namespaced_token(namespace, name) if kind in NAMESPACED else name_token(name)
+
+    def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
+        """The object in Kubernetes' shape, with what was decided about it: a pod's node, a node's batch resources."""
+        shown: dict[str, Any] = {"apiVersion": _API_VERSIONS[kind], "kind": kind}
+        shown.update(cast("dict[str, Any]", msgspec.to_builtins(found)))
+        if isinstance(found, Workload):
+            number = "replicas" if kind == "Deployment" else "parallelism"
+            shown["spec"] = {number: found.replicas, "template": shown.pop("template", {})}
+            shown.pop("replicas", None)
+        elif isinstance(found, Pod):
+            placed = self._view.state.get(AggregateRef("pod", id_))
+            if isinstance(placed, PodState) and placed.node:
+                shown["spec"]["nodeName"] = placed.node
+                shown.setdefault("status", {})["phase"] = "Running" if self._runs(id_, placed.node) else "Pending"
+        elif isinstance(found, Node):
+            policy = self._view.state.get(AggregateRef("nodepolicy", id_))
+            if isinstance(policy, NodePolicyState) and policy.batch_cpu_milli is not None:
+                batch = {
+                    "kubernetes.io/batch-cpu": str(policy.batch_cpu_milli),
+                    "kubernetes.io/batch-memory": str(policy.batch_memory_bytes),
+                }
+                for field in ("capacity", "allocatable"):
+                    shown["status"][field] = {**shown["status"].get(field, {}), **batch}
+        return shown
+
+    def _runs(self, uid: str, node: str) -> bool:
+        return uid in self._view.running_on(name_token(node))
+
+
+def _status(results: Iterable[Result]) -> int:
+    actions = [result.action for result in results]
+    if "failed" in actions:
+        return 503
+    refused = actions.count("refused")
+    if not refused:
+        return 200
+    return 422 if refused == len(actions) else 207
+
+
+def _kind(request: Request) -> str:
+    text = str(request.path_params["kind"]).lower()
+    for kind in _STATES:
+        if text in (kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es"):
+            return kind
+    raise InvalidInput(f"one of {', '.join(_STATES)}", request.path_params["kind"], "kind")
+
+
+def _object_of(state: AggregateState) -> KubeObject | None:
+    match state:
+        case PodSpecState() | WorkloadState():
+            return state.object
+        case NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():
+            return state.object
+        case _:
+            return None
+
+
+def _target(document: object) -> Target | Result:
+    """What a document names: a manifest, or an object with kind, namespace and name."""
+    if not isinstance(document, dict):
+        return Result("refused", errors=[FieldError("document", "an object with kind and name", repr(document)[:200])])
+    fields = cast("dict[str, object]", document)
+    meta = fields.get("metadata", fields)
+    names = cast("dict[str, object]", meta) if isinstance(meta, dict) else fields
+    kind, name, namespace = fields.get("kind"), names.get("name"), names.get("namespace")
+    if not isinstance(kind, str) or kind not in _STATES:
+        rule = f"one of {', '.join(_STATES)}"
+        return Result("refused", errors=[FieldError("kind", rule, repr(kind)[:200])])
+    if not isinstance(name, str) or not name:
+        return Result("refused", kind, errors=[FieldError("metadata.name", "a name", repr(name)[:200])])
+    where = (namespace if isinstance(namespace, str) and namespace else "default") if kind in NAMESPACED else ""
+    return Target(kind, where, name)

@@ -1,0 +1,53 @@
+"""Decided facts -> the log: independent decisions share an atomic batch, a refused batch is retried one by one.
+
+source    event-bus spec, 4.2, 4.3
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import Draft, NewEvent, Origin
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
+
+MAX_BATCH = 200
+"""Events per atomic batch; the server allows 1000, smaller batches conflict less and answer sooner."""
+
+
+class Decision(NamedTuple):
+    """Facts that belong together (all or none), with the headers they share."""
+
+    drafts: list[Draft]
+    origin: Origin
+
+
+async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
+    """The outcome of each decision, in order. A decision without facts counts as appended at 0.
+
+    Raises Misconfigured as the log does.
+    """
+    outcomes: list[AppendOutcome] = [Appended(0, ())] * len(decisions)
+    batch: list[tuple[int, list[NewEvent]]] = []
+    size = 0
+    for index, decision in enumerate(decisions):
+        if not decision.drafts:
+            continue
+        events = CATALOGUE.seal(decision.drafts, decision.origin)
+        if batch and size + len(events) > MAX_BATCH:
+            await _append(log, batch, outcomes)
+            batch, size = [], 0
+        batch.append((index, events))
+        size += len(events)
+    if batch:
+        await _append(log, batch, outcomes)
+    return outcomes
+
+
+async def _append(log: EventLog, batch: list[tuple[int, list[NewEvent]]], outcomes: list[AppendOutcome]) -> None:
+    together = await log.append([event for _, events in batch for event in events])
+    if isinstance(together, Conflict) and len(batch) > 1:
+        for index, events in batch:
+            outcomes[index] = await log.append(events)
+        return
+    for index, _ in batch:
+        outcomes[index] = together

@@ -1,0 +1,100 @@
+"""The queue between the HTTP doors and the cycle: documents in, one result for each document out.
+
+The cycle decides all documents, one after the other, against one view: so two requests that name the same object are
+decided in the order of their arrival, and the second sees what the first has written.
+"""
+
+import asyncio
+from typing import NamedTuple, cast
+
+import msgspec
+from koordcore.protocol.manifests import InvalidManifest, read_manifest
+from koordcore.protocol.manifests.reader import Manifest
+
+from koord_manager.domain.remove import Target
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """Why a document was refused, at one field."""
+
+    field: str
+    rule: str
+    value: str
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one document.
+
+    action    created, configured, unchanged, deleted, not-found, refused, or failed (the log could not take it)
+    seq       position of the document's last fact, 0 when there is none
+    """
+
+    action: str
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    seq: int = 0
+    traceparent: str = ""
+    errors: list[FieldError] = []
+
+
+class Work(NamedTuple):
+    """One document on its way to the cycle."""
+
+    subject: Manifest | Target
+    request_id: str
+    number: int
+    done: "asyncio.Future[Result]"
+
+
+class Intake:
+    """A bounded queue of work; `submit` waits for room and for the results."""
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self._queue: asyncio.Queue[Work] = asyncio.Queue(limit)
+
+    async def submit(self, subjects: list[object], request_id: str) -> list[Result]:
+        """Results of the documents or targets, in order. Documents that cannot be read are refused at once."""
+        loop = asyncio.get_running_loop()
+        pending: list[Result | asyncio.Future[Result]] = []
+        for index, subject in enumerate(subjects):
+            if index % 100 == 99:
+                await asyncio.sleep(0)  # a request of thousands of documents must not hold the loop
+            if isinstance(subject, Target):
+                work: Manifest | Target = subject
+            else:
+                try:
+                    work = read_manifest(subject)
+                except InvalidManifest as refused:
+                    pending.append(refusal(refused, subject))
+                    continue
+            done: asyncio.Future[Result] = loop.create_future()
+            await self._queue.put(Work(work, request_id, index, done))
+            pending.append(done)
+        return [item if isinstance(item, Result) else await item for item in pending]
+
+    async def take(self, limit: int) -> list[Work]:
+        """Waits for work, then takes up to `limit` of what has queued up."""
+        works = [await self._queue.get()]
+        while len(works) < limit and not self._queue.empty():
+            works.append(self._queue.get_nowait())
+        return works
+
+
+def refusal(refused: InvalidManifest, document: object) -> Result:
+    """The result of a refused document; names it as far as it can be read."""
+    kind = namespace = name = ""
+    if isinstance(document, dict):
+        entries = cast("dict[str, object]", document)
+        kind = str(entries.get("kind", ""))[:63]
+        meta = entries.get("metadata")
+        if isinstance(meta, dict):
+            fields = cast("dict[str, object]", meta)
+            namespace, name = str(fields.get("namespace", ""))[:63], str(fields.get("name", ""))[:253]
+    return Result("refused", kind, namespace, name, errors=field_errors(refused))
+
+
+def field_errors(refused: InvalidManifest) -> list[FieldError]:
+    """Field, rule and value of every violation; long values are cut."""
+    return [FieldError(item.path, item.rule, repr(item.value)[:200]) for item in refused.violations]
