@@ -73,6 +73,7 @@ def test_absent_values() -> None:
 def test_empty_own_match_policy_falls_to_the_alias() -> None:
     entries = {keys.GANG_MATCH_POLICY: "", keys.GANG_MATCH_POLICY_ALIAS: gang.WAITING_AND_RUNNING}
     assert gang.gang_match_policy(entries) == gang.WAITING_AND_RUNNING
+    assert gang.gang_match_policy(entries | {keys.GANG_MATCH_POLICY: "always"}) == gang.ONCE_SATISFIED
 
 
 def test_gang_total_is_never_below_its_minimum() -> None:

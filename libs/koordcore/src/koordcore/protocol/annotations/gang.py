@@ -29,11 +29,12 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
-    """Which members count towards the minimum: own key, else the pod-group's, else `default`; text as written.
+    """Which members count towards the minimum: own key, else the pod-group's; absent or unknown text is `default`.
 
-    source    protocol spec, 4.2
+    source    protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
     """
-    return annotations.get(keys.GANG_MATCH_POLICY) or annotations.get(keys.GANG_MATCH_POLICY_ALIAS) or default
+    written = annotations.get(keys.GANG_MATCH_POLICY) or annotations.get(keys.GANG_MATCH_POLICY_ALIAS)
+    return written if written in MATCH_POLICIES else default
 
 
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
