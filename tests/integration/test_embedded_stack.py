@@ -133,6 +133,9 @@ async def test_stack_whose_supervisor_was_killed_starts_again_with_its_data(var:
     await append(log_url, 10)
     await asyncio.to_thread(insert, with_password(store_url, var), 10)
     send_signal(first.supervisor, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        while first.is_live:  # noqa: ASYNC110  the end of a process that is not our child tells nobody
+            await asyncio.sleep(0.01)
 
     second = await up(var)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from koordcore.embedded.binaries import postgres_installation
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortInUseError
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from koordcore.embedded.postgres_location import TRAVERSABLE_ROOT, locate, pointer_file
@@ -203,25 +204,24 @@ async def test_below_a_private_folder_root_puts_the_data_elsewhere_and_says_wher
 def test_binaries_below_a_private_folder_are_copied_once_to_where_the_user_reaches_them(
     private_directory: Path, directory: Path
 ) -> None:
-    installation = private_directory / "pginstall"
-    (installation / "bin").mkdir(parents=True, mode=0o700)
-    (installation / "lib").mkdir(mode=0o700)
-    (installation / "bin" / "postgres").write_text("#!/bin/sh\necho it runs\n")
-    (installation / "bin" / "postgres").chmod(0o700)
-    (installation / "lib" / "libpq.so").touch(mode=0o600)
-    location = locate(directory / "data", installation)
-    base = location.installation.parent
+    wheel = postgres_installation().parent
+    package = private_directory / "site" / wheel.name
+    shutil.copytree(postgres_installation(), package / "pginstall", symlinks=True)
+    if wheel.with_name(f"{wheel.name}.libs").exists():
+        shutil.copytree(wheel.with_name(f"{wheel.name}.libs"), package.with_name(f"{wheel.name}.libs"))
+    location = locate(directory / "data", package / "pginstall")
+    base = location.installation.parent.parent.parent
     try:
-        assert base.is_relative_to(TRAVERSABLE_ROOT)
+        assert base.parent == TRAVERSABLE_ROOT
         assert location.owner is not None
-        program = [location.installation / "bin" / "postgres"]
-        ran = subprocess.run(program, user=location.owner.uid, group=location.owner.gid, capture_output=True, text=True)
-        assert ran.stdout == "it runs\n"
-        assert (location.installation / "lib" / "libpq.so").stat().st_mode & 0o777 == 0o644
-        inode = program[0].stat().st_ino
-        assert locate(directory / "data", installation).installation == location.installation
-        assert program[0].stat().st_ino == inode
-        assert [entry.name for entry in base.iterdir()] == ["postgres"]
+        for program in ("initdb", "postgres", "psql"):
+            argv = [location.installation / "bin" / program, "--version"]
+            ran = subprocess.run(argv, user=location.owner.uid, group=location.owner.gid, capture_output=True)
+            assert b"(PostgreSQL)" in ran.stdout, ran.stderr
+        copied = (location.installation / "bin" / "postgres").stat().st_ino
+        assert locate(directory / "data", package / "pginstall").installation == location.installation
+        assert (location.installation / "bin" / "postgres").stat().st_ino == copied
+        assert [entry.name for entry in base.iterdir()] == ["wheel"]
     finally:
         shutil.rmtree(base)
 

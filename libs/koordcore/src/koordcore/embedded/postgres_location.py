@@ -121,22 +121,31 @@ def _own_base(wanted: Path) -> Path:
 
 
 def _reachable(installation: Path, owner: Owner) -> Path:
-    """The installation itself, or a copy below /var/tmp when the user cannot reach it."""
+    """The installation itself, or a copy below /var/tmp when the user cannot reach it.
+
+    The programs find the wheel's shared libraries relative to themselves, so the copy keeps the wheel's layout:
+    `<package>/<installation>`, with the libraries in `<package>.libs` (Linux) or `<package>/.dylibs` (macOS).
+    """
     program = installation / "bin" / "postgres"
     if is_traversable(program, owner):
         return installation
+    package = installation.parent
     version = program.stat()
     base = _own_base(installation / f"{version.st_size}-{version.st_mtime_ns}")
-    copy = base / "postgres"
-    if not copy.exists():
+    wheel = base / "wheel"
+    if not wheel.exists():
         partial = Path(tempfile.mkdtemp(dir=base))
-        shutil.copytree(installation, partial / "postgres", symlinks=True)
-        for path in (partial / "postgres").rglob("*"):
+        for source in (installation, package.with_name(f"{package.name}.libs"), package / ".dylibs"):
+            if source.exists():
+                shutil.copytree(source, partial / source.relative_to(package.parent), symlinks=True)
+        for path in (partial, *partial.rglob("*")):
             if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
-        (partial / "postgres").chmod(0o755)
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
         # A rename makes a copy interrupted halfway invisible; a concurrent copy that won is as good as ours.
-        if not copy.exists():
-            (partial / "postgres").rename(copy)
-        shutil.rmtree(partial)
-    return copy
+        try:
+            partial.rename(wheel)
+        except OSError:
+            shutil.rmtree(partial)
+            if not wheel.exists():
+                raise
+    return wheel / package.name / installation.name
