@@ -1,3 +1,9 @@
-"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`."""
+"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`, and how long a property may take."""
+
+from hypothesis import settings
 
 pytest_plugins = ["servers"]
+
+# a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
+settings.register_profile("workspace", deadline=None)
+settings.load_profile("workspace")
