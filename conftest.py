@@ -1,4 +1,4 @@
-"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`, and how long a property may take."""
+"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`; how properties are run."""
 
 from hypothesis import settings
 
