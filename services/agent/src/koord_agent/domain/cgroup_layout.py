@@ -9,8 +9,10 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from koordcore.protocol.qos import KubeQos
+from koordcore.values.invalid import InvalidInput
 
 
 class Driver(StrEnum):
@@ -62,24 +64,16 @@ class CgroupLayout:
         """Directory of all pods."""
         return self.kubepods or ROOT[self.driver]
 
-    def _slice(self, parts: str) -> str:
-        return f"{self.root.removesuffix('.slice')}{parts}.slice"
-
     def qos_directory(self, qos: KubeQos) -> str:
         """Directory of a QoS class; Guaranteed pods live in the root itself."""
-        if qos is KubeQos.GUARANTEED:
-            return self.root
-        name = qos.value.lower()
-        return posixpath.join(self.root, self._slice(f"-{name}") if self.driver is Driver.SYSTEMD else name)
+        return _qos_directory(self, qos)
 
     def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
-        """Directory of a pod; the systemd driver writes `-` of the uid as `_`."""
-        if not pod_uid or "/" in pod_uid or pod_uid in (".", ".."):
-            raise ValueError(f"pod uid: must be a plain name, is {pod_uid!r}")
-        if self.driver is Driver.CGROUPFS:
-            return posixpath.join(self.qos_directory(qos), f"pod{pod_uid}")
-        infix = "" if qos is KubeQos.GUARANTEED else f"-{qos.value.lower()}"
-        return posixpath.join(self.qos_directory(qos), self._slice(f"{infix}-pod{pod_uid.replace('-', '_')}"))
+        """Directory of a pod; the systemd driver writes `-` of the uid as `_`.
+
+        raises    InvalidInput for a uid that is not a plain file name
+        """
+        return _pod_directory(self, qos, pod_uid)
 
     def container_directory(self, qos: KubeQos, pod_uid: str, container_id: str) -> str:
         """Directory of a container.
@@ -160,6 +154,30 @@ class CgroupLayout:
         if ".." in posixpath.join(application.parent_dir, application.relative_path).split("/"):
             raise ValueError(f"cgroupPath: must stay below its base, is {application.relative_path!r}")
         return posixpath.join(bases[application.base], below.strip("/")).rstrip("/")
+
+
+# a tick asks for every pod's directory: the names are worth keeping
+@lru_cache(maxsize=64)
+def _qos_directory(layout: CgroupLayout, qos: KubeQos) -> str:
+    if qos is KubeQos.GUARANTEED:
+        return layout.root
+    name = qos.value.lower()
+    return posixpath.join(layout.root, _slice(layout, f"-{name}") if layout.driver is Driver.SYSTEMD else name)
+
+
+@lru_cache(maxsize=65_536)
+def _pod_directory(layout: CgroupLayout, qos: KubeQos, pod_uid: str) -> str:
+    if not pod_uid or "/" in pod_uid or "\0" in pod_uid or pod_uid in (".", ".."):
+        raise InvalidInput("a plain name without '/'", pod_uid, "metadata.uid")
+    parent = _qos_directory(layout, qos)
+    if layout.driver is Driver.CGROUPFS:
+        return f"{parent}/pod{pod_uid}"
+    infix = "" if qos is KubeQos.GUARANTEED else f"-{qos.value.lower()}"
+    return f"{parent}/{_slice(layout, f'{infix}-pod' + pod_uid.replace('-', '_'))}"
+
+
+def _slice(layout: CgroupLayout, parts: str) -> str:
+    return f"{layout.root.removesuffix('.slice')}{parts}.slice"
 
 
 def split_container_id(container_id: str) -> tuple[str, str]:

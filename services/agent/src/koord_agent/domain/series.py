@@ -114,6 +114,13 @@ class Series:
             del self._values[:cut]
         return cut
 
+    def drop_oldest_half(self) -> int:
+        """Release the older half of the samples (at least one); how many were released."""
+        cut = (len(self._times) + 1) // 2
+        del self._times[:cut]
+        del self._values[:cut]
+        return cut
+
     def between(self, start_ms: int, end_ms: int) -> Points:
         """Samples in [start, end], both inclusive, never one older than the retention before end."""
         start_ms = max(start_ms, end_ms - self.retention_ms)
@@ -183,8 +190,7 @@ class SeriesStore:
             released += series.drop_before(oldest_kept)
         while self.size_bytes > self.max_bytes:
             longest = max(self._series.values(), key=len)
-            middle = longest.between(0, 1 << 62).times_ms
-            released += longest.drop_before(middle[len(middle) // 2] + 1)
+            released += longest.drop_oldest_half()
         return released
 
     @property

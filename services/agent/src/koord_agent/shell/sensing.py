@@ -1,4 +1,4 @@
-"""One look at a host per tick: the reading that `domain.monitor` turns into samples, and the view that suppression judges.
+"""One look at a host per tick: the reading for `domain.monitor`, and the view that suppression judges.
 
 The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
 """

@@ -1,7 +1,7 @@
 """The face that every machine shows to the agent; `linux` and `simulated` implement it.
 
-Values are v1-style (agent spec, 3.4) whatever the kernel has; directories are relative to a hierarchy's root. Calls block
-briefly (files of /proc and /sys): the shell runs one node's calls in one thread at a time.
+Values are v1-style (agent spec, 3.4) whatever the kernel has; directories are relative to a hierarchy's root. Calls
+block briefly (files of /proc and /sys): the shell runs one node's calls in one thread at a time.
 """
 
 from dataclasses import dataclass

@@ -149,8 +149,8 @@ class LinuxHost:
         path = self._path(file, reading=False)
         text = to_file_text(file.resource, value, self._version)
         try:
-            # without O_CREAT: a knob that is not there must not become a file of ours
-            descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+            # without O_CREAT: a knob that is not there must not become a file of ours; a kernel's knob is never a link
+            descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
             try:
                 os.write(descriptor, text.encode())
             finally:

@@ -1,4 +1,4 @@
-"""What kind of machine this is: cgroup version, directory names, clock tick. Asked once at start (agent spec, 1, 3.1)."""
+"""What kind of machine this is: cgroup version, directory names, clock tick; asked at start (agent spec, 1, 3.1)."""
 
 import ctypes
 import os

@@ -1,9 +1,9 @@
 """Simulated machines with the face of a real one, many of them in one process.
 
-`SimulatedFleet` holds all nodes and pods as columns and advances them together with numpy; `SimulatedHost` is one node of
-it behind the `Host` protocol. Pods use cpu and memory by their profile (`koord_agent.domain.simulation`), best-effort pods
-obey the quota and CPU list that the agent writes, counters accumulate like a kernel's, so the same collectors and the same
-executor run on it. The fleet is not thread-safe: one task advances it and reads it.
+`SimulatedFleet` holds all nodes and pods as columns and advances them together with numpy; `SimulatedHost` is one
+node of it behind the `Host` protocol. Pods use cpu and memory by their profile (`koord_agent.domain.simulation`), pods
+of the best-effort class obey the quota and CPU list that the agent writes, counters accumulate like a kernel's, so the
+same collectors and the same executor run on it. The fleet is not thread-safe: one task advances it and reads it.
 """
 
 import posixpath
@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuPlace
+from numpy.typing import NDArray
 
 from koord_agent.domain.cgroup_files import (
     CFS_PERIOD_US,
@@ -26,12 +28,14 @@ from koord_agent.domain.counters import CgroupCounters, CgroupMemory, MemInfo, N
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import PodOnNode
 from koord_agent.domain.simulation import (
+    Floats,
     ProfileKind,
     ProfileTable,
     UsageProfile,
     mean_fractions,
     parse_profile,
     share_cpu,
+    sum_by_node,
 )
 from koord_agent.shell.host.host import Capacity, PodDirectory, Vanished, WriteFailed
 
@@ -59,6 +63,22 @@ class SimulatedNode:
 class _PodColumns:
     """Pods of all nodes as columns; rows of gone pods are reused. Growing doubles the rows."""
 
+    COLUMNS = (
+        "node",
+        "is_best_effort",
+        "cpu_request",
+        "memory_bytes",
+        "page_cache_bytes",
+        "cpu_ns",
+        "kind",
+        "level",
+        "swing",
+        "period_seconds",
+        "phase_seconds",
+        "duty",
+        "seed",
+    )
+
     def __init__(self) -> None:
         self.rows = FIRST_ROWS
         self.node = np.zeros(self.rows, np.int64)
@@ -74,7 +94,7 @@ class _PodColumns:
         self.phase_seconds = np.zeros(self.rows, np.float64)
         self.duty = np.zeros(self.rows, np.float64)
         self.seed = np.zeros(self.rows, np.uint64)
-        self.traces: dict[int, tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]] = {}
+        self.traces: dict[int, tuple[Floats, Floats]] = {}
         self.free = list(range(self.rows - 1, -1, -1))
 
     def add(self, node: int, pod: PodOnNode, profile: UsageProfile) -> int:
@@ -83,10 +103,12 @@ class _PodColumns:
             self._grow()
         row = self.free.pop()
         self.node[row] = node
-        self.is_best_effort[row] = pod.is_best_effort
-        self.cpu_request[row] = pod.cpu_request_milli / 1000
-        self.memory_bytes[row] = int(pod.memory_request_bytes * profile.memory_fraction)
-        self.page_cache_bytes[row] = int(pod.memory_request_bytes * PAGE_CACHE_FRACTION)
+        memory = pod.memory_request_bytes or DEFAULT_MEMORY_BYTES
+        # the cgroup decides whom the best-effort quota holds, not the label
+        self.is_best_effort[row] = pod.kube_qos is KubeQos.BEST_EFFORT
+        self.cpu_request[row] = (pod.cpu_request_milli or DEFAULT_CPU_MILLI) / 1000
+        self.memory_bytes[row] = int(memory * profile.memory_fraction)
+        self.page_cache_bytes[row] = int(memory * PAGE_CACHE_FRACTION)
         self.cpu_ns[row] = 0
         self.kind[row] = profile.kind
         self.level[row] = profile.level
@@ -118,19 +140,18 @@ class _PodColumns:
             phase_seconds=self.phase_seconds,
             duty=self.duty,
             seed=self.seed,
-            traces={row: (points[0], points[1]) for row, points in self.traces.items()},
+            traces=self.traces,
         )
 
     def _grow(self) -> None:
         old = self.rows
         self.rows = old * 2
-        for name, column in vars(self).items():
-            if isinstance(column, np.ndarray):
-                grown = (
-                    np.ones(self.rows, column.dtype) if name == "period_seconds" else np.zeros(self.rows, column.dtype)
-                )
-                grown[:old] = column
-                setattr(self, name, grown)
+        for name in self.COLUMNS:
+            column: NDArray[np.generic] = getattr(self, name)
+            # repeats old values into the new rows; add() sets all of a row, and unused rows must request nothing
+            setattr(self, name, np.resize(column, self.rows))
+        self.cpu_request[old:] = 0.0
+        self.memory_bytes[old:] = self.page_cache_bytes[old:] = 0
         self.free.extend(range(self.rows - 1, old - 1, -1))
 
 
@@ -205,8 +226,8 @@ class SimulatedFleet:
             be_limit=self.be_limit_cores,
         )
         used_ns = np.floor(shares.used * (length * NANOSECONDS))
-        be_ns = np.bincount(pods.node, weights=np.where(pods.is_best_effort, used_ns, 0.0), minlength=nodes)
-        all_ns = np.bincount(pods.node, weights=used_ns, minlength=nodes)
+        be_ns = sum_by_node(np.where(pods.is_best_effort, used_ns, 0.0), pods.node, nodes)
+        all_ns = sum_by_node(used_ns, pods.node, nodes)
         pods.cpu_ns += used_ns.astype(np.int64)
         self._be_ns += be_ns.astype(np.int64)
         self._busy_ns += (all_ns + np.floor(system * (length * NANOSECONDS))).astype(np.int64)
@@ -225,8 +246,8 @@ class SimulatedFleet:
         """The counters of this moment."""
         if self._snapshot is None:
             pods, nodes = self.pods, len(self.nodes)
-            memory = np.bincount(pods.node, weights=pods.memory_bytes, minlength=nodes).astype(np.int64)
-            cache = np.bincount(pods.node, weights=pods.page_cache_bytes, minlength=nodes).astype(np.int64)
+            memory = sum_by_node(pods.memory_bytes.astype(np.float64), pods.node, nodes).astype(np.int64)
+            cache = sum_by_node(pods.page_cache_bytes.astype(np.float64), pods.node, nodes).astype(np.int64)
             used = np.minimum(memory + self._system_memory, self._memory)
             self._snapshot = _Snapshot(
                 at_ns=int(self._now_seconds * NANOSECONDS),
