@@ -105,6 +105,7 @@ def test_texts_that_are_no_json_object(name: SectionName, text: str) -> None:
     assert rejected(name, text).rule
 
 
+NO_INTEGER: tuple[object, ...] = ("5", 15.0, 1.5, True, [], {}, 2**63, -(2**63) - 1)
 NO_BOOLEAN: tuple[object, ...] = ("true", 1, 0, [], {})
 NO_NUMBER: tuple[object, ...] = ("0.1", True, [])
 NO_TEXT: tuple[object, ...] = (1, True, [])
@@ -114,7 +115,7 @@ WRONG: list[tuple[SectionName, Document, str]] = [
     *(
         (COLOCATION, {name: value}, name)
         for name in ("metricAggregateDurationSeconds", "cpuReclaimThresholdPercent", "batchMemoryThresholdPercent")
-        for value in ("5", 15.0, 1.5, True, [], {}, 2**63, -(2**63) - 1)
+        for value in NO_INTEGER
     ),
     *((COLOCATION, {"enable": value}, "enable") for value in NO_BOOLEAN),
     *((COLOCATION, {"resourceDiffThreshold": value}, "resourceDiffThreshold") for value in NO_NUMBER),
@@ -130,8 +131,17 @@ WRONG: list[tuple[SectionName, Document, str]] = [
     (COLOCATION, {"nodeConfigs": ["a"]}, "nodeConfigs[0]"),
     (COLOCATION, {"nodeConfigs": [{"name": 1}]}, "nodeConfigs[0].name"),
     (COLOCATION, {"nodeConfigs": [{"nodeSelector": "a=b"}]}, "nodeConfigs[0].nodeSelector"),
-    (COLOCATION, {"nodeConfigs": [{"nodeSelector": {"matchLabels": []}}]}, "nodeConfigs[0].nodeSelector"),
-    (COLOCATION, {"nodeConfigs": [{"nodeSelector": {"matchLabels": {"a": 1}}}]}, "nodeConfigs[0].nodeSelector"),
+    (COLOCATION, {"nodeConfigs": [{"nodeSelector": {"matchLabels": []}}]}, "nodeConfigs[0].nodeSelector.matchLabels"),
+    (
+        COLOCATION,
+        {"nodeConfigs": [{"nodeSelector": {"matchLabels": {"a": 1}}}]},
+        "nodeConfigs[0].nodeSelector.matchLabels.a",
+    ),
+    (
+        COLOCATION,
+        {"nodeConfigs": [{"nodeSelector": {"matchExpressions": [{"values": "v"}]}}]},
+        "nodeConfigs[0].nodeSelector.matchExpressions[0].values",
+    ),
     (COLOCATION, {"nodeConfigs": [{"enable": 1}]}, "nodeConfigs[0].enable"),
     (THRESHOLD, {"clusterStrategy": []}, "clusterStrategy"),
     (THRESHOLD, {"nodeStrategies": {}}, "nodeStrategies"),
@@ -227,6 +237,14 @@ def test_invalid_selector_is_the_fault_of_its_entry_only(selector: Document, pat
     assert entry.selector_fault is not None
     assert entry.selector_fault.path == f"nodeConfigs[0].nodeSelector.{path}"
     assert read_section(COLOCATION, json.dumps(document)).entries == ()
+
+
+def test_null_label_of_a_selector_is_the_empty_text() -> None:
+    document = {"nodeConfigs": [{"nodeSelector": {"matchLabels": {"a": None}, "matchExpressions": None}}]}
+    (entry,) = parse_section(SECTIONS[COLOCATION], json.dumps(document)).entries
+    assert entry.selector is not None
+    assert entry.selector.matches({"a": ""})
+    assert not entry.selector.matches({})
 
 
 def test_null_entry_is_an_entry_without_selector() -> None:

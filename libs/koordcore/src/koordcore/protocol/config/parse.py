@@ -14,6 +14,7 @@ from typing import Final, cast
 from koordcore.protocol.config.kinds import (
     Bool,
     DurationText,
+    Field,
     Float,
     Int,
     JsonObject,
@@ -28,14 +29,15 @@ from koordcore.protocol.config.kinds import (
     Text,
 )
 from koordcore.protocol.config.tables import SectionShape, SectionTable
-from koordcore.protocol.lenient_json import convert, fold_keys, parse_json
-from koordcore.protocol.objects import LabelSelector
+from koordcore.protocol.lenient_json import fold_keys, parse_json
+from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values.duration import format_duration, parse_duration
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 
 _CLUSTER_KEY: Final = "clusterStrategy"
+_EXPRESSION: Final = Obj((Field("key", Text()), Field("operator", Text()), Field("values", ListOf(Text()))))
 _MAX_FLOAT: Final = 1.7976931348623157e308
 
 
@@ -220,11 +222,7 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str) -> WrittenEntry:
     fault: InvalidInput | None = None
     if written.get("nodeSelector") is not None:
         where = f"{path}.nodeSelector"
-        document_of_selector = _object(written["nodeSelector"], where)
-        try:
-            labels = convert(document_of_selector, LabelSelector)
-        except InvalidInput as error:
-            raise error.at(where) from error
+        labels = _parse_selector(_object(written["nodeSelector"], where), where)
         try:
             selector = compile_selector(labels)
         except InvalidInput as error:
@@ -237,4 +235,27 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str) -> WrittenEntry:
         selector=selector,
         selector_fault=fault,
         strategy=parse_object(fields, document, path),
+    )
+
+
+def _parse_selector(document: JsonObject, path: str) -> LabelSelector:
+    """Only types are judged here: what is missing becomes empty text, which compile_selector refuses for this entry."""
+    written = _respelled(document, "matchLabels", "matchExpressions")
+    found = written.get("matchLabels")
+    labels = {} if found is None else _object(found, f"{path}.matchLabels")
+    # a null value is the empty text: dropping its key would widen the selector
+    texts: JsonObject = {key: "" if value is None else value for key, value in labels.items()}
+    pairs = parse_value(MapOf(Text()), texts, f"{path}.matchLabels")
+    items = written.get("matchExpressions")
+    parsed = parse_value(ListOf(_EXPRESSION), [] if items is None else items, f"{path}.matchExpressions")
+    return LabelSelector(
+        match_labels=cast("dict[str, str]", pairs),
+        match_expressions=[
+            LabelSelectorRequirement(
+                key=cast("str", expression.get("key", "")),
+                operator=cast("str", expression.get("operator", "")),
+                values=cast("list[str]", expression.get("values", [])),
+            )
+            for expression in cast("list[JsonObject]", parsed)
+        ],
     )

@@ -1,0 +1,98 @@
+"""Whatever a user writes is answered with a value: configuration, admission and custom resources never raise."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koordcore.protocol.config import (
+    NodeLabels,
+    NodeStrategies,
+    SectionName,
+    read_config_map,
+    render_node_slo,
+    validate_config_map,
+    validate_node_labels,
+)
+from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj
+from koordcore.protocol.config.tables import SECTIONS
+from koordcore.protocol.crd import Accepted, Json, admit, resource_versions
+
+
+def field_names(kind: Kind) -> set[str]:
+    match kind:
+        case Obj(fields=fields):
+            return {field.name for field in fields}.union(*(field_names(field.kind) for field in fields))
+        case ListOf(item=item):
+            return field_names(item)
+        case MapOf(value=value):
+            return field_names(value)
+        case _:
+            return set()
+
+
+KEYS = sorted(
+    {name for table in SECTIONS.values() for name in field_names(table.fields)}
+    | {"clusterStrategy", "nodeStrategies", "nodeConfigs", "nodeSelector", "matchLabels", "matchExpressions"}
+    | {"key", "operator", "values", "name", "spec", "status", "owners", "template", "podRef", "devices", "a", "ENABLE"}
+)
+SCALARS: st.SearchStrategy[Json] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.integers(-30, 120),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", "5m", "In", "Exists", "out", "10G", "50a", "static", "\ud800", "a b", "2024-01-01T00:00:00Z"]),
+)
+DOCUMENTS: st.SearchStrategy[Json] = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=5)),
+    max_leaves=25,
+)
+
+
+def text_of(document: Json) -> str:
+    return json.dumps(document)  # writes Infinity too, which must be refused
+
+
+@given(data=st.dictionaries(st.sampled_from([name.key for name in SectionName]), DOCUMENTS.map(text_of), max_size=4))
+@settings(max_examples=250, deadline=None)
+def test_any_config_map(data: dict[str, str]) -> None:
+    reading = read_config_map(None, data)
+    refused = {rejection.section.key for rejection in reading.rejections}
+    assert refused <= data.keys()
+    assert all(rejection.sentence() for rejection in reading.rejections)
+    json.dumps(render_node_slo(reading.config, {"a": ""}, {}, {}).spec, ensure_ascii=False, allow_nan=False).encode()
+    NodeStrategies(reading.config).colocation(
+        {"a": ""}, {"node.koordinator.sh/colocation-strategy": min(data.values(), default="")}
+    )
+    verdict = validate_config_map(data, {}, [NodeLabels(name="n", labels={"a": ""})], check_names=True)
+    assert verdict.allowed or (verdict.reason and verdict.field and verdict.rule)
+    verdict.http_message().encode()
+    validate_node_labels(data, NodeLabels(name="n", labels={"a": ""}))
+
+
+@given(resource=st.sampled_from(resource_versions()), spec=DOCUMENTS, status=DOCUMENTS)
+@settings(max_examples=250, deadline=None)
+def test_any_custom_resource(resource: Any, spec: Json, status: Json) -> None:
+    document: dict[str, Json] = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "spec": spec,
+        "status": status,
+    }
+    verdict = admit(document)
+    if isinstance(verdict, Accepted):
+        # what was stored is accepted again, unchanged
+        assert admit(verdict.object) == verdict
+    else:
+        assert verdict.field
+        assert verdict.sentence()
+
+
+@given(document=DOCUMENTS)
+@settings(max_examples=100, deadline=None)
+def test_any_document_is_judged(document: Json) -> None:
+    admit(document)

@@ -1,0 +1,272 @@
+"""The ConfigMap as a value: what is kept on rejection, typed strategies, NodeSLO, and the cost for many nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from koordcore.protocol.config import (
+    CalculatePolicy,
+    ColocationStrategy,
+    CpuEvictPolicy,
+    CpuSuppressPolicy,
+    MemoryCollectPolicy,
+    NodeStrategies,
+    ResourceThresholdStrategy,
+    SectionName,
+    complete_node_slo,
+    default_config,
+    read_config_map,
+    render_node_slo,
+)
+from koordcore.protocol.config.tables import COLOCATION, RESOURCE_THRESHOLD, SECTIONS
+
+Document = dict[str, Any]
+
+IDLE = {SectionName.COLOCATION, SectionName.CPU_NORMALIZATION, SectionName.RESOURCE_AMPLIFICATION}
+
+
+def texts(**sections: Document) -> dict[str, str]:
+    return {f"{name.replace('_', '-')}-config": json.dumps(value) for name, value in sections.items()}
+
+
+def test_missing_config_map_means_defaults_with_colocation_in_error() -> None:
+    reading = read_config_map(None, None)
+    assert reading.config == default_config(colocation_error=True)
+    assert reading.rejections == ()
+    assert reading.changed == frozenset(SectionName)
+    assert read_config_map(reading.config, {}).config == default_config()
+
+
+def test_absent_keys_mean_defaults_without_error() -> None:
+    assert read_config_map(None, {"unknown-config": "{"}).config == default_config()
+
+
+def test_same_data_changes_nothing() -> None:
+    data = texts(colocation={"enable": True})
+    first = read_config_map(None, data)
+    second = read_config_map(first.config, dict(data))
+    assert (second.config, second.changed) == (first.config, frozenset())
+
+
+def test_only_changed_sections_are_named() -> None:
+    first = read_config_map(None, texts(colocation={"enable": True}))
+    second = read_config_map(
+        first.config, texts(colocation={"enable": True}, cpu_burst={"clusterStrategy": {"policy": "auto"}})
+    )
+    assert second.changed == {SectionName.CPU_BURST}
+    # other text, same meaning
+    third = read_config_map(second.config, {**texts(colocation={"ENABLE": True, "x": 1}, cpu_burst={}), "a": "b"})
+    assert third.changed == {SectionName.CPU_BURST}
+
+
+@pytest.mark.parametrize("name", list(SectionName))
+def test_refused_section_keeps_its_previous_value_and_others_go_on(name: SectionName) -> None:
+    before = read_config_map(None, {section.key: "{}" for section in SectionName}).config
+    other = next(section for section in (SectionName.CPU_BURST, SectionName.SYSTEM) if section is not name)
+    part = {"clusterStrategy": {"policy": "auto", "minFreeKbytesFactor": 3}}
+    reading = read_config_map(before, {name.key: "{", other.key: json.dumps(part)})
+    assert reading.config.section(name) == before.section(name)
+    assert reading.changed == {other}
+    (rejection,) = reading.rejections
+    assert (rejection.section, rejection.event_reason) == (name, SECTIONS[name].parse_error_event)
+    assert rejection.sentence().startswith(f"{name.key}: must be JSON")
+    assert reading.config.colocation_error is (name is SectionName.COLOCATION)
+
+
+@pytest.mark.parametrize("name", list(SectionName))
+def test_refused_at_start_leaves_idle_or_default(name: SectionName) -> None:
+    config = read_config_map(None, {name.key: "{"}).config
+    if name in IDLE:
+        assert config.section(name) is None
+        assert config.strategy_for(name, {}, {}) is None
+    else:
+        assert config.section(name) == default_config().section(name)
+
+
+def test_event_reasons() -> None:
+    assert {str(name): table.parse_error_event for name, table in SECTIONS.items()} == {
+        "colocation": "ColocationCfgUnmarshalFailed",
+        "resource-threshold": "SLOCfgUnmarshalFailed",
+        "resource-qos": "SLOCfgUnmarshalFailed",
+        "cpu-burst": "SLOCfgUnmarshalFailed",
+        "system": "SLOCfgUnmarshalFailed",
+        "host-application": "SLOCfgUnmarshalFailed",
+        "cpu-normalization": "CPUNormalizationCfgUnmarshalFailed",
+        "resource-amplification": "ResourceAmplificationCfgUnmarshalFailed",
+        "slo-adjust": "SLOAdjustCfgUnmarshalFailed",
+    }
+
+
+def test_rejection_names_field_rule_and_value() -> None:
+    (rejection,) = read_config_map(None, texts(colocation={"degradeTimeMinutes": 0})).rejections
+    assert (rejection.field, rejection.rule, rejection.value) == ("degradeTimeMinutes", "> 0", 0)
+    assert rejection.sentence() == "colocation-config.degradeTimeMinutes: must be > 0, got 0"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "enabled"),
+    [(True, None, True), (True, False, False), (False, True, False), (False, None, False)],
+)
+def test_colocation_needs_cluster_and_node(cluster: bool, node: bool | None, enabled: bool) -> None:
+    entries = [] if node is None else [{"nodeSelector": {"matchLabels": {"x": "y"}}, "enable": node}]
+    config = read_config_map(None, texts(colocation={"enable": cluster, "nodeConfigs": entries})).config
+    assert config.is_colocation_enabled({"x": "y"}, {}) is enabled
+    strategies = NodeStrategies(config)
+    strategy = strategies.colocation({"x": "y"}, {})
+    assert strategy is not None
+    assert (strategies.cluster_colocation_enabled and strategy.enable) is enabled
+    assert strategy.enable is (cluster if node is None else node)
+
+
+def test_idle_colocation_is_not_enabled() -> None:
+    config = read_config_map(None, {"colocation-config": "{"}).config
+    assert not config.is_colocation_enabled({}, {})
+    assert NodeStrategies(config).colocation({}, {}) is None
+    assert not NodeStrategies(config).cluster_colocation_enabled
+
+
+def test_typed_defaults() -> None:
+    strategies = NodeStrategies(default_config())
+    assert strategies.colocation({}, {}) == ColocationStrategy(
+        enable=False,
+        metric_aggregate_duration_seconds=300,
+        metric_report_interval_seconds=60,
+        metric_windows_seconds=(300.0, 600.0, 1800.0),
+        metric_memory_collect_policy=MemoryCollectPolicy.WITHOUT_PAGE_CACHE,
+        cpu_reclaim_threshold_percent=60,
+        cpu_calculate_policy=CalculatePolicy.USAGE,
+        memory_reclaim_threshold_percent=65,
+        memory_calculate_policy=CalculatePolicy.USAGE,
+        degrade_time_minutes=15,
+        update_time_threshold_seconds=300,
+        resource_diff_threshold=0.1,
+        mid_reclaim_static=False,
+        mid_cpu_threshold_percent=100,
+        mid_memory_threshold_percent=100,
+        mid_unallocated_percent=0,
+        mid_static_cpu_reserved_percent=0,
+        mid_static_memory_reserved_percent=0,
+    )
+    assert strategies.threshold({}) == ResourceThresholdStrategy(
+        enable=False,
+        cpu_suppress_threshold_percent=65,
+        cpu_suppress_policy=CpuSuppressPolicy.CPUSET,
+        memory_evict_threshold_percent=70,
+        cpu_evict_policy=CpuEvictPolicy.BY_REAL_LIMIT,
+    )
+
+
+def test_typed_fields_are_those_of_the_tables() -> None:
+    def wire(kind: type[msgspec.Struct]) -> set[str]:
+        return {field.encode_name for field in msgspec.structs.fields(kind)}
+
+    renamed = {"metricAggregatePolicy": "metricWindowsSeconds", "midReclaimMode": "midReclaimStatic"}
+    assert wire(ColocationStrategy) == {renamed.get(field.name, field.name) for field in COLOCATION.fields}
+    assert wire(ResourceThresholdStrategy) == {field.name for field in RESOURCE_THRESHOLD.fields}
+
+
+def test_every_field_of_the_wire_reaches_the_typed_strategy() -> None:
+    numbers = {field.name: index for index, field in enumerate(RESOURCE_THRESHOLD.fields) if "P" in field.name}
+    document: Document = {
+        **numbers,
+        "enable": True,
+        "cpuSuppressPolicy": "cfsQuota",
+        "cpuEvictPolicy": "evictByAllocatable",
+    }
+    config = read_config_map(None, texts(resource_threshold={"clusterStrategy": document})).config
+    typed = NodeStrategies(config).threshold({})
+    assert msgspec.to_builtins(typed) == {**document, "cpuEvictTimeWindowSeconds": None}
+    assert typed.cpu_suppress_policy is CpuSuppressPolicy.CFS_QUOTA
+
+
+@pytest.mark.parametrize(
+    ("document", "attribute", "value"),
+    [
+        ({"cpuCalculatePolicy": "maxUsageRequest"}, "cpu_calculate_policy", CalculatePolicy.MAX_USAGE_REQUEST),
+        ({"cpuCalculatePolicy": "request"}, "cpu_calculate_policy", CalculatePolicy.USAGE),
+        ({"cpuCalculatePolicy": "x"}, "cpu_calculate_policy", CalculatePolicy.USAGE),
+        ({"memoryCalculatePolicy": "request"}, "memory_calculate_policy", CalculatePolicy.REQUEST),
+        ({"memoryCalculatePolicy": "x"}, "memory_calculate_policy", CalculatePolicy.USAGE),
+        (
+            {"metricMemoryCollectPolicy": "usageWithPageCache"},
+            "metric_memory_collect_policy",
+            MemoryCollectPolicy.WITH_PAGE_CACHE,
+        ),
+        ({"metricMemoryCollectPolicy": "x"}, "metric_memory_collect_policy", MemoryCollectPolicy.WITHOUT_PAGE_CACHE),
+        ({"midReclaimMode": "static"}, "mid_reclaim_static", True),
+        ({"midReclaimMode": "dynamic"}, "mid_reclaim_static", False),
+        ({"batchCPUThresholdPercent": 0}, "batch_cpu_threshold_percent", 0),
+        ({"metricAggregatePolicy": {"durations": ["90s", "1500ms"]}}, "metric_windows_seconds", (90.0, 1.5)),
+        ({"extensions": {"a": [1]}}, "extensions", {"a": [1]}),
+    ],
+)
+def test_unknown_policies_act_as_the_default(document: Document, attribute: str, value: object) -> None:
+    strategy = NodeStrategies(read_config_map(None, texts(colocation=document)).config).colocation({}, {})
+    assert getattr(strategy, attribute) == value
+
+
+def test_node_override_does_not_leak_into_the_shared_strategy() -> None:
+    strategies = NodeStrategies(default_config())
+    shared = strategies.colocation({}, {})
+    own = strategies.colocation({"node.koordinator.sh/cpu-reclaim-ratio": "0.9"}, {})
+    annotated = strategies.colocation({}, {"node.koordinator.sh/colocation-strategy": '{"enable": true}'})
+    assert own is not None
+    assert annotated is not None
+    assert shared is not None
+    assert (own.cpu_reclaim_threshold_percent, annotated.enable) == (90, True)
+    assert (shared.cpu_reclaim_threshold_percent, shared.enable) == (60, False)
+    assert strategies.colocation({}, {}) is shared
+
+
+def test_node_slo_as_rendered_and_as_completed() -> None:
+    data = texts(
+        resource_threshold={"clusterStrategy": {"enable": True}},
+        resource_qos={"clusterStrategy": {"beClass": {"cpuQOS": {"enable": True}}}},
+        host_application={"applications": [{"name": "nginx"}]},
+    )
+    config = read_config_map(None, data).config
+    rendered = render_node_slo(config, {}, {"node.koordinator.sh/network-bandwidth": "25G"}, {"plug": 1})
+    assert rendered.fault is None
+    assert rendered.spec["resourceQOSStrategy"] == {"beClass": {"cpuQOS": {"enable": True}}}
+    assert rendered.spec["systemStrategy"] == {"totalNetworkBandwidth": "25G"}
+    assert rendered.spec["hostApplications"] == [{"name": "nginx"}]
+    assert rendered.spec["extensions"] == {"plug": 1}
+    completed: Any = complete_node_slo(rendered.spec)
+    assert completed["resourceQOSStrategy"]["beClass"]["cpuQOS"]["groupIdentity"] == -1
+    assert completed["systemStrategy"] == {"totalNetworkBandwidth": "25G"}
+
+
+def test_bad_bandwidth_leaves_the_agent_with_its_defaults() -> None:
+    system = {"clusterStrategy": {"minFreeKbytesFactor": 5}}
+    config = read_config_map(None, texts(system=system)).config
+    rendered = render_node_slo(config, {}, {"node.koordinator.sh/network-bandwidth": "fast"}, {})
+    assert rendered.spec["systemStrategy"] is None
+    assert rendered.fault is not None
+    assert rendered.fault.value == "fast"
+    assert complete_node_slo(rendered.spec)["systemStrategy"] == {"totalNetworkBandwidth": "0"}
+
+
+def test_five_thousand_nodes_are_answered_well_under_a_second() -> None:
+    pools = [
+        {"nodeSelector": {"matchLabels": {"pool": f"p{pool}"}}, "degradeTimeMinutes": pool + 1} for pool in range(10)
+    ]
+    threshold = [{"nodeSelector": entry["nodeSelector"], "cpuSuppressThresholdPercent": 50} for entry in pools]
+    data = texts(
+        colocation={"enable": True, "nodeConfigs": pools},
+        resource_threshold={"clusterStrategy": {"enable": True}, "nodeStrategies": threshold},
+    )
+    nodes = [{"pool": f"p{node % 12}", "kubernetes.io/hostname": f"n{node}"} for node in range(5000)]
+
+    def answer() -> tuple[float, int]:
+        start = time.perf_counter()
+        strategies = NodeStrategies(read_config_map(None, data).config)
+        answers = [(strategies.colocation(labels, {}), strategies.threshold(labels)) for labels in nodes]
+        return time.perf_counter() - start, len({id(colocation) for colocation, _ in answers})
+
+    seconds, distinct = min(answer() for _ in range(3))
+    assert distinct == 11
+    assert seconds < 0.5
