@@ -21,6 +21,7 @@ from koordcore.protocol.config import (
     default_config,
     read_config_map,
     render_node_slo,
+    update_extensions,
 )
 from koordcore.protocol.config.tables import COLOCATION, RESOURCE_THRESHOLD, SECTIONS
 
@@ -248,6 +249,15 @@ def test_bad_bandwidth_leaves_the_agent_with_its_defaults() -> None:
     assert rendered.fault is not None
     assert rendered.fault.value == "fast"
     assert complete_node_slo(rendered.spec)["systemStrategy"] == {"totalNetworkBandwidth": "0"}
+
+
+def test_extensions_follow_their_plug_ins_and_strangers_stay() -> None:
+    old: Document = {"stranger": None, "mine": 1, "gone": 2}
+    assert update_extensions(old, {"mine": {"a": 1}, "gone": None, "new": 0}) == {
+        "stranger": None,
+        "mine": {"a": 1},
+        "new": 0,
+    }
 
 
 def test_five_thousand_nodes_are_answered_well_under_a_second() -> None:

@@ -22,7 +22,7 @@ from koordcore.protocol.config.config_map import (
     default_config,
     read_config_map,
 )
-from koordcore.protocol.config.node_slo import RenderedNodeSlo, complete_node_slo, render_node_slo
+from koordcore.protocol.config.node_slo import RenderedNodeSlo, complete_node_slo, render_node_slo, update_extensions
 from koordcore.protocol.config.strategy import Section, Strategy, read_section
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import (
@@ -63,6 +63,7 @@ __all__ = [
     "read_section",
     "render_node_slo",
     "resource_threshold_strategy",
+    "update_extensions",
     "validate_config_map",
     "validate_node_labels",
 ]

@@ -62,3 +62,14 @@ def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
         received = cast("Mapping[str, JsonValue] | None", spec.get(field))
         result[field] = dict(complete_strategy(name, received))
     return result
+
+
+def update_extensions(old: Mapping[str, JsonValue], answers: Mapping[str, JsonValue]) -> JsonObject:
+    """The NodeSLO's extensions after every registered plug-in has answered for the node.
+
+    old       extensions of the NodeSLO that exists; keys without a plug-in stay as they are
+    answers   extension key -> value of its plug-in; None deletes the key
+    source    protocol spec, 6.10
+    """
+    merged = {**old, **answers}
+    return {key: value for key, value in merged.items() if key not in answers or value is not None}
