@@ -67,7 +67,7 @@ async def serve_documents(world: World) -> None:
 
 async def process_documents(world: World, works: Sequence[Work]) -> None:
     """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
-    if not world.leadership.is_leader:
+    if world.leadership.term is None:
         for work in works:
             _answer(work, _failed(work, "this instance does not lead; ask the leader"))
         return
@@ -118,7 +118,7 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
             causation_id=f"{work.request_id}/{work.number}",
             correlation_id=uid or (str(drafts[0].ref) if drafts else ""),
             actor=world.actor,
-            epoch=world.leadership.epoch,
+            epoch=_epoch(world),
             occurred_at=now,
             based_on=world.view.state.position,
             traceparent=traceparent,
@@ -173,6 +173,12 @@ def _failed(work: Work, reason: str) -> Result:
     return _result(work, "failed", errors=[FieldError("", reason, "")])
 
 
+def _epoch(world: World) -> int:
+    """Fencing number of the present term; 0 when it has just ended (the log's expectations still protect it)."""
+    term = world.leadership.term
+    return term.epoch if term else 0
+
+
 def _answer(work: Work, result: Result) -> None:
     if not work.done.done():
         work.done.set_result(result)
@@ -181,7 +187,7 @@ def _answer(work: Work, result: Result) -> None:
 async def keep_control(world: World, policies: NodePolicies) -> None:
     """Control rounds for ever, `control_seconds` apart in real time; a log line for each that changed something."""
     while True:
-        if world.leadership.is_leader:
+        if world.leadership.term is not None:
             sentence = await control_round(world, policies)
             if sentence:
                 world.logger.info("control_round", did=sentence)
@@ -267,7 +273,7 @@ async def _append_all(world: World, drafts: Sequence[Draft], now: datetime) -> i
                 causation_id=f"control/{draft.ref}/{draft.expected_last}/{position}",
                 correlation_id=draft.ref.id,
                 actor=world.actor,
-                epoch=world.leadership.epoch,
+                epoch=_epoch(world),
                 occurred_at=occurred_at,
                 based_on=position,
                 traceparent=span.context.traceparent,

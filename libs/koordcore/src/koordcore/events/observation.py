@@ -27,6 +27,15 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage
 
 
+class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage of a program outside of pods that the NodeSLO names (agent spec, 3.3)."""
+
+    name: str
+    priority_class: str = ""
+    qos: str = ""
+    usage: Usage
+
+
 class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Percentiles of the node's usage over one window; an empty map when the window is cold.
 
@@ -53,4 +62,5 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     aggregated_node_usages: list[AggregatedUsage] = []
     system_usage: Usage | None = None
     pods: list[PodUsage] = []
+    host_applications: list[HostApplicationUsage] = []
     be_quota_us: int = -1

@@ -124,7 +124,7 @@ def compute_batch(
     source    manager spec, 5.3; vectors manager/batch_resource
     """
     reserved = _reserved(node)
-    system = _amount(report.system_usage) if report.system_usage else Amount()
+    system = _system_usage(report)
     use = high_priority_use(pods, report)
     cpu = _terms(
         capacity.cpu,
@@ -149,6 +149,15 @@ def compute_batch(
         strategy.batch_memory_threshold_percent,
     )
     return Batch(cpu.result, memory.result, {"cpu": cpu, "memory": memory})
+
+
+def _system_usage(report: NodeUsageReported) -> Amount:
+    """What runs outside of pods, the host applications of prod and mid class included."""
+    total = _amount(report.system_usage) if report.system_usage else Amount()
+    for application in report.host_applications:
+        if application.priority_class in (PriorityBand.PROD, PriorityBand.MID):
+            total = total.plus(_amount(application.usage))
+    return total
 
 
 def _reserved(node: Node) -> Amount:
