@@ -104,6 +104,25 @@ def test_secrets_do_not_reach_the_log(form: str) -> None:
     assert SEED not in text
 
 
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_exceptions_show_neither_secrets_nor_local_variables(form: str) -> None:
+    out = configured(form=form)
+
+    def connect(password: str) -> None:
+        raise RuntimeError(f"cannot reach nats://u:{password}@h")
+
+    try:
+        connect("".join(["s3", "cret"]))
+    except RuntimeError as error:
+        logger("demo").error("failed", exc_info=error)
+    logging.getLogger("library").error("failed", exc_info=RuntimeError(f"bad seed {SEED}"))
+    text = out.getvalue()
+    assert "cannot reach nats://**********@h" in text
+    assert "bad seed **********" in text
+    assert "s3cret" not in text
+    assert SEED not in text
+
+
 def test_console_has_no_colours_outside_of_a_terminal() -> None:
     out = configured(form="console")
     logger("demo").info("pod_bound", node="n-1")

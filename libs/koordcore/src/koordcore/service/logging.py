@@ -95,11 +95,14 @@ def configure_logging(
         line.update(fields)
         return line
 
-    render = _render_json if as_json else structlog.dev.ConsoleRenderer(colors=on_terminal, timestamp_key="time")
-    shared: list[Any] = [structlog.contextvars.merge_contextvars, add_fields, _hide_secrets]
-    if as_json:
-        shared.append(structlog.processors.format_exc_info)
-    shared.append(render)
+    render = _render_json if as_json else _console(on_terminal)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        add_fields,
+        structlog.processors.format_exc_info,  # before the redaction: the text of an exception may hold a secret
+        _hide_secrets,
+        render,
+    ]
     structlog.configure(
         processors=shared,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -122,6 +125,13 @@ def configure_logging(
     root.setLevel(_LEVELS[level])
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else max(logging.WARNING, _LEVELS[level]))
+
+
+def _console(colors: bool) -> structlog.dev.ConsoleRenderer:
+    # Not the default formatter of exceptions: where rich is installed it shows the values of local variables.
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+    )
 
 
 def _stamp(clock: Clock) -> str:
