@@ -21,6 +21,7 @@ from koordcore.events.mirror import (
     PriorityClassObserved,
     WorkloadObserved,
 )
+from koordcore.protocol.config.admission import NodeLabels
 from koordcore.protocol.manifests import InvalidManifest, Manifest
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PodSpec, PriorityClass, Workload
 from koordcore.protocol.pod_admission import validate_pod
@@ -29,7 +30,7 @@ from koordcore.state.aggregates import NamespaceState, NodeSpecState, PriorityCl
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE, check_slo_config
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.view import ManagerView, node_name
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's own copy of the manifest: whole objects (and what is secret in them) never enter the log."""
@@ -231,7 +232,12 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str) -> Applied:
     if old == config:
         return Applied("unchanged", "", [])
     if (meta.namespace, meta.name) == (SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
-        violations = check_slo_config(config.data)
+        nodes = [
+            NodeLabels(name=node_name(token), labels=node.metadata.labels)
+            for token in view.nodes()
+            if (node := view.node(token))
+        ]
+        violations = check_slo_config(config.data, old.data if old else {}, nodes)
         if violations:
             reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
             event = ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)

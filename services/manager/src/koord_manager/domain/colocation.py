@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.nodepolicy import NodeSloRendered
 from koordcore.events.observation import NodeUsageReported
@@ -44,9 +45,11 @@ class NodePolicies:
     def colocation(self, token: str, node: Node) -> ColocationStrategy:
         """The node's effective colocation strategy; disabled when no valid configuration was ever accepted."""
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
-        if found is not None:
-            return found
-        return colocation_strategy(default_config().sections[SectionName.COLOCATION].cluster)
+        if found is None:
+            found = colocation_strategy(default_config().sections[SectionName.COLOCATION].cluster)
+        if found.enable and not self._strategies.cluster_colocation_enabled:
+            return msgspec.structs.replace(found, enable=False)
+        return found
 
     def slo_drafts(self, view: ManagerView, nodes: Sequence[str]) -> list[Draft]:
         """`NodeSloRendered` for those of the nodes whose effective NodeSLO differs from the published one."""

@@ -3,8 +3,9 @@
 source    protocol spec, 6.2
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from koordcore.protocol.config.admission import NodeLabels, validate_config_map
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.values.invalid import InvalidInput
 
@@ -12,12 +13,18 @@ SLO_CONFIG_NAMESPACE = "koordinator-system"
 SLO_CONFIG_NAME = "slo-controller-config"
 
 
-def check_slo_config(data: Mapping[str, str]) -> list[InvalidInput]:
+def check_slo_config(
+    data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels]
+) -> list[InvalidInput]:
     """What is wrong with each section that cannot be taken; empty when every section can.
 
+    old_data  the data in force: its sections are not judged again
+    nodes     every existing node: no two entries of a section may select the same one
     returns   violations whose path begins with the key of the section
+
+    source    protocol spec, 6.2 and 6.11
     """
-    return [
+    unreadable = [
         InvalidInput(
             rejection.rule,
             rejection.value,
@@ -25,3 +32,9 @@ def check_slo_config(data: Mapping[str, str]) -> list[InvalidInput]:
         )
         for rejection in read_config_map(None, data).rejections
     ]
+    if unreadable:
+        return unreadable
+    verdict = validate_config_map(data, old_data, nodes, check_names=False)
+    if verdict.allowed:
+        return []
+    return [InvalidInput(verdict.rule or verdict.message, verdict.value, verdict.field or str(verdict.reason))]
