@@ -1,0 +1,7 @@
+"""Pure scheduling: which node, and why.
+
+columns    the nodes as arrays                    templates  what the plugins read of a pod
+plugins/   filters and scores over all nodes      views      their cached answers per kind of pod
+engine     one decision with its explanation      queue      which pod is next
+state      the log folded into all of these       outbox     which decisions may be appended together
+"""

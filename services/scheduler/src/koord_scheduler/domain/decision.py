@@ -1,0 +1,44 @@
+"""What the engine answers: a placement, or a refusal; each with its explanation."""
+
+from dataclasses import dataclass
+
+from koordcore.events.explanation import PlacementExplanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A node was found."""
+
+    node: str
+    row: int
+    explanation: PlacementExplanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unschedulable:
+    """No node is feasible.
+
+    message    one sentence for a person
+    """
+
+    message: str
+    explanation: PlacementExplanation
+
+
+Decision = Placed | Unschedulable
+
+
+def fit_error(explanation: PlacementExplanation) -> str:
+    """Why no node is feasible, in one sentence: `0/5 nodes are available: 2 node(s) were unschedulable, 3 ...`.
+
+    One entry per distinct reason with its number of nodes; the entries sorted as texts.
+    source    scheduler-core spec, 1.4
+    """
+    if explanation.nodes_considered == 0:
+        return "0/0 nodes are available: the cluster has no nodes."
+    counts: dict[str, int] = {}
+    for exclusion in explanation.exclusions:
+        for reason, count in exclusion.reasons.items():
+            counts[reason] = counts.get(reason, 0) + count
+    entries = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{explanation.nodes_considered} nodes are available: {', '.join(entries)}."

@@ -1,0 +1,126 @@
+"""Node selector and node affinity: required terms refuse, preferred terms score. source    scheduler-core spec, 5.5
+
+A requirement is judged once per distinct value of its label, not once per node.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm
+from numpy.typing import NDArray
+
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.templates import PodTemplate
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_INT64: Final = 1 << 63
+_NAME_FIELD: Final = "metadata.name"
+
+
+def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
+    """Does a node whose label has this value (None: has no such label) meet the requirement?
+
+    In, NotIn (true without the label), Exists, DoesNotExist, Gt, Lt (both sides integers, else false).
+    source    scheduler-core spec, 5.5
+    """
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            limit = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+            number = None if value is None else _integer(value)
+            if limit is None or number is None:
+                return False
+            return number > limit if requirement.operator == "Gt" else number < limit
+        case _:
+            return False
+
+
+def _integer(text: str) -> int | None:
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def _met_by_label(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    column = nodes.label(requirement.key)
+    return _by_value(column.values[rows], lambda value: is_met(requirement, column.texts[value]))
+
+
+def _by_value(values: NDArray[np.int32], judge: Callable[[int], bool]) -> BoolArray:
+    distinct, where = np.unique(values, return_inverse=True)
+    return np.fromiter((judge(int(value)) for value in distinct), np.bool_, len(distinct))[where]
+
+
+def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    if requirement.key != _NAME_FIELD:
+        return np.zeros(len(rows), np.bool_)
+    names, numbers = nodes.names, row_list(rows)
+    if requirement.operator == "In":
+        wanted = [row for name in requirement.values if (row := nodes.row(name)) is not None]
+        return np.isin(rows, wanted)
+    return np.fromiter((is_met(requirement, names[row]) for row in numbers), np.bool_, len(rows))
+
+
+def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    """Which nodes meet every expression of the term, shape (K,); an empty term matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return np.zeros(len(rows), np.bool_)
+    matches = np.ones(len(rows), np.bool_)
+    for requirement in term.match_fields:
+        matches &= _met_by_field(requirement, nodes, rows)
+    for requirement in term.match_expressions:
+        matches &= _met_by_label(requirement, nodes, rows)
+    return matches
+
+
+class NodeAffinity:
+    """Filter by nodeSelector and required affinity, score by preferred affinity."""
+
+    name = "NodeAffinity"
+    reads = Reads.SHAPE
+    normalizes = True
+
+    def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """Every nodeSelector pair, and any one of the required terms when there are required terms."""
+        required = pod.node_affinity.required if pod.node_affinity is not None else None
+        if not pod.node_selector and required is None:
+            return None
+        matches = np.ones(len(rows), np.bool_)
+        for key, value in pod.node_selector.items():
+            matches &= _met_by_label(LabelSelectorRequirement(key=key, operator="In", values=[value]), nodes, rows)
+        if required is not None:
+            any_term = np.zeros(len(rows), np.bool_)
+            for term in required.node_selector_terms:
+                any_term |= term_matches(term, nodes, rows)
+            matches &= any_term
+        return (~matches).astype(np.int64)
+
+    def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) didn't match Pod's node affinity/selector",)
+
+    def score(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """Raw: the sum of the weights of the preferred terms that match."""
+        if pod.node_affinity is None or not pod.node_affinity.preferred:
+            return None
+        raw = np.zeros(len(rows), np.int64)
+        for preferred in pod.node_affinity.preferred:
+            raw += term_matches(preferred.preference, nodes, rows) * np.int64(preferred.weight)
+        return raw
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """100 * s // max, 0 when max is 0."""
+        if high <= 0:
+            return np.zeros_like(raw)
+        return 100 * raw // high

@@ -1,0 +1,25 @@
+"""Refuses every node but the one that the pod names. source    scheduler-core spec, 5.5"""
+
+import numpy as np
+
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.templates import PodTemplate
+
+
+class NodeName:
+    """`spec.nodeName`, when it is set."""
+
+    name = "NodeName"
+    reads = Reads.SHAPE
+
+    def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        if not pod.node_name:
+            return None
+        row = nodes.row(pod.node_name)
+        return (rows != (-1 if row is None else row)).astype(np.int64)
+
+    def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) didn't match the requested node name",)

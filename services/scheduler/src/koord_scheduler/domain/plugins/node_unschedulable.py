@@ -1,0 +1,30 @@
+"""Refuses cordoned nodes. source    scheduler-core spec, 5.5"""
+
+from typing import Final
+
+import numpy as np
+from koordcore.protocol.objects import Taint
+
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.taint_toleration import is_tolerated
+from koord_scheduler.domain.templates import PodTemplate
+
+_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable:
+    """`spec.unschedulable`, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
+
+    name = "NodeUnschedulable"
+    reads = Reads.SHAPE
+
+    def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        if is_tolerated(_CORDON, pod.tolerations):
+            return None
+        return nodes.unschedulable[rows].astype(np.int64)
+
+    def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) were unschedulable",)

@@ -1,0 +1,58 @@
+"""What the scheduler knows of one pod, from its two aggregates and from its own decisions."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.templates import PodTemplate
+
+
+class Phase(Enum):
+    """Where a pod stands between submission and release."""
+
+    OTHERS = auto()
+    """Not ours to place: another scheduler's, finished, or unreadable."""
+    QUEUED = auto()
+    """In the queue."""
+    ASSUMED = auto()
+    """We chose a node; the log has not confirmed it."""
+    PLACED = auto()
+    """The log says that it has a node."""
+    RELEASING = auto()
+    """Its release is on the way to the log."""
+    BOUND = auto()
+    """The API says that it has a node, and our log does not know a placement."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PodRecord:
+    """One pod.
+
+    pod             None: the API has forgotten it (or never told us), only its placement is known
+    template        None with pod None, or when its requests cannot be read
+    spec_event      id of the last event of `podspec.<uid>`
+    submitted_at    RFC 3339 text of its submission
+    traceparent     trace of its submission
+    seq             last sequence of `pod.<uid>` that is known to be in the log: the expectation of the next append
+    node            where the log says it is placed, "" nowhere
+    bound_node      where the API says it runs, "" nowhere
+    assumed_node    where we want it to be while its phase is ASSUMED
+    refolds         refusals of our decisions about it in a row
+    """
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    pod: Pod | None = None
+    template: PodTemplate | None = None
+    phase: Phase = Phase.OTHERS
+    spec_event: str = ""
+    submitted_at: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
+    seq: int = 0
+    node: str = ""
+    bound_node: str = ""
+    assumed_node: str = ""
+    refolds: int = 0

@@ -1,0 +1,256 @@
+"""Which pod is next: active, backing off, waiting for an event, gated, in flight.
+
+    add -> active --pop--> in flight --placed--> gone
+             ^                 |  |
+             |                 |  +--unschedulable--> waiting --event, or 5 min--+
+             |                 +--retry_later--> backoff <-- still backing off --+
+             +---------- backoff is over <---------+
+
+Moments are seconds of the run's clock, given as arguments. Order among equals is the order of enqueueing, so a replay
+pops the same pods.
+
+source    scheduler-core spec, 2
+"""
+
+import heapq
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from koord_scheduler.domain.columns import NodeColumns, Rows
+from koord_scheduler.domain.templates import PodTemplate
+from koord_scheduler.domain.waiting import Fits, Rank, WaitingRoom
+
+LONGEST_WAIT_SECONDS: Final = 300.0
+FLUSH_PERIOD_SECONDS: Final = 30.0
+_MOST_FLUSHED: Final = 500
+
+
+class Place(Enum):
+    """Where a pod is."""
+
+    ACTIVE = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+    GATED = auto()
+    IN_FLIGHT = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueuedPod:
+    """A pod that is not placed yet.
+
+    attempts    scheduling attempts begun
+    ticket      order of the last enqueueing
+    ready_at    end of its backoff
+    since       when it began to wait in its present place
+    trigger     id of the event that made it worth an attempt: its submission, or what helped since
+    """
+
+    uid: str
+    template: PodTemplate
+    priority: int
+    trigger: str
+    place: Place = Place.ACTIVE
+    attempts: int = 0
+    ticket: int = 0
+    ready_at: float = 0.0
+    since: float = 0.0
+    woken: bool = False
+
+    @property
+    def rank(self) -> Rank:
+        """Its order among others."""
+        return (-self.priority, self.ticket, self.uid)
+
+    def is_same(self, template: PodTemplate, priority: int, *, gated: bool) -> bool:
+        """Whether a changed pod is for the queue what it was: then it keeps its place."""
+        return (self.template, self.priority, self.place is Place.GATED) == (template, priority, gated)
+
+
+class SchedulingQueue:
+    """All pods of our profiles that have no node yet."""
+
+    def __init__(self, nodes: NodeColumns, *, initial_backoff: float = 1.0, max_backoff: float = 10.0) -> None:
+        self._initial_backoff = initial_backoff
+        self._max_backoff = max_backoff
+        self._pods: dict[str, QueuedPod] = {}
+        self._active: list[Rank] = []
+        self._backoff: list[tuple[float, int, str]] = []
+        self._waiting_since: dict[str, float] = {}
+        self._room = WaitingRoom(nodes)
+        self._tickets = 0
+        self._next_flush = 0.0
+        self._now = 0.0
+        self._counts = dict.fromkeys(Place, 0)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod's entry; None when it is not in the queue."""
+        return self._pods.get(uid)
+
+    def counts(self) -> dict[Place, int]:
+        """How many pods are in each place."""
+        return dict(self._counts)
+
+    def add(self, uid: str, template: PodTemplate, priority: int, trigger: str, *, gated: bool = False) -> None:
+        """A pod is to be placed; one that is known already starts anew with its attempts kept."""
+        old = self._pods.get(uid)
+        if old is not None:
+            self.remove(uid)
+        self._tickets += 1
+        pod = QueuedPod(uid=uid, template=template, priority=priority, trigger=trigger, ticket=self._tickets)
+        if old is not None:
+            pod.attempts = old.attempts
+        self._pods[uid] = pod
+        pod.place = Place.GATED if gated else Place.ACTIVE
+        self._counts[pod.place] += 1
+        if not gated:
+            heapq.heappush(self._active, pod.rank)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Forget a pod: placed, deleted, not ours any more. If it was woken in vain, the next of its kind is woken."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return None
+        self._leave(pod)
+        if pod.woken:
+            self._wake_next(pod.template, pod.trigger)
+        return pod
+
+    def pop(self) -> QueuedPod | None:
+        """The next pod, now in flight with one attempt more; None when none is ready."""
+        while self._active:
+            _, ticket, uid = heapq.heappop(self._active)
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place is Place.ACTIVE and pod.ticket == ticket:
+                pod.attempts += 1
+                self._move(pod, Place.IN_FLIGHT)
+                return pod
+        return None
+
+    def unschedulable(self, uid: str, now: float) -> None:
+        """The attempt found no node: wait for an event that may help."""
+        pod = self._pods[uid]
+        pod.woken = False
+        pod.ready_at = now + self._backoff_seconds(pod.attempts)
+        pod.since = now
+        self._move(pod, Place.UNSCHEDULABLE)
+        self._waiting_since[uid] = now
+        self._room.add(pod.template, pod.rank)
+
+    def retry_later(self, uid: str, now: float) -> float:
+        """The attempt failed for a reason that is not the cluster's: try again after a backoff; returns its end."""
+        pod = self._pods[uid]
+        pod.ready_at = now + self._backoff_seconds(pod.attempts)
+        self._to_backoff(pod)
+        return pod.ready_at
+
+    def retry_now(self, uid: str) -> None:
+        """The decision was taken back through no fault of the pod: it returns to its old turn."""
+        pod = self._pods[uid]
+        self._move(pod, Place.ACTIVE)
+        heapq.heappush(self._active, pod.rank)
+
+    def placed(self, uid: str) -> None:
+        """The pod has its node; the next waiting pod of its kind may have luck, too."""
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._leave(pod)
+            self._wake_next(pod.template, pod.trigger)
+
+    def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
+        """Something changed on these nodes that may help: wakes the first pod of each kind that fits there now.
+
+        trigger    id of the event
+        returns    how many pods were woken
+        """
+        helped = self._room.helped(rows, fits)
+        for template in helped:
+            self._wake_next(template, trigger)
+        return len(helped)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: ends backoffs, and every 30 s the waits of more than 5 minutes."""
+        self._now = now
+        while self._backoff and self._backoff[0][0] <= now:
+            ready_at, _, uid = heapq.heappop(self._backoff)
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place is Place.BACKOFF and pod.ready_at == ready_at:
+                self._activate(pod)
+        if now >= self._next_flush:
+            self._next_flush = now + FLUSH_PERIOD_SECONDS
+            self._flush(now)
+
+    def next_due(self) -> float | None:
+        """When `tick` will have something to do; None: only an event can change anything."""
+        while self._backoff:
+            ready_at, _, uid = self._backoff[0]
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place is Place.BACKOFF and pod.ready_at == ready_at:
+                break
+            heapq.heappop(self._backoff)
+        flush = self._next_flush if self._waiting_since else None
+        backoff = self._backoff[0][0] if self._backoff else None
+        return min((moment for moment in (flush, backoff) if moment is not None), default=None)
+
+    def is_in_flight(self, uid: str) -> bool:
+        """Whether the pod was popped and has no outcome yet."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.place is Place.IN_FLIGHT
+
+    def has_active(self) -> bool:
+        """Whether `pop` would give a pod."""
+        return self._counts[Place.ACTIVE] > 0
+
+    def _backoff_seconds(self, attempts: int) -> float:
+        """min(initial * 2^(attempts - 1), max)."""
+        return min(self._initial_backoff * 2.0 ** min(max(attempts - 1, 0), 60), self._max_backoff)
+
+    def _wake_next(self, template: PodTemplate, trigger: str) -> None:
+        uid = self._room.first(template)
+        if uid is not None:
+            self._wake(self._pods[uid], trigger)
+
+    def _wake(self, pod: QueuedPod, trigger: str) -> None:
+        pod.woken = True
+        pod.trigger = trigger
+        if pod.ready_at <= self._now:
+            self._activate(pod)
+        else:
+            self._to_backoff(pod)
+
+    def _to_backoff(self, pod: QueuedPod) -> None:
+        self._move(pod, Place.BACKOFF)
+        heapq.heappush(self._backoff, (pod.ready_at, pod.ticket, pod.uid))
+
+    def _activate(self, pod: QueuedPod) -> None:
+        self._tickets += 1
+        pod.ticket = self._tickets
+        self._move(pod, Place.ACTIVE)
+        heapq.heappush(self._active, pod.rank)
+
+    def _flush(self, now: float) -> None:
+        overdue: list[str] = []
+        for uid, since in self._waiting_since.items():
+            if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
+                break
+            overdue.append(uid)
+        for uid in overdue:
+            self._to_backoff(self._pods[uid])
+
+    def _move(self, pod: QueuedPod, place: Place) -> None:
+        self._leave(pod)
+        pod.place = place
+        self._counts[place] += 1
+
+    def _leave(self, pod: QueuedPod) -> None:
+        self._counts[pod.place] -= 1
+        if pod.place is Place.UNSCHEDULABLE:
+            self._room.discard(pod.template, pod.uid)
+            del self._waiting_since[pod.uid]

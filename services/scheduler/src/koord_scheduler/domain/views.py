@@ -1,0 +1,292 @@
+"""What the plugins answered for each kind of pod, kept and brought up to date row by row.
+
+Pods of one template share a view; templates that differ in requests only share the part that reads the shape of nodes
+(labels, taints). After a placement only the touched node is judged again. A view never changes an outcome: judging all
+rows afresh gives the same arrays (tested).
+
+    verdict of a row:  -1 no node,  0 feasible,  else (index of the refusing plugin + 1) << 48 | its code
+    total of a row:    sum of weight * normalized score for feasible rows, -1 for all others
+
+source    scheduler-core spec, 12.2 b (equivalence classes)
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+import numpy as np
+from koordcore.events.explanation import PluginExclusion
+
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.plugins.interface import FilterPlugin, Reads, ScorePlugin
+from koord_scheduler.domain.profile import Profile
+from koord_scheduler.domain.templates import PodTemplate
+
+NO_NODE: Final = -1
+FEASIBLE: Final = 0
+_CODE_BITS: Final = 48
+_CODE_MASK: Final = (1 << _CODE_BITS) - 1
+_VIEWS_KEPT: Final = 256
+
+
+class _Judged:
+    """Answers of some of the plugins for every row: verdicts, and raw scores per plugin (None: all 0)."""
+
+    __slots__ = ("position", "raw", "verdict")
+
+    def __init__(self, capacity: int, scores: int) -> None:
+        self.position = 0
+        self.verdict: IntArray = np.full(capacity, NO_NODE, np.int64)
+        self.raw: list[IntArray | None] = [None] * scores
+
+    def store_raw(self, index: int, rows: Rows, values: IntArray | None) -> None:
+        """Keep a plugin's raw scores for some rows."""
+        raw = self.raw[index]
+        if raw is None:
+            if values is None:
+                return
+            raw = self.raw[index] = np.zeros(len(self.verdict), np.int64)
+        raw[rows] = 0 if values is None else values
+
+
+class Views:
+    """The views of one scheduler over its columns. One decision at a time."""
+
+    def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
+        self.nodes = nodes
+        self.profile = profile
+        self._shapes: OrderedDict[bytes, _Judged] = OrderedDict()
+        self._views: OrderedDict[PodTemplate, View] = OrderedDict()
+        self._by_reads: dict[Reads, tuple[list[tuple[int, FilterPlugin]], list[tuple[int, ScorePlugin]]]] = {
+            reads: (
+                [(index, plugin) for index, plugin in enumerate(profile.filters) if plugin.reads is reads],
+                [(index, plugin) for index, (plugin, _) in enumerate(profile.scores) if plugin.reads is reads],
+            )
+            for reads in Reads
+        }
+
+    def of(self, pod: PodTemplate) -> "View":
+        """The up-to-date view of a template."""
+        view = self._views.get(pod)
+        if view is None:
+            view = self._views[pod] = View(self, pod)
+            if len(self._views) > _VIEWS_KEPT:
+                self._views.popitem(last=False)
+        else:
+            self._views.move_to_end(pod)
+        view.refresh()
+        return view
+
+    def any_fits(self, pod: PodTemplate, rows: Rows) -> bool:
+        """Whether at least one of these rows passes every filter; answered without keeping a view."""
+        nodes = self.nodes
+        rows = rows[nodes.alive[rows]]
+        for plugin in self.profile.filters:
+            if len(rows) == 0:
+                return False
+            codes = plugin.filter(pod, nodes, rows)
+            if codes is not None:
+                rows = rows[codes == 0]
+        return len(rows) > 0
+
+    def shape_of(self, pod: PodTemplate) -> _Judged:
+        """Up-to-date answers of the plugins that read the shape of nodes."""
+        judged = self._shapes.get(pod.shape_key)
+        if judged is None or len(judged.verdict) != self.nodes.capacity:
+            judged = self._shapes[pod.shape_key] = _Judged(self.nodes.capacity, len(self.profile.scores))
+            changed = None
+            if len(self._shapes) > _VIEWS_KEPT:
+                self._shapes.popitem(last=False)
+        else:
+            self._shapes.move_to_end(pod.shape_key)
+            if judged.position == self.nodes.shape.position:
+                return judged
+            changed = self.nodes.shape.since(judged.position)
+        rows = all_rows(self.nodes) if changed is None else np.array(sorted(changed), np.intp)
+        judged.verdict[rows] = np.where(self.nodes.alive[rows], FEASIBLE, NO_NODE)
+        self.judge(Reads.SHAPE, pod, rows, judged)
+        judged.position = self.nodes.shape.position
+        return judged
+
+    def judge(self, reads: Reads, pod: PodTemplate, rows: Rows, into: _Judged) -> None:
+        """Ask the plugins of one kind about some rows; a row keeps the verdict of the first plugin that refused it."""
+        filters, scores = self._by_reads[reads]
+        nodes = self.nodes
+        for index, plugin in filters:
+            codes = plugin.filter(pod, nodes, rows)
+            if codes is not None:
+                verdict = into.verdict[rows]
+                into.verdict[rows] = np.where(
+                    (verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << _CODE_BITS), verdict
+                )
+        for index, plugin in scores:
+            into.store_raw(index, rows, plugin.score(pod, nodes, rows))
+
+
+class View:
+    """All nodes as one kind of pod sees them."""
+
+    def __init__(self, views: Views, pod: PodTemplate) -> None:
+        self._views = views
+        self._pod = pod
+        self._load = _Judged(0, 0)
+        self._total: IntArray = np.zeros(0, np.int64)
+        self._bounds: list[tuple[int, int]] = []
+        self._counts: dict[int, int] = {}
+        self._exclusions: list[PluginExclusion] | None = None
+
+    @property
+    def feasible(self) -> int:
+        """How many nodes pass every filter."""
+        return self._counts.get(FEASIBLE, 0)
+
+    @property
+    def verdicts(self) -> IntArray:
+        """Verdict of every row, int64 (N,)."""
+        return self._load.verdict
+
+    @property
+    def totals(self) -> IntArray:
+        """Total score of every row, int64 (N,)."""
+        return self._total
+
+    def refresh(self) -> None:
+        """Judge again what changed since the last time."""
+        nodes = self._views.nodes
+        shape = self._views.shape_of(self._pod)
+        load = self._load
+        if len(load.verdict) != nodes.capacity:
+            load = self._load = _Judged(nodes.capacity, len(self._views.profile.scores))
+            self._total = np.full(nodes.capacity, -1, np.int64)
+            changed = None
+        elif load.position == nodes.load.position:
+            return
+        else:
+            changed = nodes.load.since(load.position)
+        everything = changed is None or 4 * len(changed) > len(nodes)
+        rows = all_rows(nodes) if everything else np.array(sorted(changed or ()), np.intp)
+        before = load.verdict[rows]
+        load.verdict[rows] = shape.verdict[rows]
+        self._views.judge(Reads.LOAD, self._pod, rows, load)
+        self._count(None if everything else before, load.verdict[rows])
+        self._score(shape, rows)
+        load.position = nodes.load.position
+
+    def exclusions(self) -> list[PluginExclusion]:
+        """How many nodes each plugin refused and why, in the order of the filters; without those that refused none."""
+        if self._exclusions is None:
+            self._exclusions = self._explain()
+        return self._exclusions
+
+    def best(self, count: int, seed: int) -> list[int]:
+        """The best feasible rows, best first: by total, equal totals by a hash of `seed` and the node's name.
+
+        source    scheduler-core spec, 1.2 (seeded, replayable choice among equals)
+        """
+        total, hashes = self._total, self._views.nodes.name_hash
+        chosen: list[int] = []
+        level = int(total.max(initial=-1))
+        while level >= 0:
+            equal = np.flatnonzero(total == level)
+            if len(equal) > 1:
+                equal = _shuffled(equal, hashes[equal], seed, count - len(chosen))
+            chosen += equal.tolist()
+            if len(chosen) >= count:
+                break
+            level = int(total.max(initial=-1, where=total < level))
+        return chosen
+
+    def parts(self, rows: list[int]) -> list[dict[str, int]]:
+        """For each of the rows the weighted score of each plugin."""
+        chosen = np.array(rows, np.intp)
+        shape = self._views.shape_of(self._pod)
+        parts: list[dict[str, int]] = [{} for _ in rows]
+        for index, (plugin, weight) in enumerate(self._views.profile.scores):
+            scores = self._normalized(index, shape, chosen)
+            for part, score in zip(parts, scores.tolist(), strict=True):
+                part[plugin.name] = weight * score
+        return parts
+
+    def _count(self, before: IntArray | None, after: IntArray) -> None:
+        if before is None:
+            values, counts = np.unique(after, return_counts=True)
+            self._counts = dict(zip(values.tolist(), counts.tolist(), strict=True))
+            self._exclusions = None
+            return
+        for old, new in zip(before.tolist(), after.tolist(), strict=True):
+            if old != new:
+                self._counts[old] -= 1
+                self._counts[new] = self._counts.get(new, 0) + 1
+                self._exclusions = None
+
+    def _score(self, shape: _Judged, rows: Rows) -> None:
+        bounds = self._bounds_now(shape)
+        if bounds != self._bounds:
+            rows = all_rows(self._views.nodes)
+            self._bounds = bounds
+        total = np.zeros(len(rows), np.int64)
+        for index, (_, weight) in enumerate(self._views.profile.scores):
+            total += weight * self._normalized(index, shape, rows)
+        self._total[rows] = np.where(self._load.verdict[rows] == FEASIBLE, total, -1)
+
+    def _bounds_now(self, shape: _Judged) -> list[tuple[int, int]]:
+        """Least and greatest raw score over the feasible nodes, for the plugins that normalize by them."""
+        bounds: list[tuple[int, int]] = []
+        feasible: Rows | None = None
+        for index, (plugin, _) in enumerate(self._views.profile.scores):
+            raw = self._raw(index, shape)
+            if raw is None or not plugin.normalizes:
+                bounds.append((0, 0))
+                continue
+            if feasible is None:
+                feasible = np.flatnonzero(self._load.verdict == FEASIBLE)
+            among = raw[feasible]
+            bounds.append((int(among.min()), int(among.max())) if len(among) else (0, 0))
+        return bounds
+
+    def _raw(self, index: int, shape: _Judged) -> IntArray | None:
+        reads = self._views.profile.scores[index][0].reads
+        return (shape if reads is Reads.SHAPE else self._load).raw[index]
+
+    def _normalized(self, index: int, shape: _Judged, rows: Rows) -> IntArray:
+        plugin, _ = self._views.profile.scores[index]
+        raw = self._raw(index, shape)
+        low, high = self._bounds[index]
+        return plugin.normalize(np.zeros(len(rows), np.int64) if raw is None else raw[rows], low, high)
+
+    def _explain(self) -> list[PluginExclusion]:
+        filters = self._views.profile.filters
+        excluded = [0] * len(filters)
+        reasons: list[dict[str, int]] = [{} for _ in filters]
+        for verdict in sorted(self._counts):
+            count = self._counts[verdict]
+            if verdict <= FEASIBLE or count == 0:
+                continue
+            index = (verdict >> _CODE_BITS) - 1
+            excluded[index] += count
+            for reason in filters[index].reasons(self._pod, self._views.nodes, verdict & _CODE_MASK):
+                reasons[index][reason] = reasons[index].get(reason, 0) + count
+        return [
+            PluginExclusion(plugin=plugin.name, excluded=excluded[index], reasons=reasons[index])
+            for index, plugin in enumerate(filters)
+            if excluded[index]
+        ]
+
+
+def all_rows(nodes: NodeColumns) -> Rows:
+    """Every row that is or was a node."""
+    return np.arange(len(nodes.names), dtype=np.intp)
+
+
+def _shuffled(rows: Rows, hashes: "np.ndarray[tuple[int], np.dtype[np.uint64]]", seed: int, count: int) -> Rows:
+    """The first `count` of the rows in the order of mix(hash of the name xor seed), greatest first."""
+    # splitmix64: every bit of the input moves every bit of the output; products wrap around on purpose.
+    mixed = hashes ^ np.uint64(seed)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    if count < len(rows):
+        top = np.argpartition(mixed, len(rows) - count)[len(rows) - count :]
+        rows, mixed = rows[top], mixed[top]
+    return rows[np.argsort(mixed)[::-1]]
