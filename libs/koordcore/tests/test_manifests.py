@@ -51,6 +51,11 @@ DEPLOYMENT = {
 BASES = [POD, NODE, DEPLOYMENT]
 
 
+BILLION_LAUGHS = b"- &a [x, x, x, x, x, x, x, x]\n" + b"".join(
+    b"- &%c [*%c, *%c]\n" % (98 + step, 97 + step, 97 + step) for step in range(23)
+)
+
+
 def refusals(document: object) -> list[str]:
     with pytest.raises(InvalidManifest) as caught:
         read_manifest(document)
@@ -82,8 +87,7 @@ def test_yaml_dates_stay_text_and_empty_documents_vanish() -> None:
         (b"{1: 2}", "text keys"),
         (b"a: .nan", "finite"),
         (b"a: !!binary eA==", "JSON value"),
-        (b"- &a [x, x, x, x, x, x, x, x]\n" + b"".join(b"- &%c [*%c, *%c]\n" % (98 + i, 97 + i, 97 + i) for i in range(23)),
-         "at most 2000000 values"),
+        (BILLION_LAUGHS, "at most 2000000 values"),
         (b"[" * 70 + b"]" * 70, "nested at most 64 deep"),
     ],
 )  # fmt: skip
