@@ -60,8 +60,9 @@ test: lint ## everything: lint, types, import contracts, every test
 bench: setup ## measure against the targets; results in var/bench/results.json
 	@$(VENV)/bin/python -m tests.bench
 
-schemas: setup ## regenerate schemas/ from the event models
+schemas: setup ## regenerate schemas/ from the event models and the CRDs
 	@$(VENV)/bin/python -m koordcore.events.export schemas
+	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
 
 clean: ## remove what the recipes made
 	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis

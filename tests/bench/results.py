@@ -1,0 +1,32 @@
+"""One measured figure beside its target."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Better(StrEnum):
+    """Which direction is good."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure.
+
+    target    what it should reach; None: stated for information
+    """
+
+    name: str
+    value: float
+    unit: str
+    target: float | None = None
+    better: Better = Better.HIGHER
+
+    @property
+    def is_reached(self) -> bool | None:
+        """Whether the target is reached; None without one."""
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.better is Better.HIGHER else self.value <= self.target
