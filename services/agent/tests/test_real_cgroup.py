@@ -88,14 +88,17 @@ def pod_counters(host: LinuxHost) -> CgroupCounters:
     return counters
 
 
+def wait_for(host: LinuxHost, done: Callable[[CgroupCounters], bool]) -> CgroupCounters:
+    """The pod's counters as soon as a condition on them holds."""
+    deadline = time.monotonic() + 20
+    while not done(counters := pod_counters(host)):
+        assert time.monotonic() < deadline, counters
+    return counters
+
+
 def cores_until(host: LinuxHost, done: Callable[[CgroupCounters], bool]) -> float:
     """Cores that the pod used from now until a condition on its counters holds."""
-    first = last = pod_counters(host)
-    deadline = time.monotonic() + 20
-    while not done(last):
-        assert time.monotonic() < deadline
-        last = pod_counters(host)
-    cores = cgroup_usage(first, last)
+    cores = cgroup_usage(pod_counters(host), wait_for(host, done))
     assert cores is not None
     return cores
 
@@ -119,7 +122,7 @@ def test_a_busy_process_is_held_to_the_quota_that_the_executor_writes(busy: Linu
     free = cores_until(busy, lambda now: (now.cpu_usage_ns or 0) >= used + 300_000_000)
     # the machine may be busy with other things: it is enough that the limit is gone
     assert free > held * 1.3
-    cores_until(busy, lambda now: now.memory is not None and now.memory.used_bytes >= 60 << 20)
+    wait_for(busy, lambda now: now.memory is not None and now.memory.used_bytes >= 60 << 20)
     assert [found.directory for found in busy.pod_directories()] == [POD]
 
 
