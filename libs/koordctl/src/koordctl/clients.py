@@ -1,0 +1,89 @@
+"""HTTP to the services: where they are, and what their refusals mean.
+
+Addresses come from --manager / --projector, KOORD_MANAGER / KOORD_PROJECTOR, or the running stack's state file.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx
+from koordcore.embedded.stack import read_stack
+
+from koordctl.output import fail
+
+DEFAULT_VAR = "var"
+
+
+def var_directory() -> Path:
+    """Where the embedded stack lives: KOORD_VAR, else `var` below the nearest folder that has one, else `./var`."""
+    given = os.environ.get("KOORD_VAR")
+    if given:
+        return Path(given)
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / DEFAULT_VAR / "run" / "stack.json").exists():
+            return folder / DEFAULT_VAR
+    return here / DEFAULT_VAR
+
+
+def state_file(var: Path) -> Path:
+    """The running stack's state file."""
+    return var / "run" / "stack.json"
+
+
+def service_url(name: str) -> str:
+    """Base URL of a service of the running stack. Ends the command when there is none."""
+    given = os.environ.get(f"KOORD_{name.upper()}")
+    if given:
+        return given.rstrip("/")
+    stack = read_stack(state_file(var_directory()))
+    status = stack.find(name) if stack is not None and stack.is_live else None
+    if status is None or "http" not in status.urls:
+        fail(f"no running {name}: start the stack with `koord up`, or set KOORD_{name.upper()}=http://host:port")
+    return status.urls["http"]
+
+
+class Client:
+    """JSON requests to one service; a refusal ends the command with the service's own sentence."""
+
+    def __init__(self, service: str, *, timeout: float = 60.0) -> None:
+        self._service = service
+        self._timeout = timeout
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        """The connection, opened on first use."""
+        return httpx.Client(base_url=service_url(self._service), timeout=self._timeout, trust_env=False)
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Decoded answer of a GET; a 404 ends the command with what does not exist."""
+        return self._decoded(
+            self.request("GET", path, params={k: v for k, v in (params or {}).items() if v is not None})
+        )
+
+    def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> httpx.Response:
+        """Raw answer of a POST, whatever its status."""
+        return self.request("POST", path, content=content, headers={"content-type": content_type})
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """One request; ends the command when the service cannot be reached."""
+        try:
+            return self.http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            fail(f"{self._service} at {self.http.base_url}: {error or type(error).__name__}")
+
+    def _decoded(self, response: httpx.Response) -> Any:
+        if response.is_success:
+            return response.json()
+        try:
+            message = response.json().get("error", response.text)
+        except ValueError:
+            message = response.text.strip()
+        fail(f"{message} (HTTP {response.status_code})")
+
+
+manager = Client("manager")
+projector = Client("projector")

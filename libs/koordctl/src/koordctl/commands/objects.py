@@ -1,0 +1,217 @@
+"""`koord apply`, `delete`, `get`: objects by the manager, their past by the projector."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from koordctl.clients import manager, projector
+from koordctl.output import Format, errors, fail, field, show_document, show_table
+
+Files = Annotated[
+    list[str], typer.Option("--filename", "-f", help="File, folder of *.yaml/*.yml/*.json, or - for standard input.")
+]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of a namespaced kind.")]
+
+KINDS = {
+    "pod": "Pod", "po": "Pod", "node": "Node", "no": "Node", "configmap": "ConfigMap", "cm": "ConfigMap",
+    "namespace": "Namespace", "ns": "Namespace", "priorityclass": "PriorityClass", "pc": "PriorityClass",
+    "deployment": "Deployment", "deploy": "Deployment", "job": "Job",
+}  # fmt: skip
+CLUSTER_SCOPED = {"Node", "Namespace", "PriorityClass"}
+
+
+def kind_named(text: str) -> str:
+    """The kind for `pods`, `po`, `Pod` ..."""
+    lower = text.lower()
+    found = KINDS.get(lower) or KINDS.get(lower.removesuffix("s")) or KINDS.get(lower.removesuffix("es"))
+    return found or fail(f"unknown kind {text!r}; known: {', '.join(sorted(set(KINDS.values())))}", status=2)
+
+
+def apply(filename: Files) -> None:
+    """Apply manifests: every document is taken whole or refused whole.
+
+    Examples:
+
+      koord apply -f examples/pod.yaml
+
+      cat *.yaml | koord apply -f -
+    """
+    _submit("/v1/apply", filename)
+
+
+def delete(
+    target: Annotated[list[str] | None, typer.Argument(help="KIND NAME, e.g. pod web.")] = None,
+    filename: Annotated[list[str] | None, typer.Option("--filename", "-f", help="Manifests of what to delete.")] = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Delete objects by kind and name, or those that manifests name.
+
+    Examples:
+
+      koord delete pod web
+
+      koord delete -f examples/pod.yaml
+    """
+    if filename:
+        _submit("/v1/delete", filename)
+        return
+    if not target or len(target) < 2:
+        fail("what? koord delete KIND NAME [NAME ...], or -f FILE", status=2)
+    kind = kind_named(target[0])
+    documents = [
+        {"kind": kind, "name": name, **({} if kind in CLUSTER_SCOPED else {"namespace": namespace})}
+        for name in target[1:]
+    ]
+    import json
+
+    _report(manager.post("/v1/delete", json.dumps({"kind": "List", "items": documents}).encode()).json())
+
+
+def get(
+    kind: Annotated[
+        str, typer.Argument(help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs")
+    ],
+    name: Annotated[str | None, typer.Argument(help="One object's name.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table, wide, yaml, json, name")] = Format.TABLE,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the objects as they were then."),
+    ] = None,
+) -> None:
+    """Show objects now, or as they were at any position or time.
+
+    Examples:
+
+      koord get pods
+
+      koord get node node-1 -o yaml
+
+      koord get pods --as-of 1200
+    """
+    full = kind_named(kind)
+    where = None if full in CLUSTER_SCOPED else namespace
+    if as_of is not None:
+        params = {"at": as_of, "namespace": where, "name": name}
+        answer = projector.get(f"/api/objects/{full}", params)
+        items: list[dict[str, Any]] = answer["items"]
+        if name is not None and not items:
+            fail(f"{full} {name} did not exist at {as_of}")
+    elif name is not None:
+        items = [manager.get(f"/v1/objects/{full}/{name}", {"namespace": where})]
+    else:
+        items = manager.get(f"/v1/objects/{full}", {"namespace": where})["items"]
+    match output:
+        case Format.YAML | Format.JSON:
+            one = name is not None and len(items) == 1
+            show_document(items[0] if one else {"apiVersion": "v1", "kind": "List", "items": items}, output)
+        case Format.NAME:
+            for item in items:
+                sys.stdout.write(f"{full.lower()}/{item['metadata']['name']}\n")
+        case Format.TABLE | Format.WIDE:
+            columns, rows = _table(full, items, wide=output is Format.WIDE)
+            show_table(columns, rows, empty=f"no {kind} found")
+
+
+def _table(kind: str, items: list[dict[str, Any]], *, wide: bool) -> tuple[list[str], list[list[object]]]:
+    match kind:
+        case "Pod":
+            columns = ["namespace", "name", "status", "qos", "node"] + (["priority", "uid"] if wide else [])
+            return columns, [
+                [
+                    field(item, "metadata.namespace"),
+                    field(item, "metadata.name"),
+                    _pod_status(item),
+                    field(item, "metadata.labels", {}).get("koordinator.sh/qosClass")
+                    or field(item, "status.qosClass", "-"),
+                    field(item, "spec.nodeName") or "-",
+                    *([field(item, "spec.priority", "-"), field(item, "metadata.uid")] if wide else []),
+                ]
+                for item in items
+            ]
+        case "Node":
+            columns = ["name", "status", "cpu", "memory", "batch-cpu", "batch-memory"] + (["labels"] if wide else [])
+            return columns, [
+                [
+                    field(item, "metadata.name"),
+                    "SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready",
+                    field(item, "status.allocatable", {}).get("cpu"),
+                    field(item, "status.allocatable", {}).get("memory"),
+                    field(item, "status.allocatable", {}).get("kubernetes.io/batch-cpu"),
+                    field(item, "status.allocatable", {}).get("kubernetes.io/batch-memory"),
+                    *([",".join(f"{k}={v}" for k, v in field(item, "metadata.labels", {}).items())] if wide else []),
+                ]
+                for item in items
+            ]
+        case "ConfigMap":
+            return ["namespace", "name", "keys"], [
+                [field(item, "metadata.namespace"), field(item, "metadata.name"), len(item.get("data", {}))]
+                for item in items
+            ]
+        case "PriorityClass":
+            return ["name", "value"], [[field(item, "metadata.name"), item.get("value", 0)] for item in items]
+        case "Deployment" | "Job":
+            number = "replicas" if kind == "Deployment" else "parallelism"
+            return ["namespace", "name", number], [
+                [field(item, "metadata.namespace"), field(item, "metadata.name"), field(item, f"spec.{number}", 1)]
+                for item in items
+            ]
+        case _:
+            return ["name"], [[field(item, "metadata.name")] for item in items]
+
+
+def _pod_status(item: dict[str, Any]) -> str:
+    if field(item, "spec.nodeName"):
+        return "Running" if field(item, "status.phase") == "Running" else "Placed"
+    return "Pending"
+
+
+def _submit(path: str, names: list[str]) -> None:
+    failed = False
+    for name in names:
+        for label, text in _texts(name):
+            response = manager.post(path, text, content_type="application/yaml")
+            answer = response.json() if "json" in response.headers.get("content-type", "") else {"error": response.text}
+            if "results" not in answer:
+                errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False)
+                failed = True
+                continue
+            failed = not _report(answer, exit_on_refusal=False) or failed
+    if failed:
+        raise typer.Exit(1)
+
+
+def _texts(name: str) -> list[tuple[str, bytes]]:
+    if name == "-":
+        return [("standard input", sys.stdin.buffer.read())]
+    path = Path(name)
+    files = sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
+    if not files:
+        fail(f"{name}: no *.yaml, *.yml or *.json in this folder")
+    try:
+        return [(str(file), file.read_bytes()) for file in files]
+    except OSError as error:
+        fail(f"{name}: {error.strerror}")
+
+
+def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
+    """One line for each document; False when one was refused."""
+    if "results" not in answer:
+        fail(str(answer.get("error", answer)))
+    fine = True
+    for result in answer["results"]:
+        where = f"{result.get('kind', '').lower() or 'document'}/{result.get('name', '?')}"
+        if result["action"] in ("refused", "failed", "not-found"):
+            fine = False
+            errors.print(f"{where} {result['action']}", highlight=False)
+            for error in result.get("errors", []):
+                place = f"{error['field']}: " if error["field"] else ""
+                value = f", got {error['value']}" if error["value"] else ""
+                rule = error["rule"] if not error["field"] else f"must be {error['rule']}"
+                errors.print(f"  {place}{rule}{value}", highlight=False, markup=False)
+        else:
+            sys.stdout.write(f"{where} {result['action']}\n")
+    if not fine and exit_on_refusal:
+        raise typer.Exit(1)
+    return fine

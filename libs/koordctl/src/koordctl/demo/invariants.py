@@ -1,0 +1,236 @@
+"""What the log says really happened: every rule that must hold, recomputed from the events alone.
+
+Nothing here is taken from a service's own state: requests come from the mirrored pod, room from the mirrored node and
+the published overcommit, placements from their events. Feed every event of the facts stream in order to `Audit.see`,
+then ask for `findings`.
+
+    double placement    a pod is placed while it holds a place
+    over allocatable    after a placement, pods of a node request more of a resource than the node offers; for batch
+                        resources the most that was published since the position that the decision was based on
+    ledger differs      the node's own ledger names other pods than the pods' own events do
+    unexplained         a submitted pod is neither placed nor was ever told why not
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koordcore.events.envelope import Event, StoredEvent, name_token
+from koordcore.events.mirror import (
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+)
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodepolicy import NodeOvercommitComputed
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.values.resources import Amounts, parse_amounts
+
+BATCH_CPU = "kubernetes.io/batch-cpu"
+BATCH_MEMORY = "kubernetes.io/batch-memory"
+PODS = "pods"
+
+
+@dataclass(slots=True)
+class _Node:
+    """What a node offers and who is on it.
+
+    batch     (position, batch-cpu, batch-memory) of each published overcommit, oldest first
+    """
+
+    allocatable: Amounts = field(default_factory=dict[str, int])
+    batch: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    requested: Amounts = field(default_factory=dict[str, int])
+    pods: set[str] = field(default_factory=set[str])
+    ledger: set[str] = field(default_factory=set[str])
+
+    def offered(self, resource: str, since: int) -> int:
+        """Of a resource, now; of a batch resource the most that was in force at any position after `since`."""
+        if resource not in (BATCH_CPU, BATCH_MEMORY):
+            return self.allocatable.get(resource, 0)
+        column = 1 if resource == BATCH_CPU else 2
+        most = 0
+        for entry in reversed(self.batch):
+            most = max(most, entry[column])
+            if entry[0] <= since:
+                break
+        return most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Violations, one sentence each, and who is where at the end.
+
+    pending   uids of submitted pods that hold no place
+    """
+
+    double_placements: tuple[str, ...]
+    overcommitted: tuple[str, ...]
+    overcommitted_nodes: int
+    ledger_differences: tuple[str, ...]
+    unexplained: tuple[str, ...]
+    submitted: int
+    placed: int
+    started: int
+    pending: tuple[str, ...]
+
+    @property
+    def all_hold(self) -> bool:
+        """Whether no rule was broken."""
+        return not (self.double_placements or self.overcommitted or self.ledger_differences or self.unexplained)
+
+    def sentences(self) -> list[str]:
+        """Every violation."""
+        return [*self.double_placements, *self.overcommitted, *self.ledger_differences, *self.unexplained]
+
+
+class Audit:
+    """Folds the log on its own terms. One task owns an instance."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.by_type: dict[str, int] = {}
+        self._nodes: dict[str, _Node] = {}
+        self._requests: dict[str, Amounts] = {}
+        self._names: dict[str, str] = {}
+        self._submitted_at_ns: dict[str, int] = {}
+        self._waits_ms: dict[str, float] = {}
+        self._place: dict[str, str] = {}
+        self._started: set[str] = set()
+        self._doubles: list[str] = []
+        self._over: list[str] = []
+        self._over_nodes: set[str] = set()
+
+    @property
+    def waits_ms(self) -> list[float]:
+        """From submission to first placement of each placed pod, real milliseconds by the log's own clock."""
+        return list(self._waits_ms.values())
+
+    @property
+    def requests_on_nodes(self) -> Amounts:
+        """Sum of the requests of everything placed."""
+        total: Amounts = {}
+        for node in self._nodes.values():
+            for name, amount in node.requested.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
+    @property
+    def allocatable(self) -> Amounts:
+        """Sum of what the nodes offer, batch resources (the latest published) included."""
+        total: Amounts = {}
+        for node in self._nodes.values():
+            batch = {BATCH_CPU: node.batch[-1][1], BATCH_MEMORY: node.batch[-1][2]} if node.batch else {}
+            for name, amount in (*node.allocatable.items(), *batch.items()):
+                total[name] = total.get(name, 0) + amount
+        return total
+
+    def name_of(self, uid: str) -> str:
+        """`namespace/name` of a pod that was ever submitted."""
+        return self._names.get(uid, uid)
+
+    def is_placed(self, uid: str) -> bool:
+        """Whether the pod holds a place now."""
+        return uid in self._place
+
+    def see(self, stored: StoredEvent, event: Event) -> None:
+        """Takes one event of the facts stream, in order."""
+        self.events += 1
+        name = type(event).__name__
+        self.by_type[name] = self.by_type.get(name, 0) + 1
+        uid = token = stored.ref.id
+        match event:
+            case PodSpecAdded() | PodSpecChanged():
+                self._requests[uid] = pod_requests(event.object)
+                self._names[uid] = f"{event.object.metadata.namespace}/{event.object.metadata.name}"
+                self._submitted_at_ns.setdefault(uid, stored.stored_at_ns)
+            case PodSpecDeleted():
+                self._submitted_at_ns.pop(uid, None)
+            case NodeSpecAdded() | NodeSpecChanged():
+                self._node(token).allocatable = parse_amounts(event.object.status.allocatable)
+            case NodeSpecDeleted():
+                self._node(token).allocatable = {}
+            case NodeOvercommitComputed():
+                offer = (stored.seq, event.batch_cpu_milli or 0, event.batch_memory_bytes or 0)
+                self._node(token).batch.append(offer)
+            case PodPlaced():
+                self._placed(stored, uid, event)
+            case PodReleased():
+                self._leave(uid)
+            case NodeResourcesTaken():
+                self._node(token).ledger.update(pod.uid for pod in event.pods)
+            case NodeResourcesReturned():
+                self._node(token).ledger.difference_update(event.pods)
+            case PodsStarted():
+                self._started.update(event.pods)
+            case _:
+                pass
+
+    def findings(self, explained: Mapping[str, str] | Iterable[str]) -> Findings:
+        """The verdict over everything seen so far.
+
+        explained     uids of the pods that were told at least once why they are not placed
+        """
+        known = set(explained)
+        pending = tuple(uid for uid in self._submitted_at_ns if uid not in self._place)
+        differences = [
+            f"node {token}: the ledger and the pods' own events differ on {self.name_of(uid)}"
+            for token, node in sorted(self._nodes.items())
+            for uid in sorted(node.ledger ^ node.pods)
+        ]
+        return Findings(
+            double_placements=tuple(self._doubles),
+            overcommitted=tuple(self._over),
+            overcommitted_nodes=len(self._over_nodes),
+            ledger_differences=tuple(differences),
+            unexplained=tuple(
+                f"pod {self.name_of(uid)} is neither placed nor told why not" for uid in pending if uid not in known
+            ),
+            submitted=len(self._submitted_at_ns),
+            placed=sum(uid in self._place for uid in self._submitted_at_ns),
+            started=len(self._started.intersection(self._place)),
+            pending=pending,
+        )
+
+    def _placed(self, stored: StoredEvent, uid: str, event: PodPlaced) -> None:
+        token = name_token(event.node)
+        before = self._place.get(uid)
+        if before is not None:
+            self._doubles.append(f"pod {self.name_of(uid)} is placed on {event.node} while it is on {before}")
+            self._leave(uid)
+        submitted = self._submitted_at_ns.get(uid)
+        if submitted is not None:
+            self._waits_ms.setdefault(uid, (stored.stored_at_ns - submitted) / 1e6)
+        # What the pod itself asks for, not what the decision says it took.
+        asked = self._requests.get(uid, event.requests)
+        node = self._node(token)
+        node.pods.add(uid)
+        self._place[uid] = token
+        for name, amount in asked.items():
+            node.requested[name] = node.requested.get(name, 0) + amount
+        since = min(event.explanation.based_on.ev, stored.seq)
+        totals = {**{name: node.requested[name] for name in asked}, PODS: len(node.pods)}
+        for name, total in totals.items():
+            offered = node.offered(name, since)
+            # A pod that asks for nothing of a resource is not held against a node that is over already.
+            if total > offered and (name == PODS or asked[name] > 0):
+                self._over_nodes.add(token)
+                self._over.append(
+                    f"node {event.node} offers {offered} of {name}; with pod {self.name_of(uid)} {total} are taken"
+                )
+
+    def _leave(self, uid: str) -> None:
+        token = self._place.pop(uid, None)
+        if token is None:
+            return
+        node = self._node(token)
+        node.pods.discard(uid)
+        for name, amount in self._requests.get(uid, {}).items():
+            node.requested[name] = node.requested.get(name, 0) - amount
+
+    def _node(self, token: str) -> _Node:
+        return self._nodes.setdefault(token, _Node())

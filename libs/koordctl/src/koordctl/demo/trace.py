@@ -1,0 +1,201 @@
+"""The openb trace as Kubernetes manifests. Pure, apart from reading the two files.
+
+    latency-sensitive   requests cpu and memory, uses less than that by a diurnal profile
+    best effort         requests the same amounts as batch resources: it runs on what the others leave unused
+    GPUs                a plain countable resource: a share of a GPU takes a whole one
+
+Next module to read: `arrivals`.
+source    examples/openb/README.md
+"""
+
+import csv
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from koordcore.events.node import USAGE_PROFILE
+from koordcore.protocol.keys import GPU_MODEL
+
+NAMESPACE: Final = "openb"
+GPU: Final = "nvidia.com/gpu"
+BATCH_CPU: Final = "kubernetes.io/batch-cpu"
+BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
+QOS_LABEL: Final = "koordinator.sh/qosClass"
+PROD_PRIORITY: Final = 9500
+BATCH_PRIORITY: Final = 5500
+MAX_PODS_PER_NODE: Final = 110
+NODE_FILE: Final = "openb_node_list_all_node.csv"
+POD_FILE: Final = "openb_pod_list_default.csv"
+
+Manifest = dict[str, Any]
+
+
+class InvalidTrace(ValueError):
+    """A trace file that cannot be read; the message names the file, the row, the column and the value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceNode:
+    """One row of the node list. `model` is "" without GPUs."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracePod:
+    """One row of the pod list.
+
+    gpus            whole GPUs; a share of one counts as one
+    models          allowed GPU models, empty: any
+    qos             LS, BE, Burstable, Guaranteed
+    """
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    models: tuple[str, ...]
+    qos: str
+
+
+def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
+    """The nodes of the trace, in its order.
+
+    limit     at most so many, spread evenly over the file so that every kind of node occurs; None: all
+    raises    InvalidTrace
+    """
+    rows = _rows(folder / NODE_FILE)
+    if limit is not None and limit < len(rows):
+        rows = [rows[index * len(rows) // limit] for index in range(limit)]
+    return [
+        TraceNode(
+            name=row.text("sn"),
+            cpu_milli=row.number("cpu_milli"),
+            memory_mib=row.number("memory_mib"),
+            gpus=row.number("gpu"),
+            model=row.text("model"),
+        )
+        for row in rows
+    ]
+
+
+def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
+    """The pods of the trace, in the order of their arrival; the first `limit` of them.
+
+    raises    InvalidTrace
+    """
+    return [
+        TracePod(
+            name=row.text("name"),
+            cpu_milli=row.number("cpu_milli"),
+            memory_mib=row.number("memory_mib"),
+            gpus=row.number("num_gpu"),
+            models=tuple(part for part in row.text("gpu_spec").split("|") if part),
+            qos=row.text("qos"),
+        )
+        for row in _rows(folder / POD_FILE)[:limit]
+    ]
+
+
+def node_manifest(node: TraceNode) -> Manifest:
+    """The Node object of a simulated machine."""
+    amounts: dict[str, str] = {
+        "cpu": f"{node.cpu_milli}m",
+        "memory": f"{node.memory_mib}Mi",
+        "pods": str(MAX_PODS_PER_NODE),
+    }
+    labels = {"kubernetes.io/hostname": node.name, "koordstream.io/trace": "openb"}
+    if node.gpus:
+        amounts[GPU] = str(node.gpus)
+        labels[GPU_MODEL] = node.model
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": labels},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def pod_manifest(pod: TracePod) -> Manifest:
+    """The Pod object of a row."""
+    is_best_effort = pod.qos == "BE"
+    amounts: dict[str, str] = {}
+    if is_best_effort:
+        amounts[BATCH_CPU] = str(pod.cpu_milli)
+        amounts[BATCH_MEMORY] = f"{pod.memory_mib}Mi"
+    else:
+        amounts["cpu"] = f"{pod.cpu_milli}m"
+        if pod.memory_mib:
+            amounts["memory"] = f"{pod.memory_mib}Mi"
+    gpus = {GPU: str(pod.gpus)} if pod.gpus else {}
+    requests = {**amounts, **gpus}
+    # Extended resources cannot be overcommitted: their limit is their request. Only Guaranteed pods limit the rest.
+    limits = requests if is_best_effort or pod.qos == "Guaranteed" else gpus
+    resources: Manifest = {"requests": requests, **({"limits": limits} if limits else {})}
+    metadata: Manifest = {"name": pod.name, "namespace": NAMESPACE, "labels": {"koordstream.io/trace": "openb"}}
+    spec: Manifest = {"containers": [{"name": "main", "image": "trace", "resources": resources}]}
+    if is_best_effort:
+        metadata["labels"][QOS_LABEL] = "BE"
+        spec["priority"] = BATCH_PRIORITY
+    else:
+        metadata["annotations"] = {USAGE_PROFILE: json.dumps(usage_profile(pod.name))}
+        if pod.qos == "LS":
+            metadata["labels"][QOS_LABEL] = "LS"
+            spec["priority"] = PROD_PRIORITY
+    if pod.models:
+        spec["affinity"] = _on_models(pod.models)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def usage_profile(name: str) -> Manifest:
+    """How a latency-sensitive pod uses its request over the day: a mean of 30 to 50 %, swinging by two fifths of it.
+
+    The name decides mean and phase, so that two runs are alike; crests lie within three hours of each other.
+    """
+    spread = zlib.crc32(name.encode()) / 0xFFFFFFFF
+    mean = 0.3 + 0.2 * spread
+    return {
+        "profile": "diurnal",
+        "mean": round(mean, 3),
+        "amplitude": round(mean * 0.4, 3),
+        "period": "24h",
+        "phase": f"{int((spread * 2 - 1) * 5400)}s",
+        "memory": round(0.4 + 0.2 * spread, 3),
+    }
+
+
+def _on_models(models: tuple[str, ...]) -> Manifest:
+    term = {"matchExpressions": [{"key": GPU_MODEL, "operator": "In", "values": list(models)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    place: str
+    columns: dict[str, str]
+
+    def text(self, column: str) -> str:
+        value = self.columns.get(column)
+        if value is None:
+            raise InvalidTrace(f"{self.place}: column {column!r} is missing")
+        return value
+
+    def number(self, column: str) -> int:
+        text = self.text(column)
+        if not text.isascii() or not text.isdigit():
+            raise InvalidTrace(f"{self.place}: {column} must be a whole number, got {text!r}")
+        return int(text)
+
+
+def _rows(path: Path) -> list[_Row]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [_Row(f"{path.name}, row {number}", dict(row)) for number, row in enumerate(csv.DictReader(file), 2)]
+    except OSError as error:
+        raise InvalidTrace(f"{path}: {error.strerror}") from error

@@ -1,0 +1,88 @@
+"""How answers look: tables for people, YAML and JSON for programs. Colours only on a terminal."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NoReturn
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+console = Console(soft_wrap=False)
+errors = Console(stderr=True)
+
+
+class Format(StrEnum):
+    """`-o`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:
+    """A table in the manner of kubectl: upper-case heads, no lines; plain and unwrapped when piped."""
+    lines = [[_text(cell) for cell in row] for row in rows]
+    if not lines:
+        errors.print(empty)
+        return
+    if not console.is_terminal:
+        widths = [max(len(column), *(len(line[index]) for line in lines)) for index, column in enumerate(columns)]
+        for line in ([column.upper() for column in columns], *lines):
+            sys.stdout.write(
+                "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+            )
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), overflow="fold")
+    for line in lines:
+        table.add_row(*line)
+    console.print(table)
+
+
+def _text(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:.1f}"
+    return str(cell)
+
+
+def show_document(value: object, form: Format) -> None:
+    """A value as YAML or JSON."""
+    if form is Format.JSON:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+def fail(message: str, *, status: int = 1) -> NoReturn:
+    """Ends the command with a sentence on stderr."""
+    errors.print(f"[red]error:[/red] {message}" if errors.is_terminal else f"error: {message}", highlight=False)
+    raise typer.Exit(status)
+
+
+def milli(value: int | None) -> str:
+    """Milli-cores as cores: 1500 -> "1.5"."""
+    return "-" if value is None else f"{value / 1000:g}"
+
+
+def gib(value: int | None) -> str:
+    """Bytes as GiB: "1.5Gi"."""
+    return "-" if value is None else f"{value / (1 << 30):.1f}Gi"
+
+
+def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """What stands at `a.b.c` in nested mappings."""
+    value: Any = item
+    for name in path.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return default
+        value = value[name]
+    return value
