@@ -77,7 +77,8 @@ def decide_next(state: SchedulerState, now: float) -> Place | Verdict | None:
         )
     state.ledgers.hold(decision.node, pod.uid, queued.template.demand, Source.ASSUMED)
     pod.phase = Phase.ASSUMED
-    pod.assumed_node = decision.node
+    pod.work_node = decision.node
+    state.queue.assumed(queued, state.has_room)
     work = Place(
         uid=pod.uid,
         node=decision.node,
@@ -103,6 +104,7 @@ def release_due(state: SchedulerState) -> int:
         if pod.phase is not Phase.PLACED:
             continue
         pod.phase = Phase.RELEASING
+        pod.work_node = pod.node
         state.outbox.put(
             Release(
                 uid=uid,
@@ -146,7 +148,6 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
             if is_news:
                 state.ledgers.hold(item.node, item.uid, state.demand_of(item.on_node), Source.LOGGED)
             state.ledgers.drop(item.node, item.uid, Source.ASSUMED)
-            pod.assumed_node = ""
         elif is_news:
             state.ledgers.drop(item.node, item.uid, Source.LOGGED)
             state.room_appeared(item.node, event_id)
@@ -154,9 +155,8 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
             pod.seq = seq
             pod.node = item.node if isinstance(item, Place) else ""
         pod.refolds = 0
+        pod.work_node = ""
         pod.phase = Phase.OTHERS
-        if isinstance(item, Place):
-            state.queue.placed(item.uid)
         state.settle(pod, event_id)
 
 

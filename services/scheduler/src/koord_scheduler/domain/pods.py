@@ -37,7 +37,7 @@ class PodRecord:
     seq             last sequence of `pod.<uid>` that is known to be in the log: the expectation of the next append
     node            where the log says it is placed, "" nowhere
     bound_node      where the API says it runs, "" nowhere
-    assumed_node    where we want it to be while its phase is ASSUMED
+    work_node       node of the work about it that is under way (phase ASSUMED or RELEASING), else ""
     refolds         refusals of our decisions about it in a row
     """
 
@@ -54,5 +54,5 @@ class PodRecord:
     seq: int = 0
     node: str = ""
     bound_node: str = ""
-    assumed_node: str = ""
+    work_node: str = ""
     refolds: int = 0

@@ -13,6 +13,7 @@ source    scheduler-core spec, 2
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -157,11 +158,13 @@ class SchedulingQueue:
         self._move(pod, Place.ACTIVE)
         heapq.heappush(self._active, pod.rank)
 
-    def placed(self, uid: str) -> None:
-        """The pod has its node; the next waiting pod of its kind may have luck, too."""
-        pod = self._pods.pop(uid, None)
-        if pod is not None:
-            self._leave(pod)
+    def assumed(self, pod: QueuedPod, has_room: Callable[[PodTemplate], bool]) -> None:
+        """The pod has a node, subject to the log's consent: the next waiting pod of its kind may have luck, too.
+
+        has_room    whether a pod of the kind would fit now; asked only when one waits
+        """
+        pod.woken = False
+        if self._room.first(pod.template) is not None and has_room(pod.template):
             self._wake_next(pod.template, pod.trigger)
 
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
@@ -220,6 +223,9 @@ class SchedulingQueue:
     def _wake(self, pod: QueuedPod, trigger: str) -> None:
         pod.woken = True
         pod.trigger = trigger
+        self._end_wait(pod)
+
+    def _end_wait(self, pod: QueuedPod) -> None:
         if pod.ready_at <= self._now:
             self._activate(pod)
         else:
@@ -242,7 +248,7 @@ class SchedulingQueue:
                 break
             overdue.append(uid)
         for uid in overdue:
-            self._to_backoff(self._pods[uid])
+            self._end_wait(self._pods[uid])
 
     def _move(self, pod: QueuedPod, place: Place) -> None:
         self._leave(pod)

@@ -40,7 +40,7 @@ from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.queue import SchedulingQueue
-from koord_scheduler.domain.templates import Templates
+from koord_scheduler.domain.templates import PodTemplate, Templates
 from koord_scheduler.domain.work import Outbox, Place, Work
 
 KINDS: Final = ("podspec", "nodespec", "pod", "node", "nodepolicy")
@@ -154,6 +154,10 @@ class SchedulerState:
             self._helped[row] = None
             self._help_trigger = trigger
 
+    def has_room(self, template: PodTemplate) -> bool:
+        """Whether any node is feasible for pods of this kind at present."""
+        return self.engine.views.of(template).feasible > 0
+
     def settle(self, pod: PodRecord, trigger: str) -> None:
         """Draw the consequences for a pod about which no work of ours is under way.
 
@@ -221,7 +225,7 @@ class SchedulerState:
         pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
         pod.spec_event = stored.event_id
         self._count_bound(pod, spec.spec.node_name if spec.status.phase not in _FINISHED else "", stored.event_id)
-        if pod.phase not in (Phase.ASSUMED, Phase.RELEASING):
+        if not pod.work_node:
             self.settle(pod, stored.event_id)
 
     def _pod_gone(self, stored: StoredEvent) -> None:
@@ -232,12 +236,8 @@ class SchedulerState:
         pod.pod = None
         pod.template = None
         pod.spec_event = stored.event_id
-        if pod.phase is Phase.ASSUMED and (work := self.outbox.withdraw_pod(pod.assumed_node, pod.uid)) is not None:
-            self.taken_back(work)
-        if pod.phase not in (Phase.ASSUMED, Phase.RELEASING):
-            self.settle(pod, stored.event_id)
-        else:
-            self.queue.remove(pod.uid)
+        self.queue.remove(pod.uid)
+        self._facts_changed(pod, stored.event_id)
 
     def _count_bound(self, pod: PodRecord, node: str, trigger: str) -> None:
         """The API's own word on where the pod runs; "" nowhere."""
@@ -261,7 +261,9 @@ class SchedulerState:
                     allocatable[resource] = amount
             shape = replace(shape, allocatable=allocatable)
         is_new = self.nodes.row(name) is None
+        before = self.nodes.shape.position
         row, may_help = self.nodes.put(name, shape)
+        self._recheck(name, is_changed=self.nodes.shape.position != before)
         if is_new:
             self.ledgers.node_appeared(name)
             self._node_gone_by.pop(name, None)
@@ -270,14 +272,23 @@ class SchedulerState:
             self._helped[row] = None
             self._help_trigger = trigger
 
+    def _recheck(self, node: str, *, is_changed: bool = False) -> None:
+        """Take back the placements waiting for a node that has become too full or different for them.
+
+        Their expectations are only written down when they are taken from the outbox, so the log would not refuse them.
+        """
+        row = self.nodes.row(node)
+        if row is None or is_changed or bool((self.nodes.free[:, row] < 0).any()):
+            for work in self.outbox.withdraw(node):
+                self.taken_back(work)
+
     def _node_gone(self, name: str, trigger: str) -> None:
         self._shapes.pop(name, None)
         if self.nodes.row(name) is None:
             return
         self.nodes.remove(name)
         self._node_gone_by[name] = trigger
-        for work in self.outbox.withdraw(name):
-            self.taken_back(work)
+        self._recheck(name)
         self._settle_placed_on(name, trigger)
 
     def _settle_placed_on(self, node: str, trigger: str) -> None:
@@ -293,7 +304,7 @@ class SchedulerState:
             return
         if isinstance(work, Place):
             self.ledgers.drop(work.node, work.uid, Source.ASSUMED)
-            pod.assumed_node = ""
+        pod.work_node = ""
         pod.phase = Phase.OTHERS
         self.settle(pod, work.trigger)
         if isinstance(work, Place) and self.queue.is_in_flight(pod.uid):
@@ -306,18 +317,25 @@ class SchedulerState:
         if not pod.name:
             pod.namespace, pod.name = event.namespace, event.name
         pod.node = event.node
-        if pod.phase is Phase.ASSUMED and (work := self.outbox.withdraw_pod(pod.assumed_node, pod.uid)) is not None:
-            self.taken_back(work)  # another scheduler was faster
-        if pod.phase not in (Phase.ASSUMED, Phase.RELEASING):
-            self.settle(pod, stored.event_id)
+        self._facts_changed(pod, stored.event_id)
 
     def _pod_released(self, stored: StoredEvent) -> None:
         pod = self._record_of(stored)
         if pod is None:
             return
         pod.node = ""
-        if pod.phase not in (Phase.ASSUMED, Phase.RELEASING):
-            self.settle(pod, stored.event_id)
+        self._facts_changed(pod, stored.event_id)
+
+    def _facts_changed(self, pod: PodRecord, trigger: str) -> None:
+        """Settle the pod, or leave that to the log's answer when an append about it is in flight.
+
+        Work that still waits in the outbox is withdrawn: it was decided on older facts, and its expectations are only
+        written down when it is taken.
+        """
+        if not pod.work_node:
+            self.settle(pod, trigger)
+        elif (work := self.outbox.withdraw_pod(pod.work_node, pod.uid)) is not None:
+            self.taken_back(work)
 
     def _record_of(self, stored: StoredEvent) -> PodRecord | None:
         """The pod of a new event of `pod.<uid>`; None when its effect is known already."""
@@ -337,6 +355,7 @@ class SchedulerState:
         if self.ledgers.advance(node, stored.seq):
             for item in event.pods:
                 self.ledgers.hold(node, item.uid, self.demand_of(item), Source.LOGGED)
+            self._recheck(node)
 
     def _resources_returned(self, stored: StoredEvent, event: NodeResourcesReturned) -> None:
         node = name_from_token(stored.ref.id)
