@@ -12,17 +12,17 @@ from koord_agent.domain.qos.cpu_suppress import (
     BeCgroup,
     NodeView,
     PodCpu,
-    SuppressBy,
     SuppressMemory,
     SuppressPolicy,
     decide,
     next_quota_us,
 )
+from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.values.topology import CpuPlace
 
 BE_ROOT = "kubepods/besteffort"
-QUOTA = SuppressPolicy(enable=True, threshold_percent=65, by=SuppressBy.CFS_QUOTA)
-CPUSET = SuppressPolicy(enable=True, threshold_percent=65, by=SuppressBy.CPUSET)
+QUOTA = SuppressPolicy(enable=True, threshold_percent=65, by=CpuSuppressPolicy.CFS_QUOTA)
+CPUSET = SuppressPolicy(enable=True, threshold_percent=65, by=CpuSuppressPolicy.CPUSET)
 ALL_CPUS = frozenset(range(20))
 OWNERS = CpuOwners(cpus=tuple(CpuPlace(cpu=i, core=i // 2, socket=0, node=0) for i in range(20)))
 
@@ -171,7 +171,7 @@ usages = st.one_of(st.none(), st.floats(0, 300))
         enable=st.booleans(),
         threshold_percent=st.integers(0, 100),
         min_percent=st.one_of(st.none(), st.integers(0, 100)),
-        by=st.sampled_from(SuppressBy),
+        by=st.sampled_from(CpuSuppressPolicy),
     ),
     old=st.frozensets(st.integers(0, 19)),
     labels=st.dictionaries(st.integers(0, 19), st.sampled_from(["LSE", "LSR", "LS", ""])),

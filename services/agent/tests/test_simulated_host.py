@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from koord_agent.domain.cgroup_layout import Driver
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import Band, CgroupFile, Plan, writable_trees
-from koord_agent.domain.pods import PodOnNode, pod_on_node
-from koord_agent.domain.qos.cpu_suppress import SuppressBy, SuppressMemory, SuppressPolicy, decide
+from koord_agent.domain.pods import AgentPod, agent_pod
+from koord_agent.domain.qos.cpu_suppress import SuppressMemory, SuppressPolicy, decide
 from koord_agent.domain.report import CollectPolicy, node_report
 from koord_agent.domain.simulation import parse_profile, share_cpu
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet, SimulatedHost, SimulatedNode
 from koord_agent.shell.sensing import read_best_effort, read_host, suppress_view
+from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
@@ -27,14 +28,12 @@ GIB = 1 << 30
 BE_QUOTA = CgroupFile("kubepods.slice/kubepods-besteffort.slice", "cpu.cfs_quota_us")
 
 
-def pod(
-    uid: str, qos: str, cpu_milli: int, memory: int = GIB, profile: Mapping[str, object] | None = None
-) -> PodOnNode:
+def pod(uid: str, qos: str, cpu_milli: int, memory: int = GIB, profile: Mapping[str, object] | None = None) -> AgentPod:
     """A pod of one container; BE pods ask for batch resources."""
     names = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory") if qos == "BE" else ("cpu", "memory")
     cpu = str(cpu_milli) if qos == "BE" else f"{cpu_milli}m"
     annotations = {"simulation.koordstream.io/usage": json.dumps(profile)} if profile else {}
-    return pod_on_node(
+    return agent_pod(
         pod_from_json(
             {
                 "metadata": {
@@ -63,7 +62,7 @@ def one_node(cpu_milli: int = 10_000, driver: Driver = Driver.SYSTEMD) -> tuple[
     return fleet, fleet.host("n")
 
 
-def used_ns(host: Host, of: PodOnNode) -> int:
+def used_ns(host: Host, of: AgentPod) -> int:
     """CPU time that a pod has had."""
     counters = host.cgroup_counters(host.layout.pod_directory(of.kube_qos, of.uid))
     assert counters is not None
@@ -247,7 +246,7 @@ def test_rows_of_gone_pods_are_reused_and_growing_keeps_everything() -> None:
     assert node.memory.used_bytes == of_pods + int(64 * GIB * 0.02)
 
 
-def _memory_fractions(pods: list[PodOnNode]) -> list[float]:
+def _memory_fractions(pods: list[AgentPod]) -> list[float]:
     return [parse_profile(p.usage_profile, p.uid, is_best_effort=False).memory_fraction for p in pods]
 
 
@@ -296,7 +295,7 @@ def test_the_whole_tick_holds_best_effort_to_its_budget(driver: Driver) -> None:
         host.start_pod(one)
     monitor = NodeMonitor(collect_interval_ms=5_000)
     executor = CgroupExecutor(host, trees=writable_trees(host.layout))
-    policy = SuppressPolicy(enable=True, threshold_percent=65, by=SuppressBy.CFS_QUOTA)
+    policy = SuppressPolicy(enable=True, threshold_percent=65, by=CpuSuppressPolicy.CFS_QUOTA)
     memory = SuppressMemory()
     written: list[str] = []
     budgets: dict[int, int] = {}

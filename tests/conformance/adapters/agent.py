@@ -12,23 +12,24 @@ from koord_agent.domain.cgroup_layout import CgroupLayout, Driver, HostApplicati
 from koord_agent.domain.executor import Update, WriteCache, plan_writes
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.plan import CgroupFile, Merge
-from koord_agent.domain.pods import node_reserved_milli, pod_on_node
+from koord_agent.domain.pods import agent_pod, node_reserved_milli
 from koord_agent.domain.qos import cpu_suppress
 from koord_agent.domain.qos.be_cpuset import CpuOwners, select_cpus
 from koord_agent.domain.report import (
     AggregatedUsage,
     CollectPolicy,
-    MemoryPolicy,
     ReportedHostApplication,
     Usage,
     node_report,
 )
 from koord_agent.domain.series import NoSamples, Points, SeriesStore, aggregate, is_cold
+from koordcore.protocol.config.typed import CpuSuppressPolicy, MemoryCollectPolicy
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
+from koordcore.values.resources import parse_resources
 from koordcore.values.topology import CpuPlace
 
 CGROUP_ROOT = "/sys/fs/cgroup"
@@ -95,7 +96,7 @@ def usage_from_counters(given: dict[str, Json]) -> dict[str, Json]:
             limit = be_real_limit_milli(sizes, given["cfs_quota_us"], given["cfs_period_us"])
             return {"real_limit_milli_cpu": limit}
         case "be_request":
-            pods = [pod_on_node(pod_from_json(pod)) for pod in given["pods"]]
+            pods = [agent_pod(pod_from_json(pod)) for pod in given["pods"]]
             requests = [request for pod in pods for request in pod.be_requests_milli]
             return {"request_milli_cpu": be_request_milli(requests)}
         case "system":
@@ -294,7 +295,7 @@ def node_metric_report(given: dict[str, Json]) -> dict[str, Json]:
         _stored(given["series"]),
         now_ms=given["now_ms"],
         policy=policy,
-        pods=[pod_on_node(pod_from_json(pod)).reported for pod in given.get("pods", [])],
+        pods=[agent_pod(pod_from_json(pod)).reported for pod in given.get("pods", [])],
         host_applications=[
             ReportedHostApplication(name=app["name"], priority=app.get("priority", ""), qos=app.get("qos", ""))
             for app in given.get("host_applications", [])
@@ -345,7 +346,7 @@ def _collect_policy(spec: dict[str, Json]) -> CollectPolicy:
         report_interval_seconds=spec.get("reportIntervalSeconds", plain.report_interval_seconds),
         aggregate_duration_seconds=spec.get("aggregateDurationSeconds", plain.aggregate_duration_seconds),
         durations_seconds=plain.durations_seconds if durations is None else tuple(map(_seconds, durations)),
-        memory=MemoryPolicy(spec.get("nodeMemoryCollectPolicy", plain.memory.value)),
+        memory=MemoryCollectPolicy(spec.get("nodeMemoryCollectPolicy", plain.memory.value)),
     )
 
 
@@ -423,7 +424,7 @@ def be_cpuset_select(given: dict[str, Json]) -> dict[str, Json]:
 def cpu_suppress_decision(given: dict[str, Json]) -> dict[str, Json]:
     """The best-effort budget and what it does to quota or CPU list (agent spec, 11.1, 11.2, 11.5)."""
     node = node_from_json(given["node"])
-    pods = [(pod_on_node(pod_from_json(pod)), pod.get("cpu_used_cores")) for pod in given["pods"]]
+    pods = [(agent_pod(pod_from_json(pod)), pod.get("cpu_used_cores")) for pod in given["pods"]]
     be_root = given.get("be_root", {})
     cpuset = be_root.get("cpuset")
     topology = given.get("topology")
@@ -439,7 +440,9 @@ def cpu_suppress_decision(given: dict[str, Json]) -> dict[str, Json]:
     view = cpu_suppress.NodeView(
         now_ms=0,
         capacity_milli=parse_milli(node.status.capacity.get("cpu", 0)),
-        reserved_milli=node_reserved_milli(node),
+        reserved_milli=node_reserved_milli(
+            parse_resources(node.status.capacity), parse_resources(node.status.allocatable), node.metadata.annotations
+        ),
         node_cpu_used_cores=given["node_cpu_used_cores"],
         pods=tuple(cpu_suppress.PodCpu(is_best_effort=pod.is_best_effort, cpu_used_cores=used) for pod, used in pods),
         orphan_cpu_used_cores=sum(given.get("orphan_pod_usage", {}).values()),
@@ -461,7 +464,7 @@ def cpu_suppress_decision(given: dict[str, Json]) -> dict[str, Json]:
         enable=True,
         threshold_percent=threshold["cpuSuppressThresholdPercent"],
         min_percent=threshold.get("cpuSuppressMinPercent"),
-        by=cpu_suppress.SuppressBy(threshold.get("cpuSuppressPolicy", "cpuset")),
+        by=CpuSuppressPolicy(threshold.get("cpuSuppressPolicy", "cpuset")),
     )
     terms = cpu_suppress.budget(view, policy, given["node_cpu_used_cores"])
     decision = cpu_suppress.decide(view, policy)

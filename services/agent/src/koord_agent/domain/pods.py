@@ -3,30 +3,30 @@
 `monitor`, `qos` and the hosts work on these values, so that nothing in the fast loop parses quantities or labels again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
+from koordcore.events.node import USAGE_PROFILE, PodOnNode
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import is_sidecar, pod_requests
 from koordcore.protocol.priority import priority_class
 from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
+from koordcore.protocol.reservation import agent_reserved, node_reservation
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordcore.values import codec
 from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import parse_milli, parse_value
+from koordcore.values.quantity import ZERO, Quantity, parse_value
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.report import ReportedPod
 
-BATCH_CPU = "kubernetes.io/batch-cpu"
-BATCH_MEMORY = "kubernetes.io/batch-memory"
-SIMULATED_USAGE = "simulation.koordstream.io/usage"
-
 
 @dataclass(frozen=True)
-class PodOnNode:
+class AgentPod:
     """One pod of this node.
 
     kube_qos            decides its cgroup directory; an unknown status text counts as BestEffort
@@ -71,31 +71,34 @@ class PodOnNode:
         return ReportedPod(uid=self.uid, namespace=self.namespace, name=self.name, priority=self.priority, qos=self.qos)
 
 
+def _known_kube_qos(text: str) -> KubeQos:
+    return KubeQos(text) if text in set(KubeQos) else KubeQos.BEST_EFFORT
+
+
 class _ResourceStatus(msgspec.Struct):
     """The part of the annotation resource-status that the agent reads."""
 
     cpuset: str = ""
 
 
-def pod_on_node(pod: Pod) -> PodOnNode:
+def agent_pod(pod: Pod) -> AgentPod:
     """The agent's view of a pod object.
 
     raises    InvalidInput for a malformed quantity (admission refuses such pods)
     """
-    kube = kube_qos(pod)
     label = qos_raw(pod)
-    return PodOnNode(
+    return AgentPod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        kube_qos=KubeQos(kube) if kube in set(KubeQos) else KubeQos.BEST_EFFORT,
+        kube_qos=_known_kube_qos(kube_qos(pod)),
         qos_label=label.value if label is not None else "",
         qos=qos(pod).value,
         priority=priority_class(pod).value,
         requests=pod_requests(pod),
         be_requests_milli=_batch_cpu_requests(pod) if label is QosClass.BE else (),
         cpuset=_owned_cpuset(pod),
-        usage_profile=pod.metadata.annotations.get(SIMULATED_USAGE, ""),
+        usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
     )
 
 
@@ -115,31 +118,32 @@ def _owned_cpuset(pod: Pod) -> CpuSet:
         return EMPTY
 
 
-class _Reservation(msgspec.Struct):
-    """The part of the annotation node reservation that suppression reads."""
+def agent_pod_of_ledger(entry: PodOnNode) -> AgentPod:
+    """The agent's view of a pod from its node's ledger (or desired state), which carries classes instead of labels.
 
-    resources: dict[str, str | int | float] = {}
-    reserved_cpus: str = msgspec.field(default="", name="reservedCPUs")
+    A class BE there stands for the label BE or for the Kubernetes class BestEffort; both count as best effort.
+    """
+    batch_cpu = entry.requests.get(BATCH_CPU, 0) if entry.qos == QosClass.BE else 0
+    return AgentPod(
+        uid=entry.uid,
+        namespace=entry.namespace,
+        name=entry.name,
+        kube_qos=_known_kube_qos(entry.kube_qos),
+        qos_label=entry.qos,
+        qos=entry.qos,
+        priority=entry.priority_class,
+        requests=entry.requests,
+        be_requests_milli=(batch_cpu,) if batch_cpu else (),
+        cpuset=EMPTY,
+        usage_profile=entry.usage_profile,
+    )
 
 
-def node_reserved_milli(node: Node) -> int:
+def node_reserved_milli(
+    capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]
+) -> int:
     """Milli-cores that the system keeps: max(capacity - allocatable, annotated reservation), never negative.
 
-    In the annotation the number of reservedCPUs overrides resources.cpu; a malformed annotation counts as none.
     source    agent spec, 11.1; protocol spec, 7.2 (4)
     """
-    capacity = parse_milli(node.status.capacity.get("cpu", 0))
-    kubelet = capacity - parse_milli(node.status.allocatable.get("cpu", 0))
-    return max(kubelet, _annotated_milli(node), 0)
-
-
-def _annotated_milli(node: Node) -> int:
-    text = node.metadata.annotations.get(keys.NODE_RESERVATION, "")
-    if not text:
-        return 0
-    try:
-        reservation = codec.decode(text, _Reservation)
-        milli = parse_milli(reservation.resources.get("cpu", 0))
-        return len(parse_cpuset(reservation.reserved_cpus)) * 1000 if reservation.reserved_cpus else milli
-    except (codec.DecodeError, InvalidInput):
-        return 0
+    return agent_reserved(node_reservation(annotations), capacity, allocatable).get(CPU, ZERO).milli()

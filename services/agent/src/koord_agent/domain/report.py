@@ -6,7 +6,8 @@ prediction of item 8 comes with the models); vectors node_metric_report.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+
+from koordcore.protocol.config.typed import MemoryCollectPolicy
 
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.series import Points, SeriesStore, aggregate, is_cold
@@ -16,14 +17,6 @@ MIN_REPORT_INTERVAL_SECONDS = 30
 MIN_AGGREGATE_DURATION_SECONDS = 60
 
 
-class MemoryPolicy(StrEnum):
-    """`nodeMemoryCollectPolicy`: which memory counts as used."""
-
-    WITHOUT_PAGE_CACHE = "usageWithoutPageCache"
-    WITH_PAGE_CACHE = "usageWithPageCache"
-    WITH_HOT_PAGE_CACHE = "usageWithHotPageCache"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
     """`metricCollectPolicy` with its defaults; the effective values obey the minimums."""
@@ -31,7 +24,7 @@ class CollectPolicy:
     report_interval_seconds: int = 60
     aggregate_duration_seconds: int = 300
     durations_seconds: tuple[int, ...] = (300, 600, 1800)
-    memory: MemoryPolicy = MemoryPolicy.WITHOUT_PAGE_CACHE
+    memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
 
     def effective(self) -> "CollectPolicy":
         """The policy that is carried out: report interval at least 30 s, aggregate duration at least 60 s."""
@@ -120,19 +113,19 @@ class NodeReport:
 
 
 _NODE_MEMORY = {
-    MemoryPolicy.WITHOUT_PAGE_CACHE: Kind.NODE_MEMORY,
-    MemoryPolicy.WITH_PAGE_CACHE: Kind.NODE_MEMORY_WITH_PAGE_CACHE,
-    MemoryPolicy.WITH_HOT_PAGE_CACHE: Kind.NODE_MEMORY_WITH_HOT_PAGE,
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.NODE_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.NODE_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.NODE_MEMORY_WITH_HOT_PAGE,
 }
 _POD_MEMORY = {
-    MemoryPolicy.WITHOUT_PAGE_CACHE: Kind.POD_MEMORY,
-    MemoryPolicy.WITH_PAGE_CACHE: Kind.POD_MEMORY_WITH_PAGE_CACHE,
-    MemoryPolicy.WITH_HOT_PAGE_CACHE: Kind.POD_MEMORY_WITH_HOT_PAGE,
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.POD_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.POD_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.POD_MEMORY_WITH_HOT_PAGE,
 }
 _HOST_APP_MEMORY = {
-    MemoryPolicy.WITHOUT_PAGE_CACHE: Kind.HOST_APP_MEMORY,
-    MemoryPolicy.WITH_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE,
-    MemoryPolicy.WITH_HOT_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_HOT_PAGE,
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.HOST_APP_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_HOT_PAGE,
 }
 
 
@@ -154,8 +147,8 @@ def node_report(
     """
     policy = policy.effective()
     memory = policy.memory
-    if memory is MemoryPolicy.WITH_HOT_PAGE_CACHE and not cold_memory_running:
-        memory = MemoryPolicy.WITHOUT_PAGE_CACHE
+    if memory is MemoryCollectPolicy.WITH_HOT_PAGE_CACHE and not cold_memory_running:
+        memory = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
     start_ms = now_ms - policy.aggregate_duration_seconds * 1000
 
     def average(cpu: Kind, of_memory: Kind, of: str = "") -> Usage | None:

@@ -16,7 +16,7 @@ from koord_agent.domain.cgroup_files import Unsupported, from_file_text
 from koord_agent.domain.cgroup_layout import HostApplication
 from koord_agent.domain.monitor import BestEffortReading, HostReading, Latest
 from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pods import PodOnNode
+from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import BeCgroup, HostAppCpu, NodeView, PodCpu
 from koord_agent.shell.host.host import Host
@@ -63,7 +63,7 @@ def _number(host: Host, file: CgroupFile) -> int | None:
 
 def read_host(
     host: Host,
-    pods: Iterable[PodOnNode],
+    pods: Iterable[AgentPod],
     host_applications: Iterable[HostApplication] = (),
     best_effort: BestEffortTree | None = None,
 ) -> HostReading:
@@ -92,7 +92,7 @@ def read_host(
 
 def cpu_owners(
     topology: Sequence[CpuPlace],
-    pods: Iterable[PodOnNode],
+    pods: Iterable[AgentPod],
     *,
     reserved: CpuSet = EMPTY,
     system_exclusive: CpuSet = EMPTY,
@@ -114,7 +114,7 @@ def suppress_view(
     now_ms: int,
     capacity_milli: int,
     reserved_milli: int,
-    pods: Iterable[PodOnNode],
+    pods: Iterable[AgentPod],
     latest: Latest,
     best_effort: BestEffortTree,
     host_applications: Mapping[str, HostApplication] | None = None,

@@ -6,6 +6,7 @@ Used by `cpu_suppress` for the policy `cpuset`. Source: agent spec, 11.2-11.4; v
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, pairwise
 
 from koordcore.values.cpuset import EMPTY
@@ -16,7 +17,7 @@ MAX_GROWTH = 0.1
 NO_CPUS = EMPTY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CpuOwners:
     """Who holds which CPUs of the node."""
 
@@ -33,6 +34,7 @@ class CpuOwners:
         taken = self.reserved | self.system_exclusive
         return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
 
+    @cached_property
     def recovery_set(self) -> frozenset[int]:
         """What best-effort pods get when they are not suppressed: all but reserved, exclusive system and LSE CPUs."""
         return frozenset(cpu.cpu for cpu in self.usable() if self.by_qos_label.get(cpu.cpu) != "LSE")

@@ -7,6 +7,7 @@ its formula's terms, a sentence for people and the plans for the executor. Sourc
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.values.cpuset import format_cpuset
 
 from koord_agent.domain.plan import Band, CgroupFile, Plan
@@ -21,13 +22,6 @@ DEAD_BAND_US_PER_CORE = 1_000
 MAX_STEP_US_PER_CORE = 10_000
 
 
-class SuppressBy(StrEnum):
-    """`cpuSuppressPolicy`."""
-
-    CPUSET = "cpuset"
-    CFS_QUOTA = "cfsQuota"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressPolicy:
     """The node's suppression settings (`resourceUsedThresholdWithBE`); min_percent None = not set, 0 is a value."""
@@ -35,7 +29,7 @@ class SuppressPolicy:
     enable: bool
     threshold_percent: int = 65
     min_percent: int | None = None
-    by: SuppressBy = SuppressBy.CPUSET
+    by: CpuSuppressPolicy = CpuSuppressPolicy.CPUSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +233,7 @@ def decide(
     if view.node_cpu_used_cores is None:
         return _nothing(view, memory, "no recent sample of the node's cpu, last values stay")
     terms = budget(view, policy, view.node_cpu_used_cores)
-    if policy.by is SuppressBy.CFS_QUOTA:
+    if policy.by is CpuSuppressPolicy.CFS_QUOTA:
         return _by_quota(view, terms, ttl_ms)
     return _by_cpuset(view, terms, memory, ttl_ms)
 
@@ -300,7 +294,7 @@ def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl
             cpuset=old,
             memory=memory,
         )
-    wide = view.owners.recovery_set() if view.kubelet_static else chosen
+    wide = view.owners.recovery_set if view.kubelet_static else chosen
     plans = tuple(
         _cpuset_plan(view, cgroup, chosen if cgroup.is_container else wide, Band.SUPPRESS, ttl_ms)
         for cgroup in view.be_cgroups
@@ -322,7 +316,7 @@ def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
     """Suppression is off: give back what it took."""
     plans = (*_quota_recovery(view, memory, ttl_ms), *_cpuset_recovery(view, ttl_ms))
     quota = UNLIMITED if any(plan.file.resource == "cpu.cfs_quota_us" for plan in plans) else view.be_quota_us
-    recovery = view.owners.recovery_set() if view.owners else NO_CPUS
+    recovery = view.owners.recovery_set if view.owners else NO_CPUS
     return Decision(
         action=Action.RECOVER if plans else Action.NONE,
         reason="suppression is off: quota and CPU lists restored"
@@ -347,7 +341,7 @@ def _cpuset_recovery(view: NodeView, ttl_ms: int) -> tuple[Plan, ...]:
     """The recovery set for every best-effort directory that has another CPU list (agent spec, 11.4)."""
     if view.owners is None:
         return ()
-    recovery = view.owners.recovery_set()
+    recovery = view.owners.recovery_set
     if not recovery:
         return ()
     return tuple(

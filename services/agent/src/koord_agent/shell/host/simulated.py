@@ -26,7 +26,7 @@ from koord_agent.domain.cgroup_files import (
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
 from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pods import PodOnNode
+from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.simulation import (
     Floats,
     ProfileKind,
@@ -97,7 +97,7 @@ class _PodColumns:
         self.traces: dict[int, tuple[Floats, Floats]] = {}
         self.free = list(range(self.rows - 1, -1, -1))
 
-    def add(self, node: int, pod: PodOnNode, profile: UsageProfile) -> int:
+    def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
         """Put a pod into a free row; its counters start at zero."""
         if not self.free:
             self._grow()
@@ -266,7 +266,7 @@ class SimulatedFleet:
 
 @dataclass(slots=True)
 class _SimulatedPod:
-    pod: PodOnNode
+    pod: AgentPod
     row: int
     directory: str
     knobs: dict[str, str] = field(default_factory=dict[str, str])
@@ -304,7 +304,7 @@ class SimulatedHost:
     def capacity(self) -> Capacity:
         return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
 
-    def start_pod(self, pod: PodOnNode) -> None:
+    def start_pod(self, pod: AgentPod) -> None:
         """Run a pod by its usage profile; a pod that runs already stays as it is.
 
         raises    InvalidInput for a malformed profile annotation

@@ -1,0 +1,89 @@
+"""What the agent says to others, as events: its report, and what it did to best-effort pods.
+
+The values of `report` and `qos.cpu_suppress` on their way to the log; nothing is judged here.
+"""
+
+from koordcore.events import observation
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+
+from koord_agent.domain.qos.cpu_suppress import Decision, SuppressTerms
+from koord_agent.domain.report import NodeReport, Usage
+
+UNLIMITED = -1
+
+
+def usage_reported(report: NodeReport, *, updated_at: str, be_quota_us: int) -> observation.NodeUsageReported:
+    """The report as an observation.
+
+    updated_at    RFC 3339 text of report.update_time_ms
+    """
+    return observation.NodeUsageReported(
+        updated_at=updated_at,
+        report_interval_seconds=report.policy.report_interval_seconds,
+        aggregate_duration_seconds=report.policy.aggregate_duration_seconds,
+        node_usage=_usage(report.node_usage),
+        aggregated_node_usages=[
+            observation.AggregatedUsage(
+                duration_seconds=window.duration_seconds,
+                usage={name: _sample(used) for name, used in window.usage.items() if used is not None},
+            )
+            for window in report.aggregated_node_usages
+        ],
+        system_usage=_usage(report.system_usage),
+        pods=[
+            observation.PodUsage(
+                uid=metric.pod.uid,
+                namespace=metric.pod.namespace,
+                name=metric.pod.name,
+                priority_class=metric.pod.priority,
+                qos=metric.pod.qos,
+                usage=_sample(metric.usage),
+            )
+            for metric in report.pods
+        ],
+        host_applications=[
+            observation.HostApplicationUsage(
+                name=metric.application.name,
+                priority_class=metric.application.priority,
+                qos=metric.application.qos,
+                usage=_sample(metric.usage),
+            )
+            for metric in report.host_applications
+        ],
+        be_quota_us=be_quota_us,
+    )
+
+
+def _sample(used: Usage) -> observation.Usage:
+    return observation.Usage(cpu_milli=used.cpu_milli, memory_bytes=used.memory_bytes)
+
+
+def _usage(used: Usage | None) -> observation.Usage | None:
+    return None if used is None else _sample(used)
+
+
+def quota_changed(decision: Decision) -> BeCpuSuppressed | BeCpuReleased | None:
+    """The fact that a decision's quota was written; None if it left the quota as it was.
+
+    The caller asks only after the executor has reported the write.
+    """
+    old, new = decision.old_quota_us, decision.new_quota_us
+    if old is None or new is None or old == new:
+        return None
+    if new == UNLIMITED:
+        return BeCpuReleased(old_quota_us=old, reason=decision.reason)
+    terms = _terms(decision.terms) if decision.terms is not None else {}
+    return BeCpuSuppressed(old_quota_us=old, new_quota_us=new, terms=terms, reason=decision.reason)
+
+
+def _terms(terms: SuppressTerms) -> dict[str, int]:
+    named = {
+        "capacity": terms.capacity_milli,
+        "threshold_percent": terms.threshold_percent,
+        "pod_non_be_used": terms.pod_non_be_milli,
+        "host_non_be_used": terms.host_non_be_milli,
+        "system_used": terms.system_milli,
+        "reserved": terms.reserved_milli,
+        "budget": terms.budget_milli,
+    }
+    return named if terms.min_percent is None else {**named, "min_percent": terms.min_percent}

@@ -1,0 +1,200 @@
+"""One node's agent without its wires: it runs the pods it is told to, measures, enforces, and says what it did.
+
+`koord_agent.cycle` gives it desired state and time and carries its facts to the log. With the bus away it goes on with
+the last desired state. One process may hold many of them (simulated nodes); each belongs to one task.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.events.observation import NodeUsageReported
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.desired import DesiredView
+from koord_agent.domain.facts import quota_changed, usage_reported
+from koord_agent.domain.monitor import NodeMonitor
+from koord_agent.domain.plan import CgroupFile, writable_trees
+from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.qos.be_cpuset import CpuOwners
+from koord_agent.domain.qos.cpu_suppress import Decision, SuppressMemory, decide
+from koord_agent.domain.report import node_report
+from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
+from koord_agent.shell.host.host import Host
+from koord_agent.shell.sensing import cpu_owners, read_best_effort, read_host, suppress_view
+
+STRATEGY_INTERVALS = 2
+"""A plan lives for two intervals of its strategy (agent spec, 10.2)."""
+
+
+class PodRunner(Protocol):
+    """What starts and ends pods on a machine: the simulated host itself; nothing on a host that a kubelet serves."""
+
+    def start_pod(self, pod: AgentPod) -> None:
+        """Run a pod. Raises InvalidInput for one that cannot be run as it is written."""
+        ...
+
+    def stop_pod(self, uid: str) -> bool:
+        """End a pod; False if it does not run here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """What one round of an agent came to.
+
+    facts       to append to the node's aggregate, in order
+    sentence    one line for the operator
+    problems    what could not be done, one line each
+    """
+
+    facts: tuple[Event, ...]
+    sentence: str
+    problems: tuple[str, ...]
+    decision: Decision | None
+    outcomes: tuple[Outcome, ...]
+
+
+class NodeAgent:
+    """The agent of one node.
+
+    interval_ms   of collection and suppression, on the service's clock
+    monitor       its series; their retention decides about memory
+    runner        None = pods are started by somebody else, and count as started once their cgroup is there
+    announced     uids of the pods whose start is in the log already (after a restart of the agent)
+    """
+
+    def __init__(
+        self,
+        node: str,
+        host: Host,
+        *,
+        interval_ms: int,
+        monitor: NodeMonitor,
+        runner: PodRunner | None = None,
+        announced: Iterable[str] = (),
+    ) -> None:
+        self.node = node
+        self.host = host
+        self.desired: DesiredView | None = None
+        self._interval_ms = interval_ms
+        self._monitor = monitor
+        self._runner = runner
+        self._announced = set(announced)
+        self._running: set[str] = set()
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout))
+        self._memory = SuppressMemory()
+        self._owners: CpuOwners | None = None
+        self._owners_of: Mapping[str, AgentPod] | None = None
+        self._topology = host.cpu_topology()
+        self._be_quota_us = -1
+
+    def tick(self, now_ms: int) -> Tick:
+        """One round: run pods, look, judge, act. Never raises for what a machine or a pod may do wrong."""
+        desired = self.desired
+        if desired is None:
+            return _nothing("no desired state yet")
+        problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
+
+        # 1. run what is wanted, end what is not
+        facts = self._run_pods(desired.pods, problems)
+
+        # 2. one look at the machine, kept as samples
+        pods = tuple(desired.pods.values())
+        best_effort = read_best_effort(self.host)
+        latest = self._monitor.observe(read_host(self.host, pods, best_effort=best_effort), now_ms)
+
+        # 3. judge, on that look alone
+        view = suppress_view(
+            self.host,
+            now_ms=now_ms,
+            capacity_milli=desired.capacity_milli,
+            reserved_milli=desired.reserved_milli,
+            pods=pods,
+            latest=latest,
+            best_effort=best_effort,
+            owners=self._cpu_owners(desired.pods),
+        )
+        decision = decide(view, desired.policy, self._memory, ttl_ms=STRATEGY_INTERVALS * self._interval_ms)
+
+        # 4. act, and believe only what holds
+        outcomes = self._executor.apply(decision.plans, now_ms)
+        problems.extend(outcome.detail for outcome in outcomes if outcome.result in (Result.REFUSED, Result.FAILED))
+        if all(outcome.result in (Result.WRITTEN, Result.UNCHANGED) for outcome in outcomes):
+            self._memory = decision.memory
+        quota_file = CgroupFile(view.be_root, "cpu.cfs_quota_us")
+        written = any(outcome.file == quota_file and outcome.result is Result.WRITTEN for outcome in outcomes)
+        in_force = decision.new_quota_us if written else best_effort.quota_us
+        self._be_quota_us = in_force if in_force is not None else self._be_quota_us
+
+        # 5. say it
+        changed = quota_changed(decision) if written else None
+        return Tick(
+            facts=(*facts, *((changed,) if changed is not None else ())),
+            sentence=f"{self.node}: {len(pods)} pods, {decision.reason}",
+            problems=tuple(problems),
+            decision=decision,
+            outcomes=outcomes,
+        )
+
+    def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
+        """The node's report of this moment; None without desired state.
+
+        rfc3339_of    text of a time in milliseconds
+        """
+        if self.desired is None:
+            return None
+        report = node_report(
+            self._monitor.store,
+            now_ms=now_ms,
+            policy=self.desired.collect,
+            pods=[pod.reported for pod in self.desired.pods.values()],
+        )
+        return usage_reported(report, updated_at=rfc3339_of(now_ms), be_quota_us=self._be_quota_us)
+
+    @property
+    def running_pods(self) -> frozenset[str]:
+        """Uids of the pods that run here as far as the agent has seen."""
+        return frozenset(self._running)
+
+    def _run_pods(self, wanted: Mapping[str, AgentPod], problems: list[str]) -> list[Event]:
+        gone = sorted((self._running | self._announced) - wanted.keys())
+        for uid in gone:
+            if self._runner is not None:
+                self._runner.stop_pod(uid)
+            self._running.discard(uid)
+        if gone:
+            self._monitor.forget(set(gone))
+        started = [uid for uid, pod in wanted.items() if uid not in self._running and self._start(pod, problems)]
+        self._running.update(started)
+        to_announce = sorted(set(started) - self._announced)
+        ended = sorted(set(gone) & self._announced)
+        self._announced = (self._announced | set(started)) - set(gone)
+        facts: list[Event] = []
+        if ended:
+            facts.append(PodsStopped(pods=ended))
+        if to_announce:
+            facts.append(PodsStarted(pods=to_announce))
+        return facts
+
+    def _start(self, pod: AgentPod, problems: list[str]) -> bool:
+        if self._runner is None:
+            return bool(self.host.tree(self.host.layout.pod_directory(pod.kube_qos, pod.uid)))
+        try:
+            self._runner.start_pod(pod)
+        except InvalidInput as error:
+            problems.append(f"pod {pod.namespace}/{pod.name}: {error}; it runs with the default profile")
+            self._runner.start_pod(replace(pod, usage_profile=""))
+        return True
+
+    def _cpu_owners(self, pods: Mapping[str, AgentPod]) -> CpuOwners | None:
+        if self._owners_of is not pods:
+            self._owners = cpu_owners(self._topology, pods.values())
+            self._owners_of = pods
+        return self._owners
+
+
+def _nothing(sentence: str) -> Tick:
+    return Tick(facts=(), sentence=sentence, problems=(), decision=None, outcomes=())
