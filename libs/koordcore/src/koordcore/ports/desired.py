@@ -64,5 +64,9 @@ class PushFeed(Protocol):
     """Facts about some nodes as the log republishes them, without consumers on the server."""
 
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
-        """Pushes for the nodes as they arrive; None after a reconnect or slow-consumer error: re-read desired state."""
+        """Pushes for the nodes as they arrive. None: read the desired state (again), then go on.
+
+        The first item is None, given once the subscriptions stand, so that a value read then has no gap to the pushes;
+        another None follows each reconnect and each overflow.
+        """
         ...

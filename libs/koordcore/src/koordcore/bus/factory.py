@@ -1,0 +1,145 @@
+"""The way in: everything that a service needs of the bus, made once by its composition root.
+
+async with open_bus(BusSettings(urls=..., cluster="demo", user="scheduler", ...)) as bus: ...
+bus = memory_bus()          the same ports without a server
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from koordcore.bus.bootstrap import Change, bootstrap, require_version
+from koordcore.bus.connection import BusConnection, ConnectionSettings, TlsClientFiles, connect
+from koordcore.bus.desired import JetStreamDesiredStore, JetStreamPushFeed
+from koordcore.bus.follower import DEFAULTS, FollowerSettings
+from koordcore.bus.jetstream import JetStreamEventLog
+from koordcore.bus.memory import (
+    MemoryDesiredStore,
+    MemoryEventLog,
+    MemoryLog,
+    MemoryObservationLog,
+    MemoryPushFeed,
+    MemorySnapshotStore,
+)
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.names import BusNames
+from koordcore.bus.observations import JetStreamObservationLog
+from koordcore.bus.snapshots import JetStreamSnapshotStore
+from koordcore.bus.streams import StreamSizes, streams
+from koordcore.ports.desired import DesiredStore, PushFeed
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.observations import ObservationLog
+from koordcore.ports.snapshots import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusSettings:
+    """How a service reaches the log of its cluster.
+
+    urls            one or more servers
+    cluster         id of the Kubernetes cluster (letters, digits, `-`)
+    user            principal, e.g. "scheduler"; decides the inbox prefix
+    nkey_seed_file  None: the server asks for no authentication
+    """
+
+    urls: tuple[str, ...]
+    cluster: str
+    user: str = "any"
+    instance: str = ""
+    nkey_seed_file: Path | None = None
+    tls: TlsClientFiles | None = None
+    connect_seconds: float = 30.0
+    follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
+
+    def connection(self) -> ConnectionSettings:
+        """The part of it that makes the connection."""
+        return ConnectionSettings(
+            urls=self.urls,
+            name=self.instance or self.user,
+            user=self.user,
+            nkey_seed_file=self.nkey_seed_file,
+            tls=self.tls,
+            connect_seconds=self.connect_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bus:
+    """The ports of one process. `connection` is None in memory."""
+
+    names: BusNames
+    events: EventLog
+    observations: ObservationLog
+    verdicts: ObservationLog
+    desired: DesiredStore
+    pushes: PushFeed
+    snapshots: SnapshotStore
+    metrics: BusMetrics
+    connection: BusConnection | None = None
+
+
+def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
+    """Everything in memory. Several buses over one `log` behave like several services on one server."""
+    shared = log or MemoryLog()
+    return Bus(
+        names=BusNames(cluster),
+        events=MemoryEventLog(shared),
+        observations=MemoryObservationLog(),
+        verdicts=MemoryObservationLog(),
+        desired=MemoryDesiredStore(),
+        pushes=MemoryPushFeed(shared),
+        snapshots=MemorySnapshotStore(),
+        metrics=NO_METRICS,
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> AsyncGenerator[Bus]:
+    """Connect; flush and close at the end. Leave only after the last append was acknowledged.
+
+    raises    ConnectRefused, NotConnected, ServerTooOld, InvalidName
+    """
+    names = BusNames(settings.cluster)
+    connection = await connect(settings.connection())
+    try:
+        require_version(connection.server_version)
+        yield bus_on(connection, names, metrics=metrics, follower=settings.follower)
+    finally:
+        await connection.drain_and_close()
+
+
+def bus_on(
+    connection: BusConnection,
+    names: BusNames,
+    *,
+    metrics: BusMetrics = NO_METRICS,
+    follower: FollowerSettings = DEFAULTS,
+) -> Bus:
+    """All ports over one connection."""
+    return Bus(
+        names=names,
+        events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),
+        observations=JetStreamObservationLog(connection, names, "obs", metrics=metrics, follower=follower),
+        verdicts=JetStreamObservationLog(connection, names, "why", metrics=metrics, follower=follower),
+        desired=JetStreamDesiredStore(connection, names),
+        pushes=JetStreamPushFeed(connection, names),
+        snapshots=JetStreamSnapshotStore(connection, names),
+        metrics=metrics,
+        connection=connection,
+    )
+
+
+async def bootstrap_bus(
+    settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
+) -> dict[str, Change]:
+    """Create or check every stream of the cluster (the bootstrap job); stream name -> what was done.
+
+    raises    what `connect` and `bootstrap` raise
+    """
+    names = BusNames(settings.cluster)
+    connection = await connect(settings.connection())
+    try:
+        return await bootstrap(connection, streams(names, replicas=replicas, sizes=sizes))
+    finally:
+        await connection.drain_and_close()

@@ -1,0 +1,122 @@
+"""What streams, subjects, buckets and keys of one cluster are called.
+
+source    event-bus spec, 2
+"""
+
+import re
+from dataclasses import dataclass
+
+from koordcore.events.envelope import AggregateRef
+
+_CLUSTER = re.compile(r"[A-Za-z0-9-]{1,40}")
+_TOKEN = re.compile(r"[!-)+\-/-=?-~]+")
+"""Printable ASCII without the separators and wildcards of subjects: space, `.`, `*`, `>`."""
+
+
+class InvalidName(ValueError):
+    """A cluster id or an aggregate that cannot stand in a subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusNames:
+    """Names of one cluster.
+
+    cluster   letters, digits and `-`, at most 40
+
+    raises    InvalidName
+    """
+
+    cluster: str
+
+    def __post_init__(self) -> None:
+        if not _CLUSTER.fullmatch(self.cluster):
+            raise InvalidName(f"cluster: must be 1 to 40 letters, digits or '-', got {self.cluster!r}")
+
+    @property
+    def ev(self) -> str:
+        """Stream of facts."""
+        return f"KOORD_EV_{self.cluster}"
+
+    @property
+    def obs(self) -> str:
+        """Stream of observations."""
+        return f"KOORD_OBS_{self.cluster}"
+
+    @property
+    def cmd(self) -> str:
+        """Work queue of requests to act."""
+        return f"KOORD_CMD_{self.cluster}"
+
+    @property
+    def explain(self) -> str:
+        """Stream of verdicts."""
+        return f"KOORD_EXPLAIN_{self.cluster}"
+
+    @property
+    def dlq(self) -> str:
+        """Stream of parked work items."""
+        return f"KOORD_DLQ_{self.cluster}"
+
+    @property
+    def adv(self) -> str:
+        """Stream that keeps the server's advisories."""
+        return f"KOORD_ADV_{self.cluster}"
+
+    @property
+    def desired_bucket(self) -> str:
+        """KV bucket of desired node states."""
+        return f"koord_desired_{self.cluster}"
+
+    @property
+    def desired(self) -> str:
+        """Stream behind the KV bucket of desired node states."""
+        return f"KV_{self.desired_bucket}"
+
+    @property
+    def leader_bucket(self) -> str:
+        """KV bucket of leadership terms, for installations without Kubernetes leases."""
+        return f"koord_leader_{self.cluster}"
+
+    @property
+    def leader(self) -> str:
+        """Stream behind the leadership bucket."""
+        return f"KV_{self.leader_bucket}"
+
+    @property
+    def snapshot_bucket(self) -> str:
+        """Object store of fold snapshots."""
+        return f"koord_snap_{self.cluster}"
+
+    @property
+    def snapshots(self) -> str:
+        """Stream behind the object store of snapshots."""
+        return f"OBJ_{self.snapshot_bucket}"
+
+    def stream_of(self, class_: str) -> str:
+        """The stream that holds a class of subjects ("ev", "obs", "why")."""
+        return {"ev": self.ev, "obs": self.obs, "why": self.explain}[class_]
+
+    def prefix(self, class_: str) -> str:
+        """`koord.<cluster>.<class>.`, before `<kind>.<id>`."""
+        return f"koord.{self.cluster}.{class_}."
+
+    def subject(self, class_: str, ref: AggregateRef) -> str:
+        """`koord.<cluster>.<class>.<kind>.<id>`.
+
+        raises    InvalidName when kind or id hold a separator, a wildcard, blanks or non-ASCII
+        """
+        if not _TOKEN.fullmatch(ref.id) or not _TOKEN.fullmatch(ref.kind):
+            raise InvalidName(f"aggregate: kind and id must be subject tokens, got {ref.kind!r}, {ref.id!r}")
+        return f"koord.{self.cluster}.{class_}.{ref.kind}.{ref.id}"
+
+    def kinds_filter(self, class_: str, kind: str) -> str:
+        """The subject filter of all aggregates of one kind."""
+        return f"koord.{self.cluster}.{class_}.{kind}.*"
+
+    def desired_subject(self, node_token: str) -> str:
+        """Subject of a node's key in the KV bucket."""
+        return f"$KV.{self.desired_bucket}.node.{node_token}"
+
+    def dlq_subject(self, consumer: str) -> str:
+        """Where work items of a consumer are parked."""
+        return f"koord.{self.cluster}.dlq.{consumer}"

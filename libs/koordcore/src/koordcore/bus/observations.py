@@ -1,0 +1,95 @@
+"""Lossy streams on JetStream: observations and verdicts, published without waiting for storage.
+
+While the bus is away the newest messages wait in a bounded ring and are sent after the reconnect.
+
+source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLAIN), 3.3, 8 (what is shed first)
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from koordcore.bus.connection import BusConnection
+from koordcore.bus.follower import DEFAULTS, Follower, FollowerSettings
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.names import BusNames
+from koordcore.bus.reads import StreamReader
+from koordcore.bus.wire import encode_headers, hpub
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.ports.eventlog import LogHead
+
+RING = 10_000
+_READS_AT_ONCE = 32
+
+
+class JetStreamObservationLog:
+    """One lossy stream; see `koordcore.ports.observations.ObservationLog`.
+
+    class_    "obs" or "why"
+    ring      messages kept while there is no connection; the oldest is dropped for the newest
+    """
+
+    def __init__(
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        class_: str,
+        *,
+        ring: int = RING,
+        metrics: BusMetrics = NO_METRICS,
+        follower: FollowerSettings = DEFAULTS,
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._class = class_
+        self._ring: deque[bytes] = deque(maxlen=ring)
+        self.dropped = 0
+        stream = names.stream_of(class_)
+        self._reader = StreamReader(connection, stream, names.prefix(class_))
+        self._follower = Follower(
+            connection,
+            stream=stream,
+            prefix=names.prefix(class_),
+            reader=self._reader,
+            gaps_are_normal=True,
+            metrics=metrics,
+            settings=follower,
+        )
+        connection.on_reconnect(self._send_ring)
+
+    async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
+        """See `ObservationLog.publish`. Never blocks; raises nothing but bugs (`InvalidName`)."""
+        new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
+        command = hpub(self._names.subject(self._class, ref), "", encode_headers(new.headers), new.body)
+        if self._connection.is_connected and not self._ring:
+            self._connection.write(command)
+            return
+        if len(self._ring) == self._ring.maxlen:
+            self.dropped += 1
+        self._ring.append(command)
+        if self._connection.is_connected:
+            self._send_ring()
+
+    async def head(self) -> LogHead:
+        """See `ObservationLog.head`."""
+        return await self._reader.head()
+
+    def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
+        """See `ObservationLog.follow`."""
+        return self._follower.follow(after, batch=batch)
+
+    async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
+        """See `ObservationLog.latest`."""
+        gate = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def newest(ref: AggregateRef) -> StoredEvent | None:
+            async with gate:
+                return await self._reader.last_of(self._names.subject(self._class, ref))
+
+        found = await asyncio.gather(*(newest(ref) for ref in refs))
+        return [event for event in found if event is not None]
+
+    def _send_ring(self) -> None:
+        while self._ring and self._connection.is_connected:
+            self._connection.write(self._ring.popleft())

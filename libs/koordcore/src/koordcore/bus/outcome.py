@@ -1,0 +1,122 @@
+"""What an answer to an append means: the table of event-bus spec, 4.3, as a pure function.
+
+`append` runs the loop around it.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+
+class Action(StrEnum):
+    """What the appender does next."""
+
+    STORED = "stored"
+    STORED_BEFORE = "stored-before"
+    """Stored by an earlier attempt with the same id."""
+    READ_BACK = "read-back"
+    """Conflict, or our own lost acknowledgement: look at the subjects at the leader."""
+    WAIT_AND_READ_BACK = "wait-and-read-back"
+    """Another append of a subject is in flight: wait 5 to 50 ms, then look."""
+    READ_BACK_ALL = "read-back-all"
+    """The batch holds an id that is stored already: look at every event."""
+    REPEAT = "repeat"
+    """Unknown or not ready: the same bytes again after a pause."""
+    BACK_OFF = "back-off"
+    """Overload: the same bytes again after a pause, with fewer appends under way."""
+    FULL = "full"
+    STOP = "stop"
+    """A bug or a misconfiguration."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back for an append; `code` 0 stands for an acknowledgement.
+
+    code, err_code  of the error, e.g. 400 and 10071; code 503 with err_code 0: no responders; 408 with 0: no answer
+    count           events of an acknowledged batch, 0 for a single append
+    """
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+    seq: int = 0
+    count: int = 0
+    duplicate: bool = False
+
+
+class Verdict(NamedTuple):
+    """An action and the words for it."""
+
+    action: Action
+    reason: str
+
+
+_ACTIONS: dict[int, Action] = {
+    10071: Action.READ_BACK,  # wrong last sequence
+    10164: Action.WAIT_AND_READ_BACK,  # expected last sequence per subject is in flight
+    10201: Action.READ_BACK_ALL,  # batch contains a stored id
+    10158: Action.REPEAT,  # the id is in flight
+    10163: Action.REPEAT,  # stream is not ready: no leader yet
+    10008: Action.REPEAT,  # JetStream is not available at this moment
+    10167: Action.BACK_OFF,  # too many requests
+    10210: Action.BACK_OFF,  # too many batches in flight
+    10211: Action.BACK_OFF,  # the same for the whole server
+    10176: Action.BACK_OFF,  # batch incomplete: its beginning was shed (or lost with a connection)
+    10077: Action.FULL,  # maximum bytes exceeded
+    10047: Action.FULL,  # insufficient storage
+    10023: Action.FULL,  # insufficient resources
+    10060: Action.STOP,  # another stream
+    10174: Action.STOP,  # batches are not enabled
+    10199: Action.STOP,  # batch too large
+}
+
+
+def classify(answer: Answer) -> Verdict:
+    """What to do about an answer. Unlisted server errors (5xx) and overload (429) are repeated, other errors stop.
+
+    source    event-bus spec, 4.3
+    """
+    if answer.code == 0:
+        return Verdict(Action.STORED_BEFORE if answer.duplicate else Action.STORED, "acknowledged")
+    reason = f"{answer.code}/{answer.err_code} {answer.description}".strip()
+    action = _ACTIONS.get(answer.err_code)
+    if action is None:
+        if answer.code == 429:
+            action = Action.BACK_OFF
+        elif answer.code >= 500 or answer.code in (408, 409):
+            action = Action.REPEAT
+        else:
+            action = Action.STOP
+    return Verdict(action, reason)
+
+
+class _Error(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _PubAck(msgspec.Struct):
+    error: _Error | None = None
+    seq: int = 0
+    count: int = 0
+    duplicate: bool = False
+
+
+_decoder = msgspec.json.Decoder(_PubAck)
+
+
+def read_answer(data: bytes) -> Answer:
+    """The answer in a publish acknowledgement; bytes that are none give code 500, hence a repetition."""
+    try:
+        ack = _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        return Answer(code=500, description=f"not an acknowledgement: {error}")
+    if ack.error is not None:
+        return Answer(code=ack.error.code or 500, err_code=ack.error.err_code, description=ack.error.description)
+    return Answer(seq=ack.seq, count=ack.count, duplicate=ack.duplicate)
+
+
+NO_ANSWER = Answer(code=408, description="no answer")
+NO_RESPONDERS = Answer(code=503, description="no responders")

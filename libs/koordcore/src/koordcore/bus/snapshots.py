@@ -1,0 +1,72 @@
+# pyright: reportUnknownMemberType=false
+# nats-py's object store is only partly annotated.
+"""Snapshots of folds in the object store: `<fold>/<sequence>`, the last five of each fold.
+
+source    event-bus spec, 2 (koord_snap), 6
+"""
+
+import contextlib
+
+import msgspec
+from nats.js.errors import NotFoundError
+from nats.js.object_store import ObjectStore
+
+from koordcore.bus.connection import BusConnection
+from koordcore.bus.memory import KEPT_SNAPSHOTS, is_usable
+from koordcore.bus.names import BusNames
+from koordcore.ports.snapshots import Snapshot
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+class JetStreamSnapshotStore:
+    """See `koordcore.ports.snapshots.SnapshotStore`. One writer per fold at a time."""
+
+    def __init__(self, connection: BusConnection, names: BusNames) -> None:
+        self._connection = connection
+        self._names = names
+        self._opened: ObjectStore | None = None
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """See `SnapshotStore.save`."""
+        store = await self._store()
+        await store.put(f"{snapshot.fold}/{snapshot.seq}", _encode(snapshot))
+        for seq in (await self.sequences(snapshot.fold))[:-KEPT_SNAPSHOTS]:
+            # Another instance may have dropped it meanwhile.
+            with contextlib.suppress(NotFoundError):
+                await store.delete(f"{snapshot.fold}/{seq}")
+
+    async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
+        """See `SnapshotStore.newest`; one that cannot be read is passed over like one with a wrong digest."""
+        store = await self._store()
+        for seq in reversed(await self.sequences(fold)):
+            if at_most is not None and seq > at_most:
+                continue
+            try:
+                found = await store.get(f"{fold}/{seq}")
+                snapshot = _decode(found.data or b"")
+            except (NotFoundError, msgspec.DecodeError):
+                continue
+            if is_usable(snapshot, schema_fingerprint):
+                return snapshot
+        return None
+
+    async def sequences(self, fold: str) -> list[int]:
+        """See `SnapshotStore.sequences`."""
+        store = await self._store()
+        try:
+            entries = await store.list()
+        except NotFoundError:
+            return []
+        found: list[int] = []
+        for entry in entries:
+            name, _, seq = (entry.name or "").rpartition("/")
+            if name == fold and seq.isdigit() and not entry.deleted:
+                found.append(int(seq))
+        return sorted(found)
+
+    async def _store(self) -> ObjectStore:
+        if self._opened is None:
+            self._opened = await self._connection.client.jetstream().object_store(self._names.snapshot_bucket)
+        return self._opened

@@ -1,0 +1,210 @@
+"""What exists on the server for one cluster: streams, KV buckets and the object store, as values.
+
+`bootstrap` creates them; nothing else does. KV buckets and object stores are streams, too.
+
+source    event-bus spec, 2 (table), 9.2
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from koordcore.bus.names import BusNames
+
+_SECOND = 1_000_000_000
+MIB = 1024 * 1024
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSizes:
+    """`max_bytes` of each stream. The server reserves them, so their sum must fit its `max_file_store`."""
+
+    ev: int = 2048 * MIB
+    obs: int = 512 * MIB
+    cmd: int = 64 * MIB
+    explain: int = 512 * MIB
+    dlq: int = 64 * MIB
+    adv: int = 64 * MIB
+    desired: int = 256 * MIB
+    leader: int = 8 * MIB
+    snapshots: int = 2048 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Republish:
+    """Every stored message of `source` is sent once more as a plain message to `destination`."""
+
+    source: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """One stream as it should be. Sizes in bytes, ages in seconds; 0 age: for ever."""
+
+    name: str
+    subjects: tuple[str, ...]
+    max_bytes: int
+    replicas: int = 1
+    retention: str = "limits"
+    discard: str = "old"
+    max_age_seconds: int = 0
+    max_msgs_per_subject: int = -1
+    duplicate_window_seconds: int = 120
+    allow_direct: bool = False
+    allow_atomic: bool = False
+    allow_rollup: bool = False
+    allow_msg_ttl: bool = False
+    deny_delete: bool = False
+    compression: str = "none"
+    republish: Republish | None = None
+    description: str = ""
+
+    def config(self) -> dict[str, Any]:
+        """The configuration as the JetStream API spells it (times in nanoseconds)."""
+        config: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description,
+            "subjects": list(self.subjects),
+            "retention": self.retention,
+            "discard": self.discard,
+            "storage": "file",
+            "num_replicas": self.replicas,
+            "max_bytes": self.max_bytes,
+            "max_age": self.max_age_seconds * _SECOND,
+            "max_msgs_per_subject": self.max_msgs_per_subject,
+            "duplicate_window": self.duplicate_window_seconds * _SECOND,
+            "allow_direct": self.allow_direct,
+            "allow_atomic": self.allow_atomic,
+            "allow_rollup_hdrs": self.allow_rollup,
+            "allow_msg_ttl": self.allow_msg_ttl,
+            "deny_delete": self.deny_delete,
+            "deny_purge": False,
+            "compression": self.compression,
+            "max_msgs": -1,
+            "max_consumers": -1,
+            "max_msg_size": -1,
+        }
+        if self.republish is not None:
+            config["republish"] = {"src": self.republish.source, "dest": self.republish.destination}
+        return config
+
+
+def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None) -> tuple[StreamSpec, ...]:
+    """Everything that one cluster needs on the server.
+
+    replicas    of the streams that hold facts, requests and desired state (3 in production, 1 on a single server);
+                the lossy ones have one
+    """
+    limits = sizes or StreamSizes()
+    c = names.cluster
+    return (
+        StreamSpec(
+            name=names.ev,
+            description="facts, by aggregate",
+            subjects=(f"koord.{c}.ev.>",),
+            max_bytes=limits.ev,
+            replicas=replicas,
+            discard="new",
+            duplicate_window_seconds=5 * MINUTE,
+            allow_direct=True,
+            allow_atomic=True,
+            deny_delete=True,
+            compression="s2",
+            republish=Republish(
+                source=f"koord.{c}.ev.*.*", destination=f"koord.{c}.push." + "{{wildcard(1)}}.{{wildcard(2)}}"
+            ),
+        ),
+        StreamSpec(
+            name=names.obs,
+            description="observations: usage samples, heartbeats",
+            subjects=(f"koord.{c}.obs.>",),
+            max_bytes=limits.obs,
+            max_age_seconds=2 * HOUR,
+            max_msgs_per_subject=360,
+            allow_direct=True,
+        ),
+        StreamSpec(
+            name=names.cmd,
+            description="requests to act",
+            subjects=(f"koord.{c}.cmd.*.*",),
+            max_bytes=limits.cmd,
+            replicas=replicas,
+            retention="workqueue",
+            max_age_seconds=HOUR,
+        ),
+        StreamSpec(
+            name=names.explain,
+            description="verdicts with reasons, one per attempt",
+            subjects=(f"koord.{c}.why.>",),
+            max_bytes=limits.explain,
+            max_msgs_per_subject=20,
+            max_age_seconds=7 * DAY,
+            allow_direct=True,
+        ),
+        StreamSpec(
+            name=names.dlq,
+            description="parked work items",
+            subjects=(f"koord.{c}.dlq.*",),
+            max_bytes=limits.dlq,
+            replicas=replicas,
+            max_age_seconds=30 * DAY,
+        ),
+        StreamSpec(
+            name=names.adv,
+            description="advisories about consumers and streams",
+            subjects=_advisories(names),
+            max_bytes=limits.adv,
+            max_age_seconds=7 * DAY,
+        ),
+        StreamSpec(
+            name=names.desired,
+            description="folded desired state per node for agents",
+            subjects=(f"$KV.{names.desired_bucket}.>",),
+            max_bytes=limits.desired,
+            replicas=replicas,
+            discard="new",
+            max_msgs_per_subject=3,
+            allow_direct=True,
+            allow_rollup=True,
+            deny_delete=True,
+        ),
+        StreamSpec(
+            name=names.leader,
+            description="leadership terms where there are no Kubernetes leases",
+            subjects=(f"$KV.{names.leader_bucket}.>",),
+            max_bytes=limits.leader,
+            replicas=replicas,
+            discard="new",
+            max_msgs_per_subject=1,
+            allow_rollup=True,
+            allow_msg_ttl=True,
+            deny_delete=True,
+        ),
+        StreamSpec(
+            name=names.snapshots,
+            description="snapshots of folds",
+            subjects=(f"$O.{names.snapshot_bucket}.C.>", f"$O.{names.snapshot_bucket}.M.>"),
+            max_bytes=limits.snapshots,
+            replicas=replicas,
+            discard="new",
+            allow_direct=True,
+            allow_rollup=True,
+        ),
+    )
+
+
+def _advisories(names: BusNames) -> tuple[str, ...]:
+    """Advisories about this cluster's own streams: clusters that share a server in tests must not overlap."""
+    about_consumers = ("MAX_DELIVERIES", "MSG_TERMINATED")
+    about_stream = ("CREATED", "DELETED", "UPDATED", "LEADER_ELECTED", "QUORUM_LOST")
+    return (
+        *(
+            f"$JS.EVENT.ADVISORY.CONSUMER.{event}.{stream}.>"
+            for stream in (names.cmd, names.ev)
+            for event in about_consumers
+        ),
+        *(f"$JS.EVENT.ADVISORY.STREAM.{event}.{names.ev}" for event in about_stream),
+    )
