@@ -1,0 +1,316 @@
+"""The runner that folds the log, shared by all services: load, follow, apply, snapshot, halt before a poison event.
+
+    1. newest usable snapshot, else the first event        4. `on_batch`: what the service does with the news
+    2. history up to the head -> caught up                 5. lag, snapshots every 100 k events or 15 min
+    3. follow, apply one event after another
+
+An event that cannot be read or applied stops the fold before it. The state stays readable; the fold goes on when an
+operator records `EventSkipped` on `fold.<name>` (or a fixed version of the code is started).
+
+source    event-bus spec, 3.2, 6, 8
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from koordcore.bus.connection import NoAnswer
+from koordcore.bus.memory import state_digest
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import EventLog, HistoryGone
+from koordcore.ports.snapshots import Snapshot, SnapshotStore
+
+log = logging.getLogger("koordcore.bus")
+
+SNAPSHOT_EVENTS = 100_000
+SNAPSHOT_SECONDS = 15 * 60.0
+HALTED_POLL_SECONDS = 0.5
+LAG_SECONDS = 1.0
+UNANSWERED_PAUSE_SECONDS = 0.5
+
+
+class Foldable(Protocol):
+    """State that is a fold of the log, e.g. `koordcore.state.ClusterState`."""
+
+    def apply(self, stored: StoredEvent) -> object:
+        """Fold one event; what it gives is handed to `on_batch`. Raises with the state unchanged."""
+        ...
+
+    def skip(self, seq: int) -> None:
+        """Pass over one event."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The state as bytes."""
+        ...
+
+
+F = TypeVar("F", bound=Foldable)
+
+
+class Folded(NamedTuple):
+    """An event that was applied, with what the state's `apply` gave for it."""
+
+    stored: StoredEvent
+    result: object
+
+
+class Halt(NamedTuple):
+    """Why a fold stands still."""
+
+    seq: int
+    reason: str
+
+
+class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named tuples are allowed since 3.11
+    """How a fold's state begins.
+
+    fresh           the empty state
+    restore         state of a snapshot's bytes
+    fingerprint     digest of the state's schema
+    """
+
+    fresh: Callable[[], F]
+    restore: Callable[[bytes], F]
+    fingerprint: str
+
+
+class FoldRunner(Generic[F]):
+    """One fold of one process. `run` is its only writer; others read `state` between batches.
+
+    name        of the fold: its snapshots, its metrics, its `fold.<name>` aggregate
+    kinds       aggregate kinds that it folds; None: all
+    on_batch    called after each applied batch, in order; the fold waits for it
+    """
+
+    def __init__(
+        self,
+        name: str,
+        events: EventLog,
+        source: FoldSource[F],
+        clock: Clock,
+        *,
+        snapshots: SnapshotStore | None = None,
+        code_version: str = "",
+        kinds: Sequence[str] | None = None,
+        on_batch: Callable[[F, list[Folded]], Awaitable[None]] | None = None,
+        metrics: BusMetrics = NO_METRICS,
+        batch: int = 500,
+        snapshot_events: int = SNAPSHOT_EVENTS,
+        snapshot_seconds: float = SNAPSHOT_SECONDS,
+        halted_poll_seconds: float = HALTED_POLL_SECONDS,
+    ) -> None:
+        self.name = name
+        self.state = source.fresh()
+        self.position = 0
+        self.halted: Halt | None = None
+        self._events = events
+        self._source = source
+        self._clock = clock
+        self._snapshots = snapshots
+        self._code_version = code_version
+        self._kinds = kinds
+        self._on_batch = on_batch
+        self._metrics = metrics
+        self._batch = batch
+        self._snapshot_events = snapshot_events
+        self._snapshot_seconds = snapshot_seconds
+        self._halted_poll_seconds = halted_poll_seconds
+        self._caught_up = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._skipped: set[int] = set()
+        self._snapshot_position = 0
+        self._snapshot_moment = clock.monotonic()
+        self._heads: deque[tuple[int, float]] = deque()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything that was in the log at the start has been folded."""
+        return self._caught_up.is_set()
+
+    async def caught_up(self) -> None:
+        """Wait for `is_caught_up`."""
+        await self._caught_up.wait()
+
+    async def reached(self, seq: int) -> None:
+        """Wait until the event at `seq` was folded (or passed over)."""
+        while self.position < seq:
+            self._moved.clear()
+            await self._moved.wait()
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long the oldest event that is not folded yet has been seen waiting; 0 when nothing waits."""
+        while self._heads and self._heads[0][0] <= self.position:
+            self._heads.popleft()
+        return self._clock.monotonic() - self._heads[0][1] if self._heads else 0.0
+
+    async def load(self) -> None:
+        """Begin at the newest usable snapshot, else at the first event. Called by `run`; separately by tools."""
+        self._skipped = await self._recorded_skips()
+        snapshot = None
+        if self._snapshots is not None:
+            head = await _patiently(self._events.head)
+            snapshot = await self._snapshots.newest(
+                self.name, schema_fingerprint=self._source.fingerprint, at_most=head.last_seq
+            )
+        if snapshot is None:
+            self.state, self.position = self._source.fresh(), 0
+        else:
+            self.state, self.position = self._source.restore(snapshot.state), snapshot.seq
+        self._snapshot_position = self.position
+        self._snapshot_moment = self._clock.monotonic()
+
+    async def run(self) -> None:
+        """Fold for ever. Cancel to stop; the state then stands after the last applied event.
+
+        raises    HistoryGone when events that are needed are trimmed and no snapshot covers them
+        """
+        # 1. where we begin
+        await self.load()
+        async with asyncio.TaskGroup() as group:
+            lag = group.create_task(self._watch_lag())
+            try:
+                while True:
+                    begun_at = self.position
+                    try:
+                        # 2. everything that was there before us
+                        head = await _patiently(self._events.head)
+                        if head.last_seq > self.position:
+                            await self._consume(
+                                self._events.history(self.position, head.last_seq, kinds=self._kinds, batch=self._batch)
+                            )
+                            self._advance(head.last_seq)
+                        self._caught_up.set()
+                        # 3. everything that comes
+                        await self._consume(self._events.follow(self.position, kinds=self._kinds, batch=self._batch))
+                    except HistoryGone:
+                        log.warning("fold_history_gone fold=%s position=%d", self.name, self.position)
+                        await self.load()
+                        if self.position <= begun_at:
+                            raise
+            finally:
+                lag.cancel()
+
+    async def save_snapshot(self) -> Snapshot | None:
+        """Save the state as it stands; None without a store."""
+        if self._snapshots is None:
+            return None
+        state = self.state.snapshot()
+        snapshot = Snapshot(
+            fold=self.name,
+            seq=self.position,
+            code_version=self._code_version,
+            schema_fingerprint=self._source.fingerprint,
+            taken_at=self._clock.now().isoformat(),
+            state=state,
+            digest=state_digest(state),
+        )
+        await self._snapshots.save(snapshot)
+        self._snapshot_position = snapshot.seq
+        self._snapshot_moment = self._clock.monotonic()
+        return snapshot
+
+    async def _consume(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
+        async for events in batches:
+            at = 0
+            while at < len(events):
+                at = await self._apply(events, at)
+            if self._is_snapshot_due():
+                await self.save_snapshot()
+
+    async def _apply(self, events: list[StoredEvent], at: int) -> int:
+        """Apply events from index `at` to the end, or to a poison event that is waited for; gives the next index."""
+        state = self.state
+        folded: list[Folded] = []
+        halt: Halt | None = None
+        for stored in events[at:]:
+            if stored.seq in self._skipped:
+                state.skip(stored.seq)
+                at += 1
+                continue
+            try:
+                result = state.apply(stored)
+            except Exception as error:  # noqa: BLE001 - the fold's own bug or a poison event: both halt it, loudly
+                halt = Halt(stored.seq, f"{type(error).__name__}: {error}")
+                break
+            folded.append(Folded(stored, result))
+            at += 1
+        if at:
+            self._advance(events[at - 1].seq)
+        if folded and self._on_batch is not None:
+            await self._on_batch(state, folded)
+        if halt is not None:
+            await self._wait_for_skip(halt)
+        return at
+
+    async def _wait_for_skip(self, halt: Halt) -> None:
+        """Stand still before an event until an operator's record names it."""
+        self._skipped |= await self._recorded_skips()
+        if halt.seq in self._skipped:
+            return
+        self.halted = halt
+        self._metrics.follower_halted(self.name, halted=True)
+        log.error("fold_halted fold=%s seq=%d reason=%s", self.name, halt.seq, halt.reason)
+        try:
+            while halt.seq not in self._skipped:
+                await asyncio.sleep(self._halted_poll_seconds)
+                self._skipped |= await self._recorded_skips()
+        finally:
+            self.halted = None
+            self._metrics.follower_halted(self.name, halted=False)
+        log.warning("fold_resumed fold=%s after=%d", self.name, halt.seq)
+
+    async def _recorded_skips(self) -> set[int]:
+        """Sequences that operators told this fold to pass over."""
+        skips: set[int] = set()
+        ref = AggregateRef("fold", self.name)
+        for stored in await _patiently(lambda: self._events.read_aggregate(ref)):
+            event = CATALOGUE.read(stored)
+            if isinstance(event, EventSkipped):
+                skips.add(event.seq)
+        return skips
+
+    def _advance(self, seq: int) -> None:
+        self.position = max(self.position, seq)
+        self._moved.set()
+
+    def _is_snapshot_due(self) -> bool:
+        if self._snapshots is None or self.position == self._snapshot_position:
+            return False
+        return (
+            self.position - self._snapshot_position >= self._snapshot_events
+            or self._clock.monotonic() - self._snapshot_moment >= self._snapshot_seconds
+        )
+
+    async def _watch_lag(self) -> None:
+        while True:
+            head = await _patiently(self._events.head)
+            now = self._clock.monotonic()
+            if head.last_seq > self.position:
+                self._heads.append((head.last_seq, now))
+            self._metrics.follower_lag(
+                self.name, events=max(0, head.last_seq - self.position), seconds=self.lag_seconds
+            )
+            if self._snapshots is not None:
+                self._metrics.snapshot_age(self.name, now - self._snapshot_moment)
+            await asyncio.sleep(LAG_SECONDS)
+
+
+T = TypeVar("T")
+
+
+async def _patiently(read: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a read, however long the bus is away: a fold waits and keeps its state."""
+    while True:
+        try:
+            return await read()
+        except NoAnswer as error:
+            log.warning("bus_read_repeated reason=%s", error)
+            await asyncio.sleep(UNANSWERED_PAUSE_SECONDS)

@@ -1,0 +1,116 @@
+"""What each service reads and writes, as values: the source of its permissions.
+
+`principals` turns them into allow lists of the server.
+
+source    event-bus spec, 2.1 (writers), 10 (table)
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceManifest:
+    """One principal.
+
+    appends         aggregate kinds whose facts it decides (read back at the leader)
+    reports         (class, kind) of lossy streams that it publishes: ("obs", "node"), ("why", "pod")
+    follows         streams that it folds or lists: "ev", "obs", "why", "adv", "dlq", "cmd"
+    commands        services that it may ask to act; "*": all
+    works_on        streams of which it runs durable workers ("cmd", "ev")
+    desired         "", "read" or "write": the KV bucket of desired node states
+    snapshots       keeps snapshots of its folds
+    leads           takes part in leadership by the KV bucket
+    parks           may park, retry and drop work items
+    agent_nodes     subject token of the agent's node; "*": a process with many simulated nodes; "": no agent
+    streams         "", "purge" (the retention job) or "create" (the bootstrap job)
+    """
+
+    name: str
+    appends: tuple[str, ...] = ()
+    reports: tuple[tuple[str, str], ...] = ()
+    follows: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    works_on: tuple[str, ...] = ()
+    desired: str = ""
+    snapshots: bool = False
+    leads: bool = False
+    parks: bool = False
+    agent_nodes: str = ""
+    streams: str = ""
+
+
+MANAGER = ServiceManifest(
+    name="manager",
+    appends=(
+        "podspec",
+        "nodespec",
+        "namespace",
+        "priorityclass",
+        "workloadspec",
+        "quotaspec",
+        "gangspec",
+        "reservationspec",
+        "config",
+        "nodepolicy",
+    ),
+    follows=("ev", "obs"),
+    commands=("*",),
+    desired="write",
+    snapshots=True,
+    leads=True,
+)
+
+SCHEDULER = ServiceManifest(
+    name="scheduler",
+    appends=("pod", "node", "reservation", "gang", "quota"),
+    reports=(("why", "*"),),
+    follows=("ev", "obs"),
+    snapshots=True,
+    leads=True,
+)
+
+DESCHEDULER = ServiceManifest(
+    name="descheduler",
+    appends=("migration",),
+    reports=(("why", "migration"),),
+    follows=("ev", "obs"),
+    works_on=("cmd",),
+    snapshots=True,
+    leads=True,
+    parks=True,
+)
+
+PROJECTOR = ServiceManifest(name="projector", follows=("ev", "obs", "why", "adv"), snapshots=True)
+
+AUDITOR = ServiceManifest(name="auditor", follows=("ev", "why"))
+
+OPERATOR = ServiceManifest(
+    name="operator",
+    appends=("fold",),
+    follows=("ev", "obs", "why", "adv", "dlq"),
+    desired="read",
+    commands=("*",),
+    parks=True,
+)
+"""The `koord` command of an administrator: looks at everything, records skips, handles parked items."""
+
+RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
+
+BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
+
+
+def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
+    """The agent of one node (its subject token), or of many simulated nodes (`*`)."""
+    return ServiceManifest(name=name, desired="read", agent_nodes=node)
+
+
+EMBEDDED: tuple[ServiceManifest, ...] = (
+    BOOTSTRAP,
+    MANAGER,
+    SCHEDULER,
+    agent(),
+    PROJECTOR,
+    OPERATOR,
+    AUDITOR,
+)
+"""The principals of an embedded stack: its agent process holds all simulated nodes and this host."""
