@@ -185,6 +185,13 @@ def refused(state: SchedulerState, work: NodeWork, now: float, *, blame: bool = 
     return verdicts
 
 
+def withdraw_all(state: SchedulerState) -> None:
+    """Take back all work that is not in flight: somebody else decides from now on."""
+    for node in state.outbox.nodes():
+        for item in state.outbox.withdraw(node):
+            state.taken_back(item)
+
+
 def _abandoned(state: SchedulerState, work: Work, refolds: int) -> Verdict:
     assert isinstance(work, Place)
     return Verdict(

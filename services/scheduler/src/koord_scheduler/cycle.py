@@ -1,0 +1,112 @@
+"""The scheduler's main loop: fold (a task beside it), decide, publish; one burst after the other.
+
+Everything that changes the state runs in this event loop and between two awaits, so a decision sees one state. Several
+batches are in flight while the next burst is decided on what they are assumed to achieve.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.ports.clock import Clock
+from koordcore.ports.leadership import Leadership, Term
+from koordcore.service.clock import SystemClock
+from koordcore.service.logging import Logger
+
+from koord_scheduler.domain.deciding import Verdict, decide_next, release_due, withdraw_all
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.shell.following import Following
+from koord_scheduler.shell.observing import SchedulerMetrics
+from koord_scheduler.shell.publishing import Publisher
+
+BURST_REAL_SECONDS: Final = 0.02
+"""Decisions of one burst end after this time: acknowledgements and new events wait no longer."""
+_HOST: Final = SystemClock()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cycle:
+    """The loop and what it works with. `wakeup` is set by whoever changes something."""
+
+    state: SchedulerState
+    following: Following
+    publisher: Publisher
+    leadership: Leadership
+    clock: Clock
+    metrics: SchedulerMetrics
+    logger: Logger
+    wakeup: asyncio.Event
+
+    async def run(self) -> None:
+        """Lead, decide, publish, until cancelled."""
+        while True:
+            await self.following.has_history.wait()
+            term = await self.leadership.acquired()
+            await self.following.catch_up()  # what the leader before us wrote
+            self.logger.info("leading", epoch=term.epoch, position=self.state.position)
+            await self._lead(term)
+            await self.publisher.flush()
+            withdraw_all(self.state)  # the next leader decides about these
+
+    async def _lead(self, term: Term) -> None:
+        state = self.state
+        while self.leadership.term == term:
+            self.publisher.raise_failure()
+            self.wakeup.clear()
+            # 1. may we decide? A log that is full, a view of the past, or enough in flight: wait
+            if not self._may_decide():
+                await self._something_happens(None)
+                continue
+            # 2. time has passed, events have come: who may have better luck now
+            state.queue.tick(self.clock.unix())
+            state.wake()
+            # 3. what is gone gives its place back
+            release_due(state)
+            # 4. decide a burst; every placement is assumed at once
+            verdicts = self._decide_burst()
+            # 5. placements to the log, without waiting for it; verdicts to their stream
+            self.publisher.pump()
+            for verdict in verdicts:
+                await self.publisher.say(verdict)
+            # 6. wait for an event, an answer of the log, or the end of a backoff
+            if state.queue.has_active():
+                await asyncio.sleep(0)
+            else:
+                await self._something_happens(state.queue.next_due())
+
+    def _may_decide(self) -> bool:
+        following, publisher = self.following, self.publisher
+        return not (following.is_lagging or following.is_halted or publisher.is_full or publisher.is_busy())
+
+    def _decide_burst(self) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        now, began = self.clock.unix(), _HOST.monotonic()
+        before = began
+        while not self.publisher.is_busy() and before - began < BURST_REAL_SECONDS:
+            decision = decide_next(self.state, now)
+            if decision is None:
+                break
+            after = _HOST.monotonic()
+            if isinstance(decision, Verdict):
+                verdicts.append(decision)
+                self.metrics.unschedulable.inc()
+                self.metrics.unschedulable_seconds.observe(after - before)
+            else:
+                self.metrics.scheduled_seconds.observe(after - before)
+            before = after
+        return verdicts
+
+    async def _something_happens(self, due: float | None) -> None:
+        """Waits for `wakeup`, or for a moment of the run's clock."""
+        if due is None:
+            await self.wakeup.wait()
+            return
+        waiting = {
+            asyncio.ensure_future(self.wakeup.wait()),
+            asyncio.ensure_future(self.clock.wait_until(due)),
+        }
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()

@@ -1,0 +1,45 @@
+"""Leadership without an election, for a scheduler that is known to be the only one. Appends stay safe if it is not."""
+
+import asyncio
+
+from koordcore.ports.leadership import OnAcquired, OnLost, Term
+
+
+class SoleLeader:
+    """Leads from the first moment until it resigns; see `koordcore.ports.leadership.Leadership`."""
+
+    def __init__(self, holder: str) -> None:
+        self._term = Term(holder, 1, 0.0)
+        self._resigned = asyncio.Event()
+
+    @property
+    def term(self) -> Term | None:
+        """See `Leadership.term`."""
+        return None if self._resigned.is_set() else self._term
+
+    @property
+    def holder(self) -> str | None:
+        """See `Leadership.holder`."""
+        return None if self._resigned.is_set() else self._term.holder
+
+    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
+        """See `Leadership.subscribe`; the term has begun already and is only lost at the end of the process."""
+
+    async def acquired(self) -> Term:
+        """See `Leadership.acquired`."""
+        if self._resigned.is_set():
+            await asyncio.Event().wait()
+        return self._term
+
+    async def lost(self, term: Term) -> str:
+        """See `Leadership.lost`."""
+        await self._resigned.wait()
+        return "resigned"
+
+    async def campaign(self) -> None:
+        """See `Leadership.campaign`."""
+        await self._resigned.wait()
+
+    async def resign(self) -> None:
+        """See `Leadership.resign`."""
+        self._resigned.set()

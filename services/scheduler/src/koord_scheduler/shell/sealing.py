@@ -1,0 +1,73 @@
+"""Decided drafts -> appendable events: ids, causes, traces.
+
+    PodPlaced            caused by what made the attempt worthwhile (submission, or what helped since)
+    NodeResourcesTaken   caused by the first PodPlaced that it carries
+
+Ids are made of the cause, so a decision repeated after a crash gets the ids that it had; a node's event is told from
+an earlier one with the same first pod by the number of its pods, and content is compared by the log's adapter.
+
+source    event-bus spec, 3.1
+"""
+
+from typing import Final, NamedTuple
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import Draft, NewEvent, Origin, seal
+from koordcore.service.tracing import TraceContext, Tracer, parse_traceparent
+
+from koord_scheduler.domain.deciding import NodeDrafts
+from koord_scheduler.domain.work import Place, Work
+
+_PLACED_INDEX: Final = 0
+_RELEASED_INDEX: Final = 1
+
+
+class Sealed(NamedTuple):
+    """One node's part of a batch, ready to be appended; `spans` are open until the log has answered."""
+
+    drafts: NodeDrafts
+    pods: list[NewEvent]
+    node: NewEvent
+    spans: list[tuple[TraceContext, str | None]]
+
+    def events(self) -> list[NewEvent]:
+        """In the order of the append: the pods, then their node."""
+        return [*self.pods, self.node]
+
+
+class Header(NamedTuple):
+    """What all events of one batch share."""
+
+    actor: str
+    epoch: int
+    occurred_at: str
+    based_on: int
+
+
+def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
+    """The events of one node's work."""
+    pods: list[NewEvent] = []
+    spans: list[tuple[TraceContext, str | None]] = []
+    for item, draft in zip(drafts.work.items, drafts.pods, strict=True):
+        parent = parse_traceparent(item.traceparent, item.tracestate)
+        context = tracer.child(parent)
+        spans.append((context, parent.span_id if parent is not None else None))
+        index = _PLACED_INDEX if isinstance(item, Place) else _RELEASED_INDEX
+        pods.append(_seal(draft, item, item.trigger, index, header, context))
+    first = drafts.work.items[0]
+    node = _seal(drafts.node, first, pods[0].event_id, len(pods), header, spans[0][0])
+    return Sealed(drafts, pods, node, spans)
+
+
+def _seal(draft: Draft, item: Work, cause: str, index: int, header: Header, context: TraceContext) -> NewEvent:
+    origin = Origin(
+        causation_id=cause,
+        correlation_id=item.uid,
+        actor=header.actor,
+        occurred_at=header.occurred_at,
+        epoch=header.epoch,
+        based_on=header.based_on,
+        traceparent=context.traceparent,
+        tracestate=context.state,
+    )
+    return seal(draft, origin, index, CATALOGUE.of(type(draft.event)).schema)

@@ -1,0 +1,279 @@
+"""The whole service over the log in memory: follower, cycle, publisher, pages; two of them racing."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+import httpx
+from koord_scheduler.compose import assemble
+from koord_scheduler.cycle import Cycle
+from koord_scheduler.settings import SchedulerSettings
+from koord_scheduler.shell.leading import SoleLeader
+from koordcore.bus.factory import Bus, memory_bus
+from koordcore.bus.memory import MemoryLog
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, Unavailable
+from koordcore.protocol.objects import Node, Pod
+from koordcore.service.run import Shell, serve
+from koordcore.service.tracing import parse_traceparent
+from scheduling import node, pod
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@dataclass
+class Running:
+    """A scheduler at work."""
+
+    cycle: Cycle
+    shell: Shell[SchedulerSettings]
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self.shell.http.url) as client:
+            return await client.get(path)
+
+
+@contextlib.asynccontextmanager
+async def scheduler(bus: Bus, log: EventLog | None = None, *flags: str) -> AsyncGenerator[Running]:
+    started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
+
+    async def compose(shell: Shell[SchedulerSettings]) -> None:
+        started.set_result(Running(assemble(shell, log or bus.events, bus.verdicts, SoleLeader("one")), shell))
+
+    settings = SchedulerSettings.load(["--log-level=warning", *flags], {})
+    serving = asyncio.create_task(serve(settings, compose, handle_signals=False))
+    running = await started
+    try:
+        await until(running.cycle.following.has_history.is_set)
+        yield running
+    finally:
+        running.shell.service.stop("test is over")
+        assert await serving == 0
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  any condition, not one that has an event
+            await asyncio.sleep(0.002)
+
+
+async def say(log: EventLog, kind: str, id_: str, event: Event) -> StoredEvent:
+    ref = AggregateRef(kind, id_)
+    last = await log.last_of(ref)
+    origin = Origin(
+        causation_id=f"{id_}/{last.seq if last else 0}",
+        correlation_id=id_,
+        actor="test",
+        occurred_at="2026-01-01T00:00:00.000000Z",
+        traceparent=PARENT,
+    )
+    outcome = await log.append(CATALOGUE.seal([Draft(ref, event, last.seq if last else 0)], origin))
+    assert isinstance(outcome, Appended)
+    stored = await log.last_of(ref)
+    assert stored is not None
+    return stored
+
+
+async def submit(log: EventLog, *objects: Pod | Node) -> None:
+    for one in objects:
+        if isinstance(one, Pod):
+            await say(log, "podspec", one.metadata.uid, PodSpecAdded(object=one))
+        else:
+            await say(log, "nodespec", one.metadata.name, NodeSpecAdded(object=one))
+
+
+def where(log: MemoryLog) -> dict[str, str]:
+    """Pod -> node; asserts that nobody is placed twice and that ledgers and pods agree."""
+    placed: dict[str, str] = {}
+    held: dict[str, str] = {}
+    for stored in log.between(0, log.last_seq, None, log.last_seq):
+        if stored.ref.id == "bad":
+            continue
+        match CATALOGUE.read(stored):
+            case PodPlaced(node=name):
+                assert stored.ref.id not in placed
+                placed[stored.ref.id] = name
+            case PodReleased():
+                del placed[stored.ref.id]
+            case NodeResourcesTaken(pods=pods):
+                for item in pods:
+                    assert item.uid not in held
+                    held[item.uid] = stored.ref.id
+            case NodeResourcesReturned(pods=uids):
+                for uid in uids:
+                    del held[uid]
+            case _:
+                pass
+    assert placed == held
+    return placed
+
+
+async def test_pods_are_placed_with_headers_that_tell_why() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, node("n"))
+    async with scheduler(bus) as running:
+        await submit(bus.events, pod("p", {"cpu": "1"}))
+        await until(lambda: where(shared) == {"p": "n"})
+        [placed] = shared.of(AggregateRef("pod", "p"), 0)
+        [taken] = shared.of(AggregateRef("node", "n"), 0)
+        [spec] = shared.of(AggregateRef("podspec", "p"), 0)
+        assert (placed.causation_id, placed.correlation_id) == (spec.event_id, "p")
+        assert (taken.causation_id, taken.correlation_id) == (placed.event_id, "p")
+        assert placed.based_on == spec.seq
+        context, parent = parse_traceparent(placed.traceparent), parse_traceparent(PARENT)
+        assert context is not None
+        assert parent is not None
+        assert context.trace_id == parent.trace_id
+        assert context.span_id != parent.span_id
+        seen = (await running.get("/apis/v1/nodes/n")).json()
+        assert (seen["pods"], seen["remaining"]["cpu"]) == (["p"], 3000)
+        assert (await running.get("/apis/v1/nodes/m")).status_code == 404
+        metrics = (await running.get("/metrics")).text
+        assert 'scheduler_schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in metrics
+
+
+async def test_verdict_says_why_and_later_the_pod_is_placed() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, node("small", cpu="1"), pod("p", {"cpu": "2"}))
+    async with scheduler(bus, None, "--pod-initial-backoff=10ms") as running:
+        queue = running.cycle.state.queue
+        await until(lambda: any(place.name == "UNSCHEDULABLE" and count for place, count in queue.counts().items()))
+        [stored] = await bus.verdicts.latest([AggregateRef("pod", "p")])
+        verdict = CATALOGUE.read(stored)
+        assert isinstance(verdict, PodUnschedulable)
+        assert verdict.message == "0/1 nodes are available: 1 Insufficient cpu."
+        assert (await running.get("/queue")).json()["unschedulable"] == 1
+        added = await say(bus.events, "nodespec", "wide", NodeSpecAdded(object=node("wide")))
+        await until(lambda: where(shared) == {"p": "wide"})
+        [placed] = shared.of(AggregateRef("pod", "p"), 0)
+        assert placed.causation_id == added.event_id
+
+
+async def test_deleted_pod_is_released() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    async with scheduler(bus):
+        await submit(bus.events, node("n"), pod("p"))
+        await until(lambda: where(shared) == {"p": "n"})
+        await say(bus.events, "podspec", "p", PodSpecDeleted(namespace="default", name="p"))
+        await until(lambda: where(shared) == {})
+
+
+async def test_restarted_scheduler_goes_on_where_the_log_stands() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, node("n"), *(pod(f"p{number}", {"cpu": "1"}) for number in range(3)))
+    async with scheduler(bus):
+        await until(lambda: len(where(shared)) == 3)
+    await submit(bus.events, *(pod(f"q{number}", {"cpu": "1"}) for number in range(3)))
+    async with scheduler(bus) as running:
+        await until(lambda: len(where(shared)) == 4)
+        row = running.cycle.state.nodes.row("n")
+        assert row is not None
+        assert running.cycle.state.nodes.free[1, row] == 0
+
+
+class Slow:
+    """A log whose answers take a while."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        await asyncio.sleep(0.002)
+        return await self._log.append(events)
+
+
+async def test_two_schedulers_never_place_twice_nor_overfill() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    nodes, pods = 8, 400
+    await submit(bus.events, *(node(f"n{number}", cpu="20") for number in range(nodes)))
+    # Equal schedulers that see the same decide the same, which is no conflict; the slow one sees something else.
+    slow = Slow(bus.events)
+    async with scheduler(bus) as one, scheduler(bus, slow) as other:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  everything else is the log's own
+        await submit(bus.events, *(pod(f"p{number}", {"cpu": "500m"}) for number in range(pods)))
+        room = nodes * 40
+        await until(lambda: len(where(shared)) == room, 30.0)
+        for running in (one, other):
+            await until(lambda running=running: len(running.cycle.state.outbox) == 0)
+            free = running.cycle.state.nodes.free[1, :nodes]
+            assert (free == 0).all()
+        refused = one.shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total")
+        also = other.shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total")
+        assert (refused or 0) + (also or 0) > 0, "they never met"
+
+
+class Unsteady:
+    """A log that now and then stores without saying so, and is away, before it answers."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        self.calls += 1
+        match self.calls % 3:
+            case 0:
+                return Unavailable("away")
+            case 1:
+                await self._log.append(events)
+                return Unavailable("the answer was lost")
+            case _:
+                return await self._log.append(events)
+
+
+async def test_lost_answers_place_nobody_twice() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    unsteady = Unsteady(bus.events)
+    await submit(bus.events, *(node(f"n{number}") for number in range(3)))
+    async with scheduler(bus, unsteady):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  everything else is the log's own
+        for number in range(9):
+            await submit(bus.events, pod(f"p{number}", {"cpu": "1"}))
+        await until(lambda: len(where(shared)) == 9)
+    assert unsteady.calls > 9
+
+
+async def test_full_log_stops_decisions_and_leaves_no_assumption() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, node("n"), pod("p", {"cpu": "1"}))
+    shared.max_events = 2
+    async with scheduler(bus) as running:
+        await until(lambda: running.cycle.publisher.is_full)
+        row = running.cycle.state.nodes.row("n")
+        assert row is not None
+        assert running.cycle.state.nodes.requested[1, row] == 0
+        assert (await running.get("/readyz")).status_code == 200
+        assert where(shared) == {}
+
+
+async def test_unreadable_event_halts_until_an_operator_says_skip() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    async with scheduler(bus) as running:
+        await submit(bus.events, node("n"))
+        seq = shared.store(AggregateRef("podspec", "bad"), {"Koord-Type": "PodSpecAdded", "Koord-Schema": "1"}, b"{")
+        await until(lambda: running.cycle.following.is_halted)
+        answer = await running.get("/readyz")
+        assert answer.status_code == 503
+        await submit(bus.events, pod("p"))
+        await say(bus.events, "fold", "scheduler", EventSkipped(seq=seq, reason="test", operator="me"))
+        await until(lambda: where(shared) == {"p": "n"})
+        assert (await running.get("/readyz")).status_code == 200
