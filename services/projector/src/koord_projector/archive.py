@@ -1,0 +1,111 @@
+"""The two lossy streams into Postgres, each with its position: reports of agents, verdicts about pods.
+
+Their streams forget (two hours, twenty verdicts per pod); the archive does not, so last week can be replayed. A message
+that cannot be read is counted and passed over: losing an observation is normal, halting for one is not.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.eventlog import HistoryGone
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.logging import Logger
+
+from koord_projector.domain.archive import is_archivable
+from koord_projector.domain.verdicts import verdict_row
+from koord_projector.figures import ProjectorMetrics
+from koord_projector.progress import Progress
+from koord_projector.shell.database import WRITE_ERRORS
+from koord_projector.shell.writer import OBSERVATIONS, VERDICTS, Moved, Writer
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
+"""(writer, position before, messages) -> how many could be kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """One stream's archive."""
+
+    stream: str
+    source: ObservationLog
+    dsn: str
+    store: Store
+    batch: int
+    progress: Progress
+    figures: ProjectorMetrics
+    logger: Logger
+
+
+async def keep_archive(archive: Archive) -> None:
+    """Archives for ever; whatever goes wrong with Postgres begins again from the position that it holds."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            writer = await Writer.open(archive.dsn)
+            try:
+                await _follow(archive, writer)
+            finally:
+                await writer.close()
+        except (Moved, HistoryGone) as moved:
+            archive.logger.warning("archive_moved", stream=archive.stream, reason=str(moved))
+            await asyncio.sleep(FIRST_PAUSE)
+        except WRITE_ERRORS as error:
+            archive.logger.warning("archive_waits", stream=archive.stream, error=str(error), retry_seconds=pause)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+
+async def _follow(archive: Archive, writer: Writer) -> None:
+    position = await writer.position_of(archive.stream)
+    if position > (await archive.source.head()).last_seq:
+        archive.logger.warning("stream_made_again", stream=archive.stream, position=position)
+        await writer.begin_stream_again(archive.stream)
+        position = 0
+    _note(archive, position)
+    follow = archive.source.follow(position, batch=archive.batch)
+    async with aclosing(cast("AsyncGenerator[list[StoredEvent]]", follow)) as batches:
+        async for batch in batches:
+            kept = await archive.store(writer, position, batch)
+            position = batch[-1].seq
+            _note(archive, position)
+            archive.figures.archived(archive.stream, kept, len(batch) - kept)
+
+
+def _note(archive: Archive, position: int) -> None:
+    if archive.stream == OBSERVATIONS:
+        archive.progress.observations = position
+    else:
+        archive.progress.verdicts = position
+
+
+async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+    """Archives reports of agents; see `Store`."""
+    reports: list[tuple[StoredEvent, NodeUsageReported]] = []
+    for stored in batch:
+        try:
+            event = CATALOGUE.read(stored)
+        except UnreadableEvent:
+            continue
+        if isinstance(event, NodeUsageReported) and is_archivable(stored.ref.id, event):
+            reports.append((stored, event))
+    await writer.archive_reports(after, batch[-1].seq, reports)
+    return len(reports)
+
+
+async def store_verdicts(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+    """Archives verdicts; see `Store`."""
+    rows = [row for row in map(verdict_row, batch) if row is not None]
+    await writer.archive_verdicts(after, batch[-1].seq, rows)
+    return len(rows)
+
+
+STORES: dict[str, Store] = {OBSERVATIONS: store_reports, VERDICTS: store_verdicts}

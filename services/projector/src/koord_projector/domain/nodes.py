@@ -1,0 +1,151 @@
+"""Figures of a node, from its four aggregates: object, ledger, policy, agent. One row per change.
+
+The newest row of a node at or before a position is the node as of that position, so the list of nodes as of any
+moment is one look-up per node, and the present is just the newest position.
+"""
+
+import msgspec
+from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
+from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_amounts
+
+NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
+
+
+class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one position: cpu in milli-cores, memory in bytes.
+
+    exists              the API has the node; a ledger may outlive it
+    requested_*         held by pods, best-effort ones excluded (they hold batch resources)
+    batch_*             what the manager lets best-effort pods request in all; 0 when it publishes nothing
+    batch_*_requested   what best-effort pods hold of it
+    be_pods             pods that hold batch resources
+    be_quota_us         cfs quota of the best-effort class in force, per 100 ms; -1: unlimited
+    """
+
+    exists: bool = False
+    unschedulable: bool = False
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    cpu_requested: int = 0
+    memory_requested: int = 0
+    gpus_requested: int = 0
+    batch_cpu: int = 0
+    batch_memory: int = 0
+    batch_cpu_requested: int = 0
+    batch_memory_requested: int = 0
+    pods: int = 0
+    be_pods: int = 0
+    pods_running: int = 0
+    be_quota_us: int = -1
+    host: str = ""
+
+
+NO_FIGURES = NodeFigures()
+
+
+class NodeChange(msgspec.Struct, frozen=True):
+    """One row of the table `node_versions`: the node's figures from position `seq` on."""
+
+    seq: int
+    token: str
+    figures: NodeFigures
+
+
+def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
+    """The node's figures after one of its aggregates changed.
+
+    state       new state of that aggregate; its type says which one it is
+    be_pods     pods that hold batch resources, after the change
+    """
+    match state:
+        case NodeLedger():
+            requested = state.requested
+            return NodeFigures(
+                exists=before.exists,
+                unschedulable=before.unschedulable,
+                cpu_milli=before.cpu_milli,
+                memory_bytes=before.memory_bytes,
+                gpus=before.gpus,
+                cpu_requested=requested.get(CPU, 0),
+                memory_requested=requested.get(MEMORY, 0),
+                gpus_requested=requested.get(NVIDIA_GPU, 0),
+                batch_cpu=before.batch_cpu,
+                batch_memory=before.batch_memory,
+                batch_cpu_requested=requested.get(BATCH_CPU, 0),
+                batch_memory_requested=requested.get(BATCH_MEMORY, 0),
+                pods=len(state.pods),
+                be_pods=be_pods,
+                pods_running=before.pods_running,
+                be_quota_us=before.be_quota_us,
+                host=before.host,
+            )
+        case NodeSpecState():
+            amounts = node_amounts(state.object)
+            return msgspec.structs.replace(
+                before,
+                exists=state.object is not None,
+                unschedulable=state.object is not None and state.object.spec.unschedulable,
+                cpu_milli=amounts.get(CPU, 0),
+                memory_bytes=amounts.get(MEMORY, 0),
+                gpus=amounts.get(NVIDIA_GPU, 0),
+            )
+        case NodePolicyState():
+            return msgspec.structs.replace(
+                before, batch_cpu=state.batch_cpu_milli or 0, batch_memory=state.batch_memory_bytes or 0
+            )
+        case NodeAgentState():
+            return msgspec.structs.replace(
+                before, pods_running=len(state.running), be_quota_us=state.be_quota_us, host=state.host
+            )
+        case _:
+            return before
+
+
+def node_amounts(node: Node | None) -> dict[str, int]:
+    """Allocatable amounts of a node; empty when it is gone or a quantity cannot be read (the manager refuses those)."""
+    if node is None:
+        return {}
+    try:
+        return parse_amounts(node.status.allocatable)
+    except InvalidInput:
+        return {}
+
+
+def be_pods_of(ledger: NodeLedger) -> int:
+    """Pods of the ledger that hold batch resources."""
+    return sum(1 for requests in ledger.pods.values() if BATCH_CPU in requests or BATCH_MEMORY in requests)
+
+
+class NodeBook:
+    """Newest figures of every node by token, and the changes since the last `take_changes`. One task owns it."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, NodeFigures] = {}
+        self._changes: list[NodeChange] = []
+
+    def load(self, token: str, figures: NodeFigures) -> None:
+        """Take over the newest row of the table."""
+        self.figures[token] = figures
+
+    def changed(
+        self, token: str, state: AggregateState | None, *, seq: int, be_pods: int | None = None
+    ) -> tuple[NodeFigures, NodeFigures]:
+        """Figures before and after an event on one of the node's aggregates.
+
+        be_pods   None: as before
+        """
+        before = self.figures.get(token, NO_FIGURES)
+        after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
+        if after != before or token not in self.figures:
+            self.figures[token] = after
+            self._changes.append(NodeChange(seq, token, after))
+        return before, after
+
+    def take_changes(self) -> list[NodeChange]:
+        """Rows to be added, in order of position."""
+        changes, self._changes = self._changes, []
+        return changes

@@ -1,0 +1,230 @@
+"""Lives of pods as rows that answer for every position at once.
+
+A pod's life is a chain of episodes. One episode is one row: it holds from `from_seq` until before `to_seq` (None: it
+still holds), and inside it each transition happens once, so its position says what the phase was at any position:
+
+    terminating   deleted_seq <= P          the object is gone, the place is not given back yet
+    running       started_seq <= P < stopped_seq
+    placed        placed_seq <= P
+    pending       otherwise
+
+What cannot be said by filling in one more position (released, listed fields changed, restarted) ends the episode and
+begins the next. So a pod that is submitted, placed and started costs one row, and any past list of pods is a filter.
+"""
+
+from enum import StrEnum
+
+import msgspec
+from koordcore.events.envelope import StoredEvent, name_from_token
+from koordcore.events.pod import PodPlaced
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.priority import priority_class
+from koordcore.protocol.qos import qos
+from koordcore.values.invalid import InvalidInput
+
+
+class Phase(StrEnum):
+    """Where a pod is in its life."""
+
+    PENDING = "pending"
+    PLACED = "placed"
+    RUNNING = "running"
+    TERMINATING = "terminating"
+
+
+class PodFacts(msgspec.Struct, frozen=True):
+    """What the list of pods shows of the object; empty text for what a malformed object does not say."""
+
+    namespace: str
+    name: str
+    qos: str
+    priority_class: str
+    requests: dict[str, int]
+
+
+class Episode(msgspec.Struct, kw_only=True):
+    """One row of the table `pods`. Positions are of the facts stream; None: has not happened in this episode.
+
+    stored      the table has this row already (its key is uid, from_seq)
+    """
+
+    uid: str
+    from_seq: int
+    to_seq: int | None = None
+    facts: PodFacts
+    submitted_seq: int
+    submitted_at: str
+    node: str = ""
+    placed_seq: int | None = None
+    placed_at: str = ""
+    started_seq: int | None = None
+    started_at: str = ""
+    stopped_seq: int | None = None
+    deleted_seq: int | None = None
+    stored: bool = False
+
+    def phase(self) -> Phase:
+        """The phase at the newest position."""
+        if self.deleted_seq is not None:
+            return Phase.TERMINATING
+        if self.placed_seq is None:
+            return Phase.PENDING
+        return Phase.RUNNING if self.started_seq is not None and self.stopped_seq is None else Phase.PLACED
+
+
+def pod_facts(pod: Pod) -> PodFacts:
+    """The listed fields of a pod; quantities that cannot be read count as no request (the manager refuses them)."""
+    try:
+        requests: dict[str, int] = dict(pod_requests(pod))
+        qos_class, priority = str(qos(pod)), str(priority_class(pod))
+    except InvalidInput:
+        requests, qos_class, priority = {}, "", ""
+    return PodFacts(pod.metadata.namespace, pod.metadata.name, qos_class, priority, requests)
+
+
+class PodBook:
+    """All pods that live, by uid; `take_touched` hands over the rows that changed. One task owns it."""
+
+    def __init__(self) -> None:
+        self.living: dict[str, Episode] = {}
+        self.counts: dict[Phase, int] = dict.fromkeys(Phase, 0)
+        self._touched: dict[tuple[str, int], Episode] = {}
+
+    def load(self, episode: Episode) -> None:
+        """Take over a living row of the table."""
+        self.living[episode.uid] = episode
+        self.counts[episode.phase()] += 1
+
+    def take_touched(self) -> list[Episode]:
+        """Rows to be written, in the order in which they were first touched; those not `stored` are new."""
+        touched = list(self._touched.values())
+        self._touched.clear()
+        return touched
+
+    def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
+        """The object was added or changed."""
+        facts = pod_facts(pod)
+        current = self.living.get(uid)
+        if current is None:
+            self._open(
+                Episode(uid=uid, from_seq=at.seq, facts=facts, submitted_seq=at.seq, submitted_at=at.occurred_at)
+            )
+        elif current.deleted_seq is not None:
+            self._succeed(
+                current, at, facts=facts, deleted_seq=None, submitted_seq=at.seq, submitted_at=at.occurred_at
+            )
+        else:
+            if current.placed_seq is not None:  # what was placed stays taken, whatever the object says now
+                facts = msgspec.structs.replace(facts, requests=current.facts.requests)
+            if facts != current.facts:
+                self._succeed(current, at, facts=facts)
+
+    def deleted(self, uid: str, at: StoredEvent) -> None:
+        """The object is gone from the API."""
+        current = self.living.get(uid)
+        if current is None or current.deleted_seq is not None:
+            return
+        if current.placed_seq is None:
+            self._close(current, at)
+        else:
+            self._change(current, deleted_seq=at.seq)
+
+    def placed(self, uid: str, event: PodPlaced, at: StoredEvent, *, runs_there: bool) -> None:
+        """A node was chosen.
+
+        runs_there  the node's agent has reported the pod as running already
+        """
+        current = self.living.get(uid)
+        placement = {
+            "node": event.node,
+            "placed_seq": at.seq,
+            "placed_at": at.occurred_at,
+            "started_seq": at.seq if runs_there else None,
+            "started_at": at.occurred_at if runs_there else "",
+            "stopped_seq": None,
+        }
+        if current is None:  # placed after its object was deleted: listed until it is released
+            facts = PodFacts(event.namespace, event.name, "", "", event.requests)
+            self._open(
+                Episode(
+                    uid=uid,
+                    from_seq=at.seq,
+                    facts=facts,
+                    submitted_seq=at.seq,
+                    submitted_at=event.queued_at,
+                    deleted_seq=at.seq,
+                    **placement,
+                )
+            )
+            return
+        facts = msgspec.structs.replace(current.facts, requests=event.requests)
+        if current.placed_seq is None and facts == current.facts:
+            self._change(current, **placement)
+        else:
+            self._succeed(current, at, facts=facts, **placement)
+
+    def released(self, uid: str, at: StoredEvent) -> None:
+        """The pod gave back its place."""
+        current = self.living.get(uid)
+        if current is None or current.placed_seq is None:
+            return
+        if current.deleted_seq is not None:
+            self._close(current, at)
+            return
+        self._succeed(
+            current,
+            at,
+            node="",
+            placed_seq=None,
+            placed_at="",
+            started_seq=None,
+            started_at="",
+            stopped_seq=None,
+        )
+
+    def started(self, uid: str, node_token: str, at: StoredEvent) -> None:
+        """The agent of a node reports that the pod runs there."""
+        current = self._on_node(uid, node_token)
+        if current is None or (current.started_seq is not None and current.stopped_seq is None):
+            return
+        if current.started_seq is None:
+            self._change(current, started_seq=at.seq, started_at=at.occurred_at)
+        else:
+            self._succeed(current, at, started_seq=at.seq, started_at=at.occurred_at, stopped_seq=None)
+
+    def stopped(self, uid: str, node_token: str, at: StoredEvent) -> None:
+        """The agent of a node reports that the pod no longer runs there."""
+        current = self._on_node(uid, node_token)
+        if current is not None and current.started_seq is not None and current.stopped_seq is None:
+            self._change(current, stopped_seq=at.seq)
+
+    def _on_node(self, uid: str, node_token: str) -> Episode | None:
+        current = self.living.get(uid)
+        if current is None or current.placed_seq is None or current.node != name_from_token(node_token):
+            return None
+        return current
+
+    def _open(self, episode: Episode) -> None:
+        self.living[episode.uid] = episode
+        self.counts[episode.phase()] += 1
+        self._touched[episode.uid, episode.from_seq] = episode
+
+    def _change(self, episode: Episode, **fields: object) -> None:
+        self.counts[episode.phase()] -= 1
+        for name, value in fields.items():
+            setattr(episode, name, value)
+        self.counts[episode.phase()] += 1
+        self._touched[episode.uid, episode.from_seq] = episode
+
+    def _close(self, episode: Episode, at: StoredEvent) -> None:
+        self.counts[episode.phase()] -= 1
+        episode.to_seq = at.seq
+        del self.living[episode.uid]
+        self._touched[episode.uid, episode.from_seq] = episode
+
+    def _succeed(self, episode: Episode, at: StoredEvent, **fields: object) -> None:
+        self._close(episode, at)
+        self._open(
+            msgspec.structs.replace(episode, from_seq=at.seq, to_seq=None, stored=False, **fields)
+        )

@@ -1,0 +1,235 @@
+"""One event -> new state of its aggregate, rows of pods and nodes, totals. The heart of the projector, without I/O.
+
+    refs = projection.unknown_states(events)     # 1. which states the database has to lend
+    projection.lend(ref, state)                  # 2. one each
+    projection.apply(event)                      # 3. in order; raises before it changes anything
+    changes = projection.take_changes()          # 4. what to write in one transaction
+
+Only states of kinds that are touched again and again stay in memory; those of pods are lent when they are needed. So
+memory grows with the number of living pods by one `Episode` each, not by their objects.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
+from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.registry import UnreadableEvent
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.state.aggregates import EVOLVE, AggregateState, NodeAgentState, NodeLedger
+from koordcore.values import codec
+
+from koord_projector.domain.nodes import NODE_KINDS, NodeBook, NodeChange
+from koord_projector.domain.pods import Episode, PodBook
+from koord_projector.domain.series import Series, SeriesRow, Totals
+
+KEPT_KINDS = frozenset((*NODE_KINDS, "config", "fold"))
+"""Kinds whose states stay in memory: few, and touched by many events."""
+LONGEST_ID = 512
+"""Longer ids of aggregates are refused: no name or uid of Kubernetes comes near, and an index could not hold them."""
+
+
+class AggregateRow(msgspec.Struct, frozen=True):
+    """One row of the table `aggregates`: the canonical JSON of its state."""
+
+    ref: AggregateRef
+    seq: int
+    state: bytes
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What one transaction writes: everything of the positions after `after` up to `position`."""
+
+    after: int
+    position: int
+    event_id: str
+    events: list[StoredEvent]
+    new_aggregates: list[AggregateRow]
+    changed_aggregates: list[AggregateRow]
+    gone_aggregates: list[AggregateRef]
+    pods: list[Episode]
+    nodes: list[NodeChange]
+    series: list[SeriesRow]
+
+
+class Projection:
+    """The projector's memory at `position`; equal to what the tables say at that position. One task owns it."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+        self.pods = PodBook()
+        self.nodes = NodeBook()
+        self.totals = Totals()
+        self.series = Series()
+        self._after = position
+        self._event_id = ""
+        self._known: set[AggregateRef] = set()
+        self._states: dict[AggregateRef, AggregateState | None] = {}
+        self._running: dict[str, set[str]] = {}
+        self._dirty: dict[AggregateRef, None] = {}
+        self._events: list[StoredEvent] = []
+
+    @property
+    def aggregate_count(self) -> int:
+        """How many aggregates the table holds."""
+        return len(self._known)
+
+    def know(self, refs: Iterable[AggregateRef]) -> None:
+        """The table `aggregates` has a row for each of these."""
+        self._known.update(refs)
+
+    def load_totals(self) -> None:
+        """Count the nodes that were loaded."""
+        for figures in self.nodes.figures.values():
+            self.totals.add(figures, 1)
+
+    def unknown_states(self, events: Sequence[StoredEvent]) -> list[AggregateRef]:
+        """Aggregates of these events whose state has to be lent before `apply`; each once."""
+        states, known = self._states, self._known
+        wanted = dict.fromkeys(event.ref for event in events if event.ref in known and event.ref not in states)
+        return list(wanted)
+
+    def lend(self, ref: AggregateRef, state: AggregateState) -> None:
+        """The state of an aggregate as the table has it."""
+        self._states[ref] = state
+        if isinstance(state, NodeAgentState):
+            self._running[ref.id] = set(state.running)
+
+    def apply(self, stored: StoredEvent) -> Event | None:
+        """Fold one event; returns it typed, None when it was folded before or is an ignorable one of a newer version.
+
+        raises    UnreadableEvent: nothing is changed; the fold has to halt before this event
+        """
+        if stored.seq <= self.position:
+            return None
+        ref = stored.ref
+        _require_storable(stored)
+        event = CATALOGUE.read(stored)
+        state: AggregateState | None = None
+        if event is not None:
+            before = self._states.get(ref)
+            state = EVOLVE[type(event)](before, event, stored)
+            self.series.before_event(stored.occurred_at, self.totals, self.pods.counts)
+            self._states[ref] = state
+            self._dirty[ref] = None
+            self._update_rows(ref, event, stored, before, state)
+        self._events.append(stored)
+        self._advance(stored)
+        return event
+
+    def skip(self, stored: StoredEvent) -> None:
+        """Pass over an event that an operator told this fold to pass over; nothing but the position remembers it."""
+        if stored.seq > self.position:
+            self._advance(stored)
+
+    def take_changes(self) -> Changes:
+        """What happened since the last call; the caller writes it before it applies anything else."""
+        new: list[AggregateRow] = []
+        changed: list[AggregateRow] = []
+        gone: list[AggregateRef] = []
+        known, states = self._known, self._states
+        for ref in self._dirty:
+            state = states[ref]
+            if state is not None:
+                row = AggregateRow(ref, state.seq, codec.encode_canonical(state))
+                if ref in known:
+                    changed.append(row)
+                else:
+                    new.append(row)
+                    known.add(ref)
+            elif ref in known:
+                gone.append(ref)
+                known.discard(ref)
+            if state is None or ref.kind not in KEPT_KINDS:
+                del states[ref]
+        changes = Changes(
+            after=self._after,
+            position=self.position,
+            event_id=self._event_id,
+            events=self._events,
+            new_aggregates=new,
+            changed_aggregates=changed,
+            gone_aggregates=gone,
+            pods=self.pods.take_touched(),
+            nodes=self.nodes.take_changes(),
+            series=self.series.take_rows(self.totals, self.pods.counts),
+        )
+        self._after, self._events, self._dirty = self.position, [], {}
+        return changes
+
+    def _advance(self, stored: StoredEvent) -> None:
+        self.position = stored.seq
+        self._event_id = stored.event_id
+        self.series.after_event(stored.seq)
+
+    def _update_rows(
+        self,
+        ref: AggregateRef,
+        event: Event,
+        at: StoredEvent,
+        before: AggregateState | None,
+        state: AggregateState | None,
+    ) -> None:
+        be_pods: int | None = None
+        match event:
+            case PodSpecAdded() | PodSpecChanged():
+                self.pods.submitted(ref.id, event.object, at)
+            case PodPlaced():
+                running = self._running.get(name_token(event.node), ())
+                self.pods.placed(ref.id, event, at, runs_there=ref.id in running)
+            case NodeResourcesTaken() | NodeResourcesReturned():
+                ledger = before if isinstance(before, NodeLedger) else None
+                be_pods = self._be_pods_after(ref.id, event, ledger)
+            case PodReleased():
+                self.pods.released(ref.id, at)
+            case PodSpecDeleted():
+                self.pods.deleted(ref.id, at)
+            case PodsStarted():
+                self._running.setdefault(ref.id, set()).update(event.pods)
+                for uid in event.pods:
+                    self.pods.started(uid, ref.id, at)
+            case PodsStopped():
+                self._running.setdefault(ref.id, set()).difference_update(event.pods)
+                for uid in event.pods:
+                    self.pods.stopped(uid, ref.id, at)
+            case _:
+                pass
+        if ref.kind in NODE_KINDS:
+            earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods)
+            if earlier is not later:
+                self.totals.add(earlier, -1)
+                self.totals.add(later, 1)
+
+    def _be_pods_after(
+        self, token: str, event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None
+    ) -> int:
+        """Pods with batch resources in the ledger after the event, counted from the event alone."""
+        held = ledger.pods if ledger is not None else {}
+        figures = self.nodes.figures.get(token)
+        count = figures.be_pods if figures is not None else 0
+        if isinstance(event, NodeResourcesTaken):
+            added: dict[str, bool] = {pod.uid: _is_batch(pod.requests) for pod in event.pods}
+            count += sum(added.values())
+            return count - sum(1 for uid in added if uid in held and _is_batch(held[uid]))
+        return count - sum(1 for uid in set(event.pods) if uid in held and _is_batch(held[uid]))
+
+
+def _is_batch(requests: dict[str, int]) -> bool:
+    return BATCH_CPU in requests or BATCH_MEMORY in requests
+
+
+def _require_storable(stored: StoredEvent) -> None:
+    """A text column holds neither NUL nor bytes that are not UTF-8; a valid body has neither (RFC 8259)."""
+    if len(stored.ref.id) > LONGEST_ID:
+        raise UnreadableEvent(stored.seq, stored.type, f"the aggregate's id has more than {LONGEST_ID} characters")
+    if b"\0" in stored.body:
+        raise UnreadableEvent(stored.seq, stored.type, "body: a NUL byte")
+    if not stored.body.isascii():
+        try:
+            stored.body.decode()
+        except UnicodeDecodeError as cause:
+            raise UnreadableEvent(stored.seq, stored.type, f"body: {cause}") from cause

@@ -1,0 +1,93 @@
+"""Totals of the cluster over time: one row per second of stream time in which something happened.
+
+A row holds the totals after the last event of its second (by the event's own time, in stream order), so it does not
+depend on how events were batched. Usage is not here: it is observed, not decided, and comes from the archived reports.
+"""
+
+import msgspec
+
+from koord_projector.domain.nodes import NodeFigures
+from koord_projector.domain.pods import Phase
+
+_SECOND_TEXT = len("2026-01-01T00:00:00")
+_MOMENT_TEXT = len("2026-01-01T00:00:00.000000Z")
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Sums over the nodes that exist: cpu in milli-cores, memory in bytes."""
+
+    nodes: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    cpu_requested: int = 0
+    memory_requested: int = 0
+    gpus_requested: int = 0
+    batch_cpu: int = 0
+    batch_memory: int = 0
+    batch_cpu_requested: int = 0
+    batch_memory_requested: int = 0
+
+    def add(self, figures: NodeFigures, sign: int) -> None:
+        """Count a node in (+1) or out (-1)."""
+        if not figures.exists:
+            return
+        self.nodes += sign
+        self.cpu_milli += sign * figures.cpu_milli
+        self.memory_bytes += sign * figures.memory_bytes
+        self.gpus += sign * figures.gpus
+        self.cpu_requested += sign * figures.cpu_requested
+        self.memory_requested += sign * figures.memory_requested
+        self.gpus_requested += sign * figures.gpus_requested
+        self.batch_cpu += sign * figures.batch_cpu
+        self.batch_memory += sign * figures.batch_memory
+        self.batch_cpu_requested += sign * figures.batch_cpu_requested
+        self.batch_memory_requested += sign * figures.batch_memory_requested
+
+
+class SeriesRow(msgspec.Struct, frozen=True):
+    """One row of the table `cluster_series`.
+
+    second    `2026-01-01T00:00:00`, UTC
+    seq       position of the last event of the second
+    pods      pods by phase
+    """
+
+    second: str
+    seq: int
+    totals: Totals
+    pods: dict[Phase, int]
+
+
+class Series:
+    """Makes the rows of a batch. One task owns it.
+
+    second, seq     of the newest row of the table, so that a restart goes on within its second
+    """
+
+    def __init__(self, second: str = "", seq: int = 0) -> None:
+        self._second = second
+        self._seq = seq
+        self._rows: dict[str, SeriesRow] = {}
+
+    def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
+        """To be called with the totals as they are before the event: ends the second that is over."""
+        if len(occurred_at) != _MOMENT_TEXT or occurred_at.startswith(self._second, 0) and self._second:
+            return
+        self.flush(totals, pods)
+        self._second = occurred_at[:_SECOND_TEXT]
+
+    def after_event(self, seq: int) -> None:
+        """The event was counted."""
+        self._seq = seq
+
+    def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
+        """Note the totals of the present second (which may go on)."""
+        if self._second and self._seq:
+            self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
+
+    def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:
+        """Rows to be written (a later one of the same second replaces an earlier one)."""
+        self.flush(totals, pods)
+        rows, self._rows = list(self._rows.values()), {}
+        return rows

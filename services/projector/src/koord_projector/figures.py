@@ -1,0 +1,46 @@
+"""The projector's own metrics, beside those that every service and every user of the log has."""
+
+from koordcore.service.metrics import Metrics
+from prometheus_client import Counter, Gauge, Histogram
+
+FOLD = "projector"
+
+
+class ProjectorMetrics:
+    """Instruments on the registry of the process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._bus = metrics.bus
+        registry = metrics.registry
+        self._events = Counter("koord_projector_events", "Facts whose rows are committed", registry=registry)
+        self._position = Gauge("koord_projector_position", "Position of the newest committed fact", registry=registry)
+        self._seconds = Histogram(
+            "koord_projector_batch_seconds",
+            "Folding and committing one batch of facts",
+            registry=registry,
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+        )
+        self._archived = Counter("koord_projector_archived", "Messages archived", ["stream"], registry=registry)
+        self._unreadable = Counter(
+            "koord_projector_unreadable", "Messages of lossy streams passed over", ["stream"], registry=registry
+        )
+        self._bus.follower_halted(FOLD, halted=False)
+
+    def batch(self, events: int, seconds: float, position: int) -> None:
+        """One transaction is committed."""
+        self._events.inc(events)
+        self._seconds.observe(seconds)
+        self._position.set(position)
+
+    def halted(self, halted: bool) -> None:
+        """The fold stopped before an event that it cannot read, or goes on."""
+        self._bus.follower_halted(FOLD, halted=halted)
+
+    def lag(self, events: int, seconds: float) -> None:
+        """How far the committed rows are behind the log."""
+        self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
+
+    def archived(self, stream: str, rows: int, unreadable: int) -> None:
+        """One transaction of an archive is committed."""
+        self._archived.labels(stream).inc(rows)
+        self._unreadable.labels(stream).inc(unreadable)

@@ -1,0 +1,66 @@
+"""How far the projector is: kept by the cycle, read by health, metrics and the API, awaited by live event tails."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from koordcore.service.health import Condition
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """One per process.
+
+    position      newest fact whose rows are committed
+    occurred_at   its own time, "" before the first
+    head          newest fact of the log when it was last asked
+    trouble       why the fold does not go on, "" when it does
+    ready         readiness of the fold, in `/readyz`
+    """
+
+    ready: Condition
+    position: int = 0
+    occurred_at: str = ""
+    head: int = 0
+    observations: int = 0
+    verdicts: int = 0
+    trouble: str = ""
+    rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _committed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def committed(self, position: int, occurred_at: str) -> None:
+        """A transaction with facts up to `position` is done; wakes whoever waits for news."""
+        self.position = position
+        if occurred_at:
+            self.occurred_at = occurred_at
+        self.head = max(self.head, position)
+        self._committed.set()
+        self._committed = asyncio.Event()
+
+    async def news(self) -> None:
+        """Waits until the next commit."""
+        await self._committed.wait()
+
+    def halt(self, trouble: str) -> None:
+        """The fold does not go on; what is there stays readable."""
+        self.trouble = trouble
+        self.ready.unmet(trouble)
+
+    def going_on(self) -> None:
+        """The fold goes on; ready once it has caught up."""
+        self.trouble = ""
+        self.look()
+
+    def look(self) -> None:
+        """Ready when nothing is in the way and the newest known fact was reached once."""
+        if not self.trouble and self.position >= self.head:
+            self.ready.met()
+
+    def lag_seconds(self, now: datetime) -> float:
+        """Age of the newest folded event while newer ones wait; 0 when none does or its time cannot be read."""
+        if self.position >= self.head or not self.occurred_at:
+            return 0.0
+        try:
+            return max(0.0, (now - datetime.fromisoformat(self.occurred_at)).total_seconds())
+        except (ValueError, TypeError):
+            return 0.0

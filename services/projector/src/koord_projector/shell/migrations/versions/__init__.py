@@ -1,0 +1,1 @@
+"""One module per version, applied in the order of their `down_revision`."""

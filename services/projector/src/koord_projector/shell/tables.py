@@ -1,0 +1,167 @@
+"""The tables of the read side, for statements and for the migrations' test; created by `migrations/`.
+
+    projection        how far each stream is folded, written in the transaction of its rows
+    events            every fact, as it stands in the log
+    aggregates        canonical state of every aggregate: their hash is the hash of the fold
+    pods              lives of pods, one row per episode (`domain.pods`)
+    node_versions     figures of nodes, one row per change (`domain.nodes`)
+    cluster_series    totals per second of stream time (`domain.series`)
+    observations      archived reports of agents (outlive the stream OBS)
+    verdicts          why pods could not be placed (outlive the stream EXPLAIN)
+
+Positions are `bigint`; times are the RFC 3339 texts of the events themselves, whose text order is time order, so that
+a row gives back exactly what the log held. Bodies are `text`, not `json`: they were validated by the event's own model,
+and Postgres parsing them again would cost more than storing them.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
+
+metadata = MetaData()
+
+projection = Table(
+    "projection",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("schema", Text, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("schema", Integer, nullable=False),
+    Column("occurred_at", Text, nullable=False),
+    Column("stored_at_ns", BigInteger, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("causation_id", Text, nullable=False),
+    Column("correlation_id", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("based_on", BigInteger, nullable=False),
+    Column("traceparent", Text, nullable=False),
+    Column("body", Text, nullable=False),
+)
+Index("events_of_aggregate", events.c.kind, events.c.id, events.c.seq)
+# left(): a header may be arbitrarily long, an index entry may not.
+Index("events_by_time", text('"left"(occurred_at, 27)'), events.c.seq, _table=events)
+
+aggregates = Table(
+    "aggregates",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+)
+
+pods = Table(
+    "pods",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("from_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("to_seq", BigInteger),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("qos", Text, nullable=False),
+    Column("priority_class", Text, nullable=False),
+    Column("requests", Text, nullable=False),
+    Column("submitted_seq", BigInteger, nullable=False),
+    Column("submitted_at", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("placed_seq", BigInteger),
+    Column("placed_at", Text, nullable=False),
+    Column("started_seq", BigInteger),
+    Column("started_at", Text, nullable=False),
+    Column("stopped_seq", BigInteger),
+    Column("deleted_seq", BigInteger),
+)
+Index("pods_living", pods.c.submitted_seq, postgresql_where=text("to_seq IS NULL"))
+
+node_versions = Table(
+    "node_versions",
+    metadata,
+    Column("token", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("exists", Boolean, nullable=False),
+    Column("unschedulable", Boolean, nullable=False),
+    Column("cpu_milli", BigInteger, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("gpus", BigInteger, nullable=False),
+    Column("cpu_requested", BigInteger, nullable=False),
+    Column("memory_requested", BigInteger, nullable=False),
+    Column("gpus_requested", BigInteger, nullable=False),
+    Column("batch_cpu", BigInteger, nullable=False),
+    Column("batch_memory", BigInteger, nullable=False),
+    Column("batch_cpu_requested", BigInteger, nullable=False),
+    Column("batch_memory_requested", BigInteger, nullable=False),
+    Column("pods", Integer, nullable=False),
+    Column("be_pods", Integer, nullable=False),
+    Column("pods_running", Integer, nullable=False),
+    Column("be_quota_us", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+)
+
+node_names = Table("node_names", metadata, Column("token", Text, primary_key=True))
+"""Every node that was ever mentioned: where the look-ups of its newest version begin."""
+
+cluster_series = Table(
+    "cluster_series",
+    metadata,
+    Column("second", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("nodes", BigInteger, nullable=False),
+    Column("cpu_milli", BigInteger, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("gpus", BigInteger, nullable=False),
+    Column("cpu_requested", BigInteger, nullable=False),
+    Column("memory_requested", BigInteger, nullable=False),
+    Column("gpus_requested", BigInteger, nullable=False),
+    Column("batch_cpu", BigInteger, nullable=False),
+    Column("batch_memory", BigInteger, nullable=False),
+    Column("batch_cpu_requested", BigInteger, nullable=False),
+    Column("batch_memory_requested", BigInteger, nullable=False),
+    Column("pods_pending", BigInteger, nullable=False),
+    Column("pods_placed", BigInteger, nullable=False),
+    Column("pods_running", BigInteger, nullable=False),
+    Column("pods_terminating", BigInteger, nullable=False),
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    Column("token", Text, primary_key=True),
+    Column("reported_at", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("cpu_used", BigInteger, nullable=False),
+    Column("memory_used", BigInteger, nullable=False),
+    Column("be_cpu_used", BigInteger, nullable=False),
+    Column("be_memory_used", BigInteger, nullable=False),
+    Column("system_cpu_used", BigInteger, nullable=False),
+    Column("interval_seconds", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+Index("observations_by_time", observations.c.reported_at)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("occurred_at", Text, primary_key=True),
+    Column("event_id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("based_on", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("traceparent", Text, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+FOLDED = (events, aggregates, pods, node_versions, node_names, cluster_series)
+"""What a rebuild drops and makes again from the facts; the archives are not among them: their streams forget."""

@@ -1,0 +1,101 @@
+"""A projector on a memory log and a real Postgres, without HTTP: what most tests of this folder drive."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from koord_projector.archive import STORES, Archive, keep_archive
+from koord_projector.cycle import World, project_facts, watch_head
+from koord_projector.figures import ProjectorMetrics
+from koord_projector.progress import Progress
+from koord_projector.shell.database import Database
+from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
+from koordcore.events.envelope import StoredEvent
+from koordcore.service.clock import SystemClock
+from koordcore.service.health import Health
+from koordcore.service.logging import logger
+from koordcore.service.metrics import Metrics
+from koordcore.service.tracing import Tracer
+
+
+@dataclass
+class Projector:
+    """One projector with its log."""
+
+    database: Database
+    log: MemoryLog = field(default_factory=MemoryLog)
+    observations: MemoryObservationLog = field(default_factory=MemoryObservationLog)
+    verdicts: MemoryObservationLog = field(default_factory=MemoryObservationLog)
+    health: Health = field(default_factory=Health)
+    batch_events: int = 2000
+    tracer: Tracer = field(default_factory=lambda: Tracer("projector"))
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics("projector")
+        self.progress = Progress(ready=self.health.readiness_condition("facts", "loading"))
+        figures = ProjectorMetrics(self.metrics)
+        self.world = World(
+            log=MemoryEventLog(self.log),
+            dsn=self.database.dsn,
+            clock=SystemClock(),
+            progress=self.progress,
+            figures=figures,
+            tracer=self.tracer,
+            logger=logger("projector"),
+            batch_events=self.batch_events,
+        )
+        sources = {"obs": self.observations, "why": self.verdicts}
+        self.archives = [
+            Archive(
+                stream=stream,
+                source=source,
+                dsn=self.database.dsn,
+                store=STORES[stream],
+                batch=500,
+                progress=self.progress,
+                figures=figures,
+                logger=logger("projector"),
+            )
+            for stream, source in sources.items()
+        ]
+
+    def write(self, events: Sequence[StoredEvent]) -> None:
+        """Appends events as they are; their sequences must continue the log's."""
+        for event in events:
+            assert self.log.store(event.ref, dict(event.headers), event.body) == event.seq
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Projector"]:
+        """Migrated and folding, until the block ends (or the fold fails)."""
+        await self.database.migrate()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(project_facts(self.world)), group.create_task(watch_head(self.world))]
+            tasks += [group.create_task(keep_archive(archive)) for archive in self.archives]
+            try:
+                yield self
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def caught_up(self) -> None:
+        """Waits until every fact of the log is committed."""
+        await wait_for(lambda: self.progress.position == self.log.last_seq and not self.progress.trouble)
+
+
+async def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Waits until the condition holds; raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def projector(dsn: str, **options: object) -> AsyncIterator[Projector]:
+    """A projector that is not running yet on a database of this address."""
+    database = Database(dsn)
+    try:
+        yield Projector(database, **options)  # type: ignore[arg-type]
+    finally:
+        with suppress(Exception):
+            await database.close()
