@@ -1,6 +1,6 @@
 """HTTP to the services: where they are, and what their refusals mean.
 
-Addresses come from --manager / --projector, KOORD_MANAGER / KOORD_PROJECTOR, or the running stack's state file.
+Addresses come from KOORD_MANAGER / KOORD_PROJECTOR, or the running stack's state file.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from koordcore.embedded.stack import read_stack
+from koordcore.embedded.stack import Stack, read_stack
 
 from koordctl.output import fail
 
@@ -24,7 +24,7 @@ def var_directory() -> Path:
         return Path(given)
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if (folder / DEFAULT_VAR / "run" / "stack.json").exists():
+        if state_file(folder / DEFAULT_VAR).exists():
             return folder / DEFAULT_VAR
     return here / DEFAULT_VAR
 
@@ -34,13 +34,19 @@ def state_file(var: Path) -> Path:
     return var / "run" / "stack.json"
 
 
+def running_stack(var: Path) -> Stack | None:
+    """The live stack below this folder; None when none runs."""
+    stack = read_stack(state_file(var))
+    return stack if stack is not None and stack.is_live else None
+
+
 def service_url(name: str) -> str:
     """Base URL of a service of the running stack. Ends the command when there is none."""
     given = os.environ.get(f"KOORD_{name.upper()}")
     if given:
         return given.rstrip("/")
-    stack = read_stack(state_file(var_directory()))
-    status = stack.find(name) if stack is not None and stack.is_live else None
+    stack = running_stack(var_directory())
+    status = stack.find(name) if stack is not None else None
     if status is None or "http" not in status.urls:
         fail(f"no running {name}: start the stack with `koord up`, or set KOORD_{name.upper()}=http://host:port")
     return status.urls["http"]
@@ -49,20 +55,20 @@ def service_url(name: str) -> str:
 class Client:
     """JSON requests to one service; a refusal ends the command with the service's own sentence."""
 
-    def __init__(self, service: str, *, timeout: float = 60.0) -> None:
+    def __init__(self, service: str, *, url: str | None = None, timeout: float = 60.0) -> None:
         self._service = service
+        self._url = url
         self._timeout = timeout
 
     @cached_property
     def http(self) -> httpx.Client:
         """The connection, opened on first use."""
-        return httpx.Client(base_url=service_url(self._service), timeout=self._timeout, trust_env=False)
+        return httpx.Client(base_url=self._url or service_url(self._service), timeout=self._timeout, trust_env=False)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """Decoded answer of a GET; a 404 ends the command with what does not exist."""
-        return self._decoded(
-            self.request("GET", path, params={k: v for k, v in (params or {}).items() if v is not None})
-        )
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        return self.decoded(self.request("GET", path, params=given))
 
     def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> httpx.Response:
         """Raw answer of a POST, whatever its status."""
@@ -75,14 +81,19 @@ class Client:
         except httpx.HTTPError as error:
             fail(f"{self._service} at {self.http.base_url}: {error or type(error).__name__}")
 
-    def _decoded(self, response: httpx.Response) -> Any:
-        if response.is_success:
-            return response.json()
-        try:
-            message = response.json().get("error", response.text)
-        except ValueError:
-            message = response.text.strip()
-        fail(f"{message} (HTTP {response.status_code})")
+    def decoded(self, response: httpx.Response) -> Any:
+        """The JSON of an answer; a refusal ends the command."""
+        if not response.is_success:
+            fail(f"{refusal(response)} (HTTP {response.status_code})")
+        return response.json()
+
+
+def refusal(response: httpx.Response) -> str:
+    """Why a service said no: its `error`, or the text of its answer."""
+    try:
+        return str(response.json().get("error", response.text))
+    except (ValueError, AttributeError):
+        return response.text.strip() or response.reason_phrase
 
 
 manager = Client("manager")

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import typer
 import yaml
@@ -64,8 +64,14 @@ def show_document(value: object, form: Format) -> None:
 
 def fail(message: str, *, status: int = 1) -> NoReturn:
     """Ends the command with a sentence on stderr."""
-    errors.print(f"[red]error:[/red] {message}" if errors.is_terminal else f"error: {message}", highlight=False)
+    say_error(message)
     raise typer.Exit(status)
+
+
+def say_error(message: str) -> None:
+    """One sentence on stderr, in one line when it is piped."""
+    style = "red" if errors.is_terminal else None
+    errors.print(f"error: {message}", style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def milli(value: int | None) -> str:
@@ -84,5 +90,5 @@ def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
             return default
-        value = value[name]
+        value = cast("Mapping[str, Any]", value)[name]
     return value

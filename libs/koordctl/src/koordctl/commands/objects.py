@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from koordctl.clients import manager, projector
 from koordctl.output import Format, errors, fail, field, show_document, show_table
 

@@ -104,11 +104,20 @@ class Audit:
         self._doubles: list[str] = []
         self._over: list[str] = []
         self._over_nodes: set[str] = set()
+        self._first_submitted_ns: int | None = None
+        self._first_placed_ns: int | None = None
 
     @property
     def waits_ms(self) -> list[float]:
         """From submission to first placement of each placed pod, real milliseconds by the log's own clock."""
         return list(self._waits_ms.values())
+
+    @property
+    def first_placement_ms(self) -> float:
+        """From the first submission to the first placement; 0 when there was none."""
+        if self._first_placed_ns is None or self._first_submitted_ns is None:
+            return 0.0
+        return (self._first_placed_ns - self._first_submitted_ns) / 1e6
 
     @property
     def requests_on_nodes(self) -> Amounts:
@@ -148,6 +157,8 @@ class Audit:
                 self._requests[uid] = pod_requests(event.object)
                 self._names[uid] = f"{event.object.metadata.namespace}/{event.object.metadata.name}"
                 self._submitted_at_ns.setdefault(uid, stored.stored_at_ns)
+                if self._first_submitted_ns is None:
+                    self._first_submitted_ns = stored.stored_at_ns
             case PodSpecDeleted():
                 self._submitted_at_ns.pop(uid, None)
             case NodeSpecAdded() | NodeSpecChanged():
@@ -205,6 +216,8 @@ class Audit:
         submitted = self._submitted_at_ns.get(uid)
         if submitted is not None:
             self._waits_ms.setdefault(uid, (stored.stored_at_ns - submitted) / 1e6)
+        if self._first_placed_ns is None:
+            self._first_placed_ns = stored.stored_at_ns
         # What the pod itself asks for, not what the decision says it took.
         asked = self._requests.get(uid, event.requests)
         node = self._node(token)

@@ -1,0 +1,77 @@
+"""The program `koord`: runs the command tree, and makes sure that no traceback ever reaches a user.
+
+Exit statuses: 0 done; 1 refused, failed, or `verify` found a difference; 2 wrong usage; 130 ended by Ctrl-C.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+from koordcore.embedded.errors import EmbeddedError
+
+from koordctl.clients import var_directory
+from koordctl.log import LogTrouble
+from koordctl.output import say_error
+
+USAGE = 2
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Entry point of the `koord` script."""
+    from koordctl.app import app
+
+    sys.exit(run(app))
+
+
+def run(app: typer.Typer) -> int:
+    """Runs the command line of the process; returns the exit status."""
+    try:
+        # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
+        status = app(standalone_mode=False)
+    except Exit as end:
+        return end.exit_code
+    except TyperException as error:
+        getattr(error, "show", lambda: say(str(error)))()
+        return USAGE
+    except (Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has gone: nothing is left to say. The interpreter must not flush either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (EmbeddedError, LogTrouble) as error:
+        return say(str(error))
+    except OSError as error:
+        return say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:  # noqa: BLE001  the edge of the program: a defect becomes a sentence and a file
+        return say(f"{type(error).__name__}: {error}; this is a defect of koord, details are in {_keep(error)}")
+    return status if isinstance(status, int) else 0
+
+
+def say(sentence: str) -> int:
+    """Prints an error; returns the exit status 1."""
+    say_error(sentence)
+    return 1
+
+
+def _keep(error: BaseException) -> Path:
+    """Writes the traceback beside the services' logs, or where that is not possible into the temporary folder."""
+    text = "".join(traceback.format_exception(error))
+    for folder in (var_directory() / "log", Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / "koord-defect.log"
+            with file.open("a", encoding="utf-8") as log:
+                log.write(text + "\n")
+            return file
+    return Path(os.devnull)
+
+
+if __name__ == "__main__":
+    main()

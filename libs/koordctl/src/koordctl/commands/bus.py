@@ -1,0 +1,144 @@
+"""`koord bus`: the streams, how far every fold is behind, parked work, and recorded skips."""
+
+import getpass
+import json
+from typing import Annotated, Any
+
+import httpx
+import typer
+from koordcore.bus.reads import ApiError, api
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.ports.eventlog import Appended
+from koordcore.service.clock import SystemClock
+from koordcore.values.timestamps import rfc3339
+from prometheus_client.parser import text_string_to_metric_families
+
+from koordctl.clients import running_stack, var_directory
+from koordctl.log import open_log, wait_for
+from koordctl.output import console, fail, show_table
+
+app = typer.Typer(help="Look at the log itself: streams, lag, parked work, skips.", no_args_is_help=True)
+dlq = typer.Typer(help="Work that could not be done and was parked with its reason.", no_args_is_help=True)
+app.add_typer(dlq, name="dlq")
+
+LAG = "koord_bus_follower_lag_events"
+LAG_SECONDS = "koord_bus_follower_lag_seconds"
+HALTED = "koord_bus_follower_halted"
+MIB = 1 << 20
+
+
+@app.command()
+def streams() -> None:
+    """Show every stream: messages, size, first and last position.
+
+    Examples:
+
+      koord bus streams
+    """
+    show_table(["stream", "messages", "MiB", "of MiB", "first", "last", "subjects"], wait_for(_streams()))
+
+
+async def _streams() -> list[list[object]]:
+    async with open_log() as log:
+        names = log.names
+        rows: list[list[object]] = []
+        for stream in (names.ev, names.obs, names.explain, names.dlq, names.adv):
+            try:
+                info: dict[str, Any] = json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{stream}", b""))
+            except ApiError as error:
+                rows.append([stream, error.description, None, None, None, None, None])
+                continue
+            state, limit = info["state"], info["config"]["max_bytes"]
+            size, most = f"{state['bytes'] / MIB:.1f}", f"{limit / MIB:.0f}"
+            ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0)]
+            rows.append([stream, state["messages"], size, most, *ends])
+        return rows
+
+
+@app.command()
+def consumers() -> None:
+    """Show every fold of the running stack: how many events and seconds it is behind, and whether it halted.
+
+    Exit status 1 when a fold has halted.
+
+    Examples:
+
+      koord bus consumers
+    """
+    stack = running_stack(var_directory())
+    if stack is None:
+        fail("nothing runs: start the stack with `koord up`")
+    rows: list[list[object]] = []
+    halted = False
+    for process in stack.processes:
+        url = process.urls.get("http")
+        if url is None:
+            continue
+        figures = _figures(f"{url}/metrics")
+        if figures is None:
+            rows.append([process.name, "-", "no answer", None, None])
+            continue
+        for fold in sorted(figures.get(LAG, {})):
+            stopped = figures.get(HALTED, {}).get(fold, 0.0) > 0
+            halted = halted or stopped
+            behind = f"{figures.get(LAG_SECONDS, {}).get(fold, 0.0):.2f}"
+            rows.append([process.name, fold, int(figures[LAG][fold]), behind, "halted" if stopped else "follows"])
+    show_table(["process", "fold", "events behind", "seconds behind", "state"], rows, empty="no folds")
+    if halted:
+        raise typer.Exit(1)
+
+
+def _figures(url: str) -> dict[str, dict[str, float]] | None:
+    """Metric -> fold -> value of a service's metrics page; None when it does not answer."""
+    try:
+        page = httpx.get(url, timeout=5, trust_env=False)
+    except httpx.HTTPError:
+        return None
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(page.text):
+        for sample in family.samples:
+            if "fold" in sample.labels:
+                found.setdefault(sample.name, {})[sample.labels["fold"]] = sample.value
+    return found
+
+
+@app.command()
+def skip(
+    fold: Annotated[str, typer.Argument(help="The fold that halted, as `koord bus consumers` names it.")],
+    position: Annotated[int, typer.Argument(help="Position of the event that it cannot read.", min=1)],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is right to pass over the event.", prompt=True)],
+) -> None:
+    """Record that a fold passes over one event. The record is a fact: every replay honours it.
+
+    Examples:
+
+      koord bus skip manager 1204 --reason "written by a test, never deployed"
+    """
+    if not reason.strip():
+        fail("--reason must say why", status=2)
+    seq = wait_for(_skip(fold, position, reason.strip()))
+    console.print(f"recorded at position {seq}: {fold} passes over {position}", highlight=False)
+
+
+async def _skip(fold: str, position: int, reason: str) -> int:
+    async with open_log() as log:
+        if await log.facts.at(position) is None:
+            fail(f"there is no event at position {position}")
+        operator = getpass.getuser()
+        ref = AggregateRef("fold", fold)
+        last = await log.bus.events.last_of(ref)
+        event = EventSkipped(seq=position, reason=reason, operator=operator)
+        origin = Origin(
+            causation_id=f"skip/{fold}/{position}",
+            correlation_id=str(ref),
+            actor=f"koord/{operator}",
+            occurred_at=rfc3339(SystemClock().now()),
+        )
+        outcome = await log.bus.events.append(
+            CATALOGUE.seal([Draft(ref, event, last.seq if last is not None else 0)], origin)
+        )
+        if not isinstance(outcome, Appended):
+            fail(f"the log did not take the record: {outcome}")
+        return outcome.last_seq

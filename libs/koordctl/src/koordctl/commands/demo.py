@@ -1,0 +1,152 @@
+"""`koord demo`: places a real trace on a live cluster and says what came of it."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Generator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from koordctl.clients import running_stack, var_directory
+from koordctl.demo.run import DemoOptions, Watching, run
+from koordctl.demo.summary import Summary, invariants, table, write_summary
+from koordctl.demo.trace import InvalidTrace, read_nodes, read_pods
+from koordctl.output import console, errors, fail
+
+TRACE_FOLDER = "examples/openb"
+PLAIN_LINE_SECONDS = 5.0
+
+
+def demo(
+    end: Annotated[bool, typer.Option("--exit", help="End by itself; status 0 only if every invariant held.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pods.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Only so many nodes, of every kind.")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long the pods keep arriving.")] = 75.0,
+    speed: Annotated[float, typer.Option("--speed", min=0.1, help="How fast the cluster's day passes.")] = 360.0,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help=f"Folder of the trace; default: {TRACE_FOLDER}.")
+    ] = None,
+    var: Annotated[Path | None, typer.Option("--var", help="Folder of the demo's data; emptied first.")] = None,
+    port_base: Annotated[
+        int | None, typer.Option("--port-base", min=1024, max=65000, help="First of its ports.")
+    ] = None,
+) -> None:
+    """Place a real trace (openb: 1,523 nodes, 8,152 pods) on a live cluster, with this host as a measured node.
+
+    Ends with a table, VAR/summary.json and a running dashboard; Ctrl-C stops everything.
+
+    Examples:
+
+      koord demo
+
+      koord demo --exit
+
+      koord demo --nodes 60 --limit 300 --seconds 5 --exit
+    """
+    folder = (var or var_directory() / "demo").absolute()
+    if running_stack(folder) is not None:
+        fail(f"a demo runs already in {folder}; end it with Ctrl-C or `koord down --var {folder}`")
+    source = trace or _find_trace()
+    try:
+        options = DemoOptions(
+            var=folder,
+            nodes=read_nodes(source, limit=nodes),
+            pods=read_pods(source, limit=limit),
+            speed=speed,
+            seconds=seconds,
+            port_base=port_base,
+        )
+    except InvalidTrace as error:
+        fail(str(error))
+    summary = asyncio.run(_demo(options, end=end))
+    if not summary.all_held:
+        raise typer.Exit(1)
+
+
+def _find_trace() -> Path:
+    """examples/openb of the project, from any folder inside it."""
+    here = Path.cwd()
+    starts = (here, *here.parents, *Path(__file__).resolve().parents)
+    found = next((folder / TRACE_FOLDER for folder in starts if (folder / TRACE_FOLDER).is_dir()), None)
+    return found or fail(f"the trace is not here: no {TRACE_FOLDER} above {here}; name it with --trace")
+
+
+async def _demo(options: DemoOptions, *, end: bool) -> Summary:
+    """Runs it; SIGTERM ends it like Ctrl-C does, and in every case the stack is stopped."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with AsyncExitStack() as resources:
+        with _watching() as watching:
+            summary, dashboard = await run(options, watching, resources)
+        file = options.var / "summary.json"
+        write_summary(file, summary)
+        show(summary)
+        console.print(f"summary {file}", highlight=False)
+        if not end:
+            console.print(f"dashboard {dashboard}   Ctrl-C ends the demo", highlight=False)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return summary
+
+
+@contextlib.contextmanager
+def _watching() -> Generator[Watching]:
+    """A progress bar on a terminal; plain lines elsewhere."""
+    if not errors.is_terminal:
+        yield _plain()
+        return
+    columns = (
+        TextColumn("pods"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("placed {task.fields[placed]:,}  pending {task.fields[pending]:,}  {task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("pods", total=None, placed=0, pending=0, rate=0.0, visible=False)
+        began = 0.0
+
+        def progress(sent: int, placed: int, pending: int, total: int) -> None:
+            nonlocal began
+            began = began or time.monotonic()
+            rate = placed / max(time.monotonic() - began, 0.1)
+            bar.update(task, completed=sent, total=total, placed=placed, pending=pending, rate=rate, visible=True)
+
+        yield Watching(step=lambda line: bar.console.print(line, highlight=False), progress=progress)
+
+
+def _plain() -> Watching:
+    last = 0.0
+
+    def step(line: str) -> None:
+        errors.print(line, highlight=False, soft_wrap=True)
+
+    def progress(sent: int, placed: int, pending: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_LINE_SECONDS:
+            last = time.monotonic()
+            step(f"  {sent:,} of {total:,} pods sent, {placed:,} placed, {pending:,} pending")
+
+    return Watching(step=step, progress=progress)
+
+
+def show(summary: Summary) -> None:
+    """Prints the table and the invariants."""
+    figures = Table(box=None, pad_edge=False, show_header=False)
+    figures.add_column()
+    figures.add_column(justify="right", overflow="fold")
+    for what, how_much in table(summary):
+        figures.add_row(what, how_much)
+    console.print(figures)
+    for rule, held, found in invariants(summary):
+        mark = "[green]held[/green]  " if held else "[red]BROKEN[/red]"
+        console.print(f"{mark} {rule}: {found}", highlight=False, soft_wrap=True)
+    for sentence in summary.violations[:20]:
+        console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)

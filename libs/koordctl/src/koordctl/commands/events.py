@@ -1,0 +1,102 @@
+"""`koord events`: the facts as they are appended, straight from the log."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+from koordcore.events.envelope import StoredEvent
+from koordcore.service.clock import SystemClock
+from koordcore.state.aggregates import STATE_TYPES
+from koordcore.values.duration import parse_seconds
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+from koordctl.log import OpenLog, open_log, wait_for
+from koordctl.output import console, fail
+from koordctl.positions import first_at
+
+SHOWN = 20
+WIDTH = 110
+
+
+def events(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", "-k", help="Aggregate kinds, e.g. pod, node, nodepolicy; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Position, RFC 3339 time, or how long ago (10m); default: the last 20."),
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="text, or json: one object per line.")] = "text",
+) -> None:
+    """Show facts of the log, and follow it.
+
+    Examples:
+
+      koord events --follow
+
+      koord events --kind pod --since 10m
+
+      koord events --since 1200 -o json | jq .type
+    """
+    unknown = sorted(set(kind or ()) - set(STATE_TYPES))
+    if unknown:
+        fail(f"unknown kind {', '.join(unknown)}; known: {', '.join(STATE_TYPES)}", status=2)
+    if output not in ("text", "json"):
+        fail(f"-o must be text or json, got {output!r}", status=2)
+    wait_for(_show(follow, kind, since, as_json=output == "json"))
+
+
+async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_json: bool) -> None:
+    async with open_log() as log:
+        head = await log.bus.events.head()
+        after = head.last_seq - SHOWN if since is None else await _position(log, since) - 1
+        after = max(after, head.first_seq - 1, 0)
+        batches = (
+            log.bus.events.follow(after, kinds=kinds)
+            if follow
+            else log.bus.events.history(after, head.last_seq, kinds=kinds)
+        )
+        async for batch in batches:
+            for stored in batch:
+                _print(stored, as_json=as_json)
+            sys.stdout.flush()
+
+
+async def _position(log: OpenLog, text: str) -> int:
+    """The first position that is wanted: a number, a time, or a length of time before now."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        if text[:1].isdigit() and "T" in text:
+            moment = text
+        else:
+            moment = rfc3339(datetime.fromtimestamp(SystemClock().unix() - parse_seconds(text), UTC))
+        return await first_at(log, moment)
+    except (InvalidInput, ValueError):
+        fail(f"--since must be a position, an RFC 3339 time or a length of time such as 10m, got {text!r}", status=2)
+
+
+def _print(stored: StoredEvent, *, as_json: bool) -> None:
+    if as_json:
+        line = {
+            "position": stored.seq,
+            "type": stored.type,
+            "kind": stored.ref.kind,
+            "id": stored.ref.id,
+            "at": stored.occurred_at,
+            "actor": stored.actor,
+            "id_of_cause": stored.causation_id,
+            "traceparent": stored.traceparent,
+            "body": msgspec.json.decode(stored.body),
+        }
+        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+        return
+    body = stored.body.decode(errors="replace")
+    short = body if len(body) <= WIDTH else body[: WIDTH - 1] + "…"
+    what = f"{stored.seq:>8}  {stored.occurred_at[11:23]}  {stored.type:<24} {stored.ref}"
+    console.print(f"{what}  {short}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,173 @@
+"""`koord up`, `down`, `status`: the embedded stack in the background or in the foreground."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from koordcore.embedded.background import start_in_background
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
+from koordcore.embedded.process import http_ok
+from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
+from koordcore.embedded.supervisor import Supervisor
+
+from koordctl.clients import running_stack, state_file, var_directory
+from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
+from koordctl.output import console, errors, fail, show_table
+from koordctl.stack import StackOptions, manager_url, shared_clock, specs
+
+START_SECONDS = 120.0
+DEFAULT_NODES = "3"
+
+Var = Annotated[Path | None, typer.Option("--var", help="Folder of data and logs; default: KOORD_VAR or ./var.")]
+
+
+def up(
+    var: Var = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option("--port-base", min=1024, max=65000, help="First of consecutive ports; default: free ones."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option("--speed", min=0.01, help="60: an hour passes in a minute, for all services.")
+    ] = 1,
+    nodes: Annotated[
+        str, typer.Option("--simulated-nodes", help="A number, or a file of Node manifests (YAML or JSON).")
+    ] = DEFAULT_NODES,
+    agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Measure this host as a real node.")] = True,
+    sync: Annotated[str, typer.Option("--sync", help="When the log is synced to disk: `always`, or a time.")] = "1s",
+    traces: Annotated[bool, typer.Option("--traces", help="Write spans to <var>/log/traces.jsonl.")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
+) -> None:
+    """Start the embedded stack: log, store, manager, scheduler, projector, agents.
+
+    Examples:
+
+      koord up
+
+      koord up --speed 60 --simulated-nodes 100
+
+      koord up --var /tmp/koord --no-agent
+    """
+    folder = (var or var_directory()).absolute()
+    if foreground:
+        # Also what the background process runs: it finds everything prepared by the one that the user started.
+        asyncio.run(_run(folder, port_base, speed, sync, nodes, agent=agent, traces=traces))
+        return
+    running = running_stack(folder)
+    if running is not None:
+        console.print(f"already running; dashboard {dashboard(running)}", highlight=False)
+        return
+    began = time.monotonic()
+    argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
+    argv += ["--speed", str(speed), "--simulated-nodes", nodes, "--agent" if agent else "--no-agent", "--sync", sync]
+    argv += ["--traces"] if traces else []
+    argv += ["--port-base", str(port_base)] if port_base is not None else []
+    simulated_nodes(nodes)  # a wrong file is said here, not in a log
+    try:
+        stack = asyncio.run(_started(tuple(argv), folder))
+    except AlreadyRunningError as error:
+        fail(str(error))
+    console.print(f"ready after {time.monotonic() - began:.1f} s", highlight=False)
+    console.print(f"dashboard {dashboard(stack)}", highlight=False)
+
+
+async def _started(argv: tuple[str, ...], var: Path) -> Stack:
+    """Starts the background process, saying what has become ready meanwhile."""
+    starting = asyncio.create_task(
+        start_in_background(argv, state_file=state_file(var), log_file=var / "log" / "up.log", seconds=START_SECONDS)
+    )
+    said: set[str] = set()
+    while not starting.done():
+        stack = read_stack(state_file(var))
+        if stack is not None and stack.is_live:
+            for status in stack.processes:
+                if status.state is ProcessState.READY and status.name not in said:
+                    said.add(status.name)
+                    errors.print(f"  {status.name} is ready", highlight=False)
+        await asyncio.wait({starting}, timeout=0.1)
+    return starting.result()
+
+
+async def _run(
+    var: Path, port_base: int | None, speed: float, sync: str, nodes: str, *, agent: bool, traces: bool
+) -> None:
+    """The stack until a signal; the nodes are registered as soon as there is a manager."""
+    simulated = simulated_nodes(nodes)
+    host = host_node_name() if agent else None
+    options = StackOptions(
+        var=var,
+        port_base=port_base,
+        clock=shared_clock(speed, var),
+        sync=sync,
+        host_node=host,
+        simulated=write_nodes(var / "simulated-nodes.json", simulated) if simulated else None,
+        traces=traces,
+    )
+    processes = specs(options)
+    wanted = [*simulated, *([host_manifest(host)] if host is not None else [])]
+    supervisor = Supervisor(processes, state_file=state_file(var), log=_say)
+    registering = asyncio.create_task(register(supervisor, manager_url(processes), wanted))
+    try:
+        await supervisor.run_until_stopped()
+    finally:
+        if not registering.done():
+            registering.cancel()
+        problem = (await asyncio.gather(registering, return_exceptions=True))[0]
+        if isinstance(problem, EmbeddedError):
+            _say(f"the nodes could not be registered: {problem}")
+
+
+def _say(sentence: str) -> None:
+    errors.print(sentence, highlight=False)
+
+
+def down(var: Var = None) -> None:
+    """Stop the embedded stack; its data stays.
+
+    Examples:
+
+      koord down
+    """
+    folder = (var or var_directory()).absolute()
+    if asyncio.run(stop_stack(state_file(folder))):
+        console.print("stopped", highlight=False)
+    else:
+        console.print(f"nothing runs in {folder}", highlight=False)
+
+
+def status(var: Var = None) -> None:
+    """Show the processes of the stack. Exit status 0 when all are ready, 1 otherwise.
+
+    Examples:
+
+      koord status
+    """
+    folder = (var or var_directory()).absolute()
+    stack = read_stack(state_file(folder))
+    if stack is None or not stack.is_live:
+        fail(
+            f"nothing runs in {folder}" if stack is None else "the stack's supervisor is gone; `koord up` starts again"
+        )
+    rows: list[list[object]] = []
+    fine = stack.phase is Phase.READY
+    for process in stack.processes:
+        http = process.urls.get("http")
+        answers = None if http is None else http_ok(f"{http}/readyz")
+        fine = fine and answers is not False
+        ready = process.state.value if answers is None else ("ready" if answers else "not ready")
+        pid = process.process.pid if process.process is not None else None
+        ports = ",".join(str(port) for port in process.ports.values())
+        rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
+    show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
+    console.print(f"{stack.phase.value}; dashboard {dashboard(stack)}", highlight=False)
+    if not fine:
+        raise typer.Exit(1)
+
+
+def dashboard(stack: Stack) -> str:
+    """Where the dashboard is."""
+    projector = stack.find("projector")
+    return f"{projector.urls['http']}/" if projector is not None and "http" in projector.urls else "not running"

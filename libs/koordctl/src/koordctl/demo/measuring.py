@@ -1,0 +1,77 @@
+"""What the running demo is asked at its end: usage from the newest reports, reasons from the newest verdicts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.verdict import PodUnschedulable
+
+from koordctl.demo.summary import main_reason
+from koordctl.log import OpenLog
+
+BEST_EFFORT = "BE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterUsage:
+    """cpu in use on the nodes that reported, milli-cores; `best_effort` is the part of it that BE pods use."""
+
+    total_milli: int = 0
+    best_effort_milli: int = 0
+    nodes: int = 0
+
+
+def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
+    """Sums over the newest report of each node."""
+    total = best_effort = nodes = 0
+    for report in reports:
+        if report.node_usage is None:
+            continue
+        nodes += 1
+        total += report.node_usage.cpu_milli
+        best_effort += sum(pod.usage.cpu_milli for pod in report.pods if pod.qos == BEST_EFFORT)
+    return ClusterUsage(total_milli=total, best_effort_milli=best_effort, nodes=nodes)
+
+
+async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageReported]:
+    """The newest report of each node that has one."""
+    stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in nodes])
+    events = [CATALOGUE.read(event) for event in stored]
+    return [event for event in events if isinstance(event, NodeUsageReported)]
+
+
+async def newest_verdicts(log: OpenLog) -> dict[str, str]:
+    """uid -> main reason of the newest verdict of every pod that was ever refused."""
+    head = await log.bus.verdicts.head()
+    found: dict[str, StoredEvent] = {}
+    if head.last_seq < head.first_seq:
+        return {}
+    async for batch in log.bus.verdicts.follow(0):
+        for stored in batch:
+            found[stored.ref.id] = stored
+        if batch[-1].seq >= head.last_seq:
+            break
+    return {uid: reason_of(stored) for uid, stored in found.items()}
+
+
+def reason_of(stored: StoredEvent) -> str:
+    """Why a pod was refused, in one phrase: the reason that held for most nodes."""
+    event = CATALOGUE.read(stored)
+    if not isinstance(event, PodUnschedulable):
+        return "decision abandoned"
+    counts: dict[str, int] = {}
+    for exclusion in event.explanation.exclusions:
+        for reason, count in exclusion.reasons.items():
+            counts[reason] = counts.get(reason, 0) + count
+    return main_reason(counts)
+
+
+def count_reasons(pending: Iterable[str], reasons: dict[str, str]) -> dict[str, int]:
+    """How many pending pods each reason holds back."""
+    counts: dict[str, int] = {}
+    for uid in pending:
+        reason = reasons.get(uid, "no verdict yet")
+        counts[reason] = counts.get(reason, 0) + 1
+    return counts

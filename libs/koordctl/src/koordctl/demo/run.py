@@ -1,0 +1,221 @@
+"""The demo's main line, in numbered steps: a fresh stack, the trace's nodes, its pods in order, then the reckoning.
+
+Everything that is said at the end comes from the log and from the services' own reports; `run` holds no numbers of its
+own but times.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from koordcore.embedded.supervisor import Supervisor
+
+from koordctl.clients import state_file
+from koordctl.demo.arrivals import arrivals
+from koordctl.demo.configuration import slo_controller_config
+from koordctl.demo.invariants import BATCH_CPU, Audit
+from koordctl.demo.measuring import count_reasons, newest_reports, newest_verdicts, usage_of
+from koordctl.demo.summary import Summary, percentile, share_percent
+from koordctl.demo.tail import Tail
+from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
+from koordctl.folding import fold_to
+from koordctl.log import open_log
+from koordctl.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
+from koordctl.stack import StackOptions, manager_url, shared_clock, specs, wipe
+from koordctl.verification import verify_now
+
+WARM_UP_SECONDS: Final = 45.0
+SETTLE_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 3.0
+VERIFY_SECONDS: Final = 90.0
+CPU: Final = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What to run.
+
+    seconds     real; how long the pods keep arriving
+    simulators  agent processes that share the simulated nodes
+    """
+
+    var: Path
+    nodes: Sequence[TraceNode]
+    pods: Sequence[TracePod]
+    speed: float
+    seconds: float
+    simulators: int = 1
+    port_base: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What the demo says while it runs.
+
+    step        a sentence when a part begins or ends
+    progress    (sent, placed, pending, all) a few times a second while pods arrive
+    """
+
+    step: Callable[[str], None]
+    progress: Callable[[int, int, int, int], None]
+
+
+async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
+    """Runs everything; returns the summary and the dashboard's URL. The stack runs until `resources` is closed.
+
+    raises    EmbeddedError, LogTrouble: a sentence for the user
+    """
+    began = time.monotonic()
+    host = host_node_name()
+
+    # 1. a fresh stack
+    watching.step("starting the stack")
+    stack = _fresh(options, host)
+    processes = specs(stack)
+    await resources.enter_async_context(
+        Supervisor(processes, state_file=state_file(options.var), log=lambda line: watching.step(f"  {line}"))
+    )
+    startup_s = time.monotonic() - began
+    urls = {spec.name: spec.urls.get("http", "") for spec in processes}
+    watching.step(f"ready after {startup_s:.1f} s; dashboard {urls['projector']}/")
+    client = await resources.enter_async_context(
+        httpx.AsyncClient(base_url=manager_url(processes), timeout=60, trust_env=False)
+    )
+    log = await resources.enter_async_context(open_log(options.var))
+    tail = Tail()
+    tailing = asyncio.create_task(tail.follow(log))
+    resources.callback(tailing.cancel)
+
+    # 2. configuration and nodes; best-effort pods need reports of the nodes before they can be placed
+    watching.step(f"registering {len(options.nodes):,} simulated nodes and this host ({host})")
+    await _prepare(client, options, host)
+    await _until(lambda: len(tail.overcommit) > len(options.nodes), tail, WARM_UP_SECONDS)
+    watching.step(f"batch resources are published for {len(tail.overcommit):,} nodes")
+
+    # 3. the pods, in the trace's order
+    watching.step(f"sending {len(options.pods):,} pods")
+    loading = time.monotonic()
+    events_before = (await log.bus.events.head()).last_seq
+    await _send(client, options, tail, watching)
+    await _settle(len(options.pods), tail, watching)
+    loaded_s = time.monotonic() - loading
+    events_after = (await log.bus.events.head()).last_seq
+
+    # 4. the reckoning: three folds at one position, every invariant from the events alone
+    watching.step("comparing the fold from zero, the live fold and the projector's rows")
+    verdict = await verify_now(log, manager=urls["manager"], projector=urls["projector"], seconds=VERIFY_SECONDS)
+    watching.step("recomputing every invariant from the log")
+    audit = Audit()
+    await fold_to(log, verdict.position, see=audit.see)
+    reasons = await newest_verdicts(log)
+    findings = audit.findings(reasons)
+    reports = await newest_reports(log, [node.name for node in options.nodes])
+    real = await newest_reports(log, [host])
+
+    # 5. the summary
+    usage, capacity = usage_of(reports), sum(node.cpu_milli for node in options.nodes)
+    waits, asked = audit.waits_ms, audit.requests_on_nodes
+    real_usage = real[0].node_usage if real else None
+    violations = findings.sentences()
+    if not verdict.equal:
+        violations.append(
+            f"the folds differ at position {verdict.position}:"
+            f" live {verdict.live}, replay {verdict.replay}, projector {verdict.projector}"
+        )
+    summary = Summary(
+        pods_submitted=findings.submitted,
+        pods_placed=findings.placed,
+        pods_started=findings.started,
+        pods_pending=len(findings.pending),
+        pending_reasons=count_reasons(findings.pending, reasons),
+        double_placements=len(findings.double_placements),
+        overcommitted_nodes=findings.overcommitted_nodes,
+        ledger_differences=len(findings.ledger_differences),
+        unexplained_pods=len(findings.unexplained),
+        submit_to_placed_p50_ms=round(percentile(waits, 50), 2),
+        submit_to_placed_p99_ms=round(percentile(waits, 99), 2),
+        first_placement_ms=round(audit.first_placement_ms, 2),
+        nodes=len(options.nodes) + 1,
+        requested_cpu_percent=share_percent(asked.get(CPU, 0), capacity),
+        requested_cpu_with_overcommit_percent=share_percent(asked.get(CPU, 0) + asked.get(BATCH_CPU, 0), capacity),
+        utilisation_requested_only_percent=share_percent(usage.total_milli - usage.best_effort_milli, capacity),
+        utilisation_with_overcommit_percent=share_percent(usage.total_milli, capacity),
+        real_node=host,
+        real_node_cpu_milli=real_usage.cpu_milli if real_usage else 0,
+        suppressions=audit.by_type.get("BeCpuSuppressed", 0),
+        position=verdict.position,
+        events=audit.events,
+        events_per_s=round((events_after - events_before) / loaded_s, 1) if loaded_s > 0 else 0.0,
+        replay_events_per_s=round(verdict.folded.events_per_second, 1),
+        hash_live=verdict.live,
+        hash_replay=verdict.replay,
+        hash_projector=verdict.projector,
+        startup_s=round(startup_s, 2),
+        wall_s=round(time.monotonic() - began, 2),
+        speed=options.speed,
+        violations=violations,
+    )
+    return summary, f"{urls['projector']}/"
+
+
+def _fresh(options: DemoOptions, host: str) -> StackOptions:
+    """The stack's options over an empty folder."""
+    stack = StackOptions(
+        var=options.var,
+        port_base=options.port_base,
+        host_node=host,
+        simulated=options.var / "simulated-nodes.json",
+        simulators=options.simulators,
+    )
+    wipe(stack)
+    stack = replace(stack, clock=shared_clock(options.speed, options.var))
+    write_nodes(options.var / "simulated-nodes.json", [node_manifest(node) for node in options.nodes])
+    return stack
+
+
+async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -> None:
+    namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await submit(client, [namespace, slo_controller_config(options.speed), host_manifest(host)])
+    for begin in range(0, len(options.nodes), CHUNK):
+        await submit(client, [node_manifest(node) for node in options.nodes[begin : begin + CHUNK]])
+
+
+async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, watching: Watching) -> None:
+    """Sends every group at its time; a manager that is slower than the trace gets the next group when it answers."""
+    began = time.monotonic()
+    for group in arrivals(len(options.pods), options.seconds):
+        ahead = group.at_seconds - (time.monotonic() - began)
+        if ahead > 0:
+            await asyncio.sleep(ahead)
+        await submit(client, [pod_manifest(pod) for pod in options.pods[group.begin : group.end]])
+        watching.progress(group.end, len(tail.placed), group.end - len(tail.placed), len(options.pods))
+
+
+async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
+    """Until every pod has an answer and nothing was placed for a while, or the time for it is over."""
+    end = time.monotonic() + SETTLE_SECONDS
+    placed, changed_at = len(tail.placed), time.monotonic()
+    while time.monotonic() < end:
+        if len(tail.placed) != placed:
+            placed, changed_at = len(tail.placed), time.monotonic()
+        if tail.unanswered(sent) <= 0 and time.monotonic() - changed_at > QUIET_SECONDS:
+            return
+        watching.progress(sent, placed, sent - placed, sent)
+        await asyncio.sleep(0.2)
+
+
+async def _until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
+    """Waits for news until the condition holds; False when the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                tail.moved.clear()
+                await tail.moved.wait()
+    except TimeoutError:
+        return False
+    return True

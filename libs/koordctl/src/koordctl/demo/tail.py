@@ -1,0 +1,62 @@
+"""What the log has come to, while the demo runs: counts for the progress bar, taken from types and ids alone.
+
+Nothing is decoded and nothing here decides about invariants: that is `invariants`, from the events themselves.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from koordcore.events.envelope import StoredEvent
+
+from koordctl.log import OpenLog
+
+KINDS = ("pod", "nodepolicy", "nodestate")
+
+
+@dataclass(slots=True)
+class Tail:
+    """Live counts.
+
+    placed       uids that hold a place
+    explained    uids with at least one verdict
+    overcommit   subject tokens of nodes whose batch resources were published
+    """
+
+    placed: set[str] = field(default_factory=set[str])
+    explained: set[str] = field(default_factory=set[str])
+    overcommit: set[str] = field(default_factory=set[str])
+    suppressions: int = 0
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def follow(self, log: OpenLog) -> None:
+        """Counts for ever; cancel to stop."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read(log.bus.events.follow(0, kinds=KINDS)))
+            group.create_task(self._read(log.bus.verdicts.follow(0)))
+
+    async def _read(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
+        async for batch in batches:
+            for stored in batch:
+                self.see(stored)
+            self.moved.set()
+
+    def see(self, stored: StoredEvent) -> None:
+        """Takes one fact or verdict."""
+        match stored.type:
+            case "PodPlaced":
+                self.placed.add(stored.ref.id)
+            case "PodReleased":
+                self.placed.discard(stored.ref.id)
+            case "PodUnschedulable" | "DecisionAbandoned":
+                self.explained.add(stored.ref.id)
+            case "NodeOvercommitComputed":
+                self.overcommit.add(stored.ref.id)
+            case "BeCpuSuppressed":
+                self.suppressions += 1
+            case _:
+                pass
+
+    def unanswered(self, submitted: int) -> int:
+        """How many submitted pods have neither a place nor a verdict."""
+        return submitted - len(self.placed | self.explained)

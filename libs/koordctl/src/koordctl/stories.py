@@ -1,0 +1,341 @@
+"""Why things are as they are, told from the events alone: the life of a pod, the state of a node. Pure.
+
+`commands/explain.py` fetches the events and prints what is computed here.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.values.resources import parse_amounts
+
+TOP = 3
+LAST_CHANGES = 5
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened to a pod.
+
+    at              RFC 3339, the writer's clock
+    stored_at_ns    when the log stored it, real time
+    position        in the facts stream; 0 for a verdict, which is no fact
+    """
+
+    what: str
+    at: str
+    stored_at_ns: int
+    position: int = 0
+    by: str = ""
+    sentence: str = ""
+    attempt: int = 0
+    explanation: PlacementExplanation | None = None
+    trace: str = ""
+
+
+class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole life of one pod.
+
+    status          Pending, Placed, Running, Deleted
+    usage           of the node's last report; None: not reported
+    wait_ms         from submission to first placement, real milliseconds; None: not placed yet
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    status: str
+    node: str = ""
+    requests: dict[str, int] = {}
+    qos: str = ""
+    moments: list[Moment] = []
+    usage: Usage | None = None
+    usage_at: str = ""
+    wait_ms: float | None = None
+
+
+def pod_story(
+    uid: str,
+    facts: Iterable[StoredEvent],
+    verdicts: Iterable[StoredEvent],
+    node_events: Iterable[StoredEvent],
+    report: StoredEvent | None,
+) -> PodStory:
+    """The story of a pod.
+
+    facts         events of `podspec.<uid>` and `pod.<uid>`, in any order
+    verdicts      of `why.pod.<uid>`
+    node_events   of `nodestate.<node>` of its node, from the placement on
+    report        the newest report of its node
+    """
+    namespace = name = node = ""
+    status = "Pending"
+    requests: dict[str, int] = {}
+    moments: list[Moment] = []
+    submitted_ns = placed_ns = 0
+    for stored in sorted(facts, key=lambda event: event.seq):
+        event = CATALOGUE.read(stored)
+        match event:
+            case PodSpecAdded() | PodSpecChanged():
+                namespace, name = event.object.metadata.namespace, event.object.metadata.name
+                requests = pod_requests(event.object)
+                submitted_ns = submitted_ns or stored.stored_at_ns
+                moments.append(_moment("submitted" if isinstance(event, PodSpecAdded) else "changed", stored))
+            case PodSpecDeleted():
+                status = "Deleted"
+                moments.append(_moment("deleted", stored))
+            case PodPlaced():
+                node, status = event.node, "Placed"
+                placed_ns = placed_ns or stored.stored_at_ns
+                moments.append(
+                    _moment("placed", stored, f"on {event.node}", attempt=event.attempt, why=event.explanation)
+                )
+            case PodReleased():
+                node, status = "", "Deleted" if event.reason == "deleted" else "Pending"
+                moments.append(_moment("released", stored, f"from {event.node}: {event.reason}"))
+            case _:
+                pass
+    for stored in verdicts:
+        event = CATALOGUE.read(stored)
+        match event:
+            case PodUnschedulable():
+                moments.append(
+                    _moment("refused", stored, event.message, attempt=event.attempt, why=event.explanation, fact=False)
+                )
+            case DecisionAbandoned():
+                moments.append(_moment("abandoned", stored, event.reason, attempt=event.attempt, fact=False))
+            case _:
+                pass
+    for stored in node_events:
+        event = CATALOGUE.read(stored)
+        match event:
+            case PodsStarted() if uid in event.pods:
+                status = "Running" if node else status
+                moments.append(_moment("started", stored, f"by the agent of {stored.ref.id.replace('_', '.')}"))
+            case PodsStopped() if uid in event.pods:
+                moments.append(_moment("stopped", stored))
+            case _:
+                pass
+    moments.sort(key=lambda moment: moment.stored_at_ns)
+    sample = _usage_of(uid, report)
+    return PodStory(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        status=status,
+        node=node,
+        requests=requests,
+        qos=sample.qos if sample else "",
+        moments=moments,
+        usage=sample.usage if sample and node else None,
+        usage_at=_updated_at(report) if sample and node else "",
+        wait_ms=(placed_ns - submitted_ns) / 1e6 if placed_ns and submitted_ns else None,
+    )
+
+
+def _moment(
+    what: str,
+    stored: StoredEvent,
+    sentence: str = "",
+    *,
+    attempt: int = 0,
+    why: PlacementExplanation | None = None,
+    fact: bool = True,
+) -> Moment:
+    parts = stored.traceparent.split("-")
+    return Moment(
+        what=what,
+        at=stored.occurred_at,
+        stored_at_ns=stored.stored_at_ns,
+        position=stored.seq if fact else 0,
+        by=stored.actor,
+        sentence=sentence,
+        attempt=attempt,
+        explanation=why,
+        trace=parts[1] if len(parts) > 1 else "",
+    )
+
+
+def _report(stored: StoredEvent | None) -> NodeUsageReported | None:
+    event = CATALOGUE.read(stored) if stored is not None else None
+    return event if isinstance(event, NodeUsageReported) else None
+
+
+def _usage_of(uid: str, stored: StoredEvent | None) -> PodUsage | None:
+    report = _report(stored)
+    return next((pod for pod in report.pods if pod.uid == uid), None) if report else None
+
+
+def _updated_at(stored: StoredEvent | None) -> str:
+    report = _report(stored)
+    return report.updated_at if report else ""
+
+
+def explanation_lines(why: PlacementExplanation) -> list[str]:
+    """An explanation in a few lines: how many nodes, who excluded how many and why, the best scores and their parts."""
+    lines = [f"{why.nodes_considered} nodes considered, {why.nodes_feasible} feasible"]
+    for exclusion in why.exclusions:
+        if exclusion.excluded:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in _most_first(exclusion.reasons))
+            lines.append(f"{exclusion.plugin} excluded {exclusion.excluded}: {reasons}")
+    for place, score in enumerate(why.top[:TOP], 1):
+        parts = " + ".join(f"{plugin} {value}" for plugin, value in _most_first(score.parts)) or "no scores"
+        lines.append(f"score {place}. {score.node} {score.total} = {parts}")
+    facts, samples = why.based_on.ev, why.based_on.obs
+    lines.append(f"based on facts up to {facts}, observations up to {samples}, policy {why.policy_version}")
+    return lines
+
+
+def _most_first(counts: dict[str, int]) -> Sequence[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of the best-effort quota. `old_us` and `new_us` per 100 ms, -1 = unlimited."""
+
+    at: str
+    position: int
+    old_us: int
+    new_us: int
+    reason: str
+    terms: dict[str, int] = {}
+
+
+class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node now, with the terms of what was decided about it.
+
+    terms           resource -> terms of the last published overcommit; empty: none, or withdrawn
+    slo             the NodeSLO in force; None: not rendered
+    changes         newest last, at most five
+    """
+
+    name: str
+    allocatable: dict[str, int] = {}
+    host: str = ""
+    agent_starts: int = 0
+    batch_cpu_milli: int | None = None
+    batch_memory_bytes: int | None = None
+    overcommit_reason: str = ""
+    overcommit_at: str = ""
+    terms: dict[str, OvercommitTerms] = {}
+    slo: dict[str, Any] | None = None
+    be_quota_us: int = -1
+    changes: list[Change] = []
+    running: int = 0
+    node_usage: Usage | None = None
+    system_usage: Usage | None = None
+    be_usage: Usage = Usage()
+    reported_at: str = ""
+    pods_reported: int = 0
+
+
+def node_story(
+    name: str,
+    spec: StoredEvent | None,
+    policy: Iterable[StoredEvent],
+    state: Iterable[StoredEvent],
+    report: StoredEvent | None,
+) -> NodeStory:
+    """The story of a node.
+
+    spec      newest event of `nodespec.<n>`
+    policy    events of `nodepolicy.<n>`; state: of `nodestate.<n>`; both in order
+    report    its newest report
+    """
+    registered = CATALOGUE.read(spec) if spec is not None else None
+    overcommit: NodeOvercommitComputed | None = None
+    overcommit_at = ""
+    slo: dict[str, Any] | None = None
+    for stored in policy:
+        event = CATALOGUE.read(stored)
+        match event:
+            case NodeOvercommitComputed():
+                overcommit, overcommit_at = event, stored.occurred_at
+            case NodeSloRendered():
+                slo = event.spec
+            case _:
+                pass
+    host, starts, running = "", 0, set[str]()
+    changes: list[Change] = []
+    for stored in state:
+        event = CATALOGUE.read(stored)
+        match event:
+            case AgentStarted():
+                host, starts = event.host, starts + 1
+            case PodsStarted():
+                running.update(event.pods)
+            case PodsStopped():
+                running.difference_update(event.pods)
+            case BeCpuSuppressed():
+                changes.append(_change(stored, event.old_quota_us, event.new_quota_us, event.reason, event.terms))
+            case BeCpuReleased():
+                changes.append(_change(stored, event.old_quota_us, -1, event.reason, {}))
+            case _:
+                pass
+    sample = _report(report)
+    allocatable: dict[str, int] = {}
+    if isinstance(registered, NodeSpecAdded | NodeSpecChanged):
+        allocatable = parse_amounts(registered.object.status.allocatable)
+    best_effort = [pod.usage for pod in sample.pods if pod.qos == "BE"] if sample else []
+    return NodeStory(
+        name=name,
+        allocatable=allocatable,
+        host=host,
+        agent_starts=starts,
+        batch_cpu_milli=overcommit.batch_cpu_milli if overcommit else None,
+        batch_memory_bytes=overcommit.batch_memory_bytes if overcommit else None,
+        overcommit_reason=overcommit.reason if overcommit else "",
+        overcommit_at=overcommit_at,
+        terms=overcommit.terms if overcommit else {},
+        slo=slo,
+        be_quota_us=changes[-1].new_us if changes else -1,
+        changes=changes[-LAST_CHANGES:],
+        running=len(running),
+        node_usage=sample.node_usage if sample else None,
+        system_usage=sample.system_usage if sample else None,
+        be_usage=Usage(sum(usage.cpu_milli for usage in best_effort), sum(usage.memory_bytes for usage in best_effort)),
+        reported_at=sample.updated_at if sample else "",
+        pods_reported=len(sample.pods) if sample else 0,
+    )
+
+
+def _change(stored: StoredEvent, old_us: int, new_us: int, reason: str, terms: dict[str, int]) -> Change:
+    return Change(at=stored.occurred_at, position=stored.seq, old_us=old_us, new_us=new_us, reason=reason, terms=terms)
+
+
+def formula_line(resource: str, terms: OvercommitTerms) -> str:
+    """`batch = capacity - margin - max(system, reserved) - used` with its numbers, cores or GiB."""
+    show = _cores if resource == "cpu" else _gib
+    taken = terms.high_priority_request if terms.policy == "request" else terms.high_priority_used
+    what = "requested" if terms.policy == "request" else "used"
+    around = (
+        f"reserved {show(terms.reserved)}"
+        if terms.policy == "request"
+        else f"max(system {show(terms.system_used)}, reserved {show(terms.reserved)})"
+    )
+    return (
+        f"batch {resource} {show(terms.result)} = capacity {show(terms.capacity)} - margin {show(terms.margin)}"
+        f" - {around} - {what} {show(taken)}   (policy {terms.policy})"
+    )
+
+
+def _cores(milli: int) -> str:
+    return f"{milli / 1000:g}"
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / (1 << 30):.1f}Gi"
+
+
+def quota(microseconds: int) -> str:
+    """A cfs quota per 100 ms as cores."""
+    return "unlimited" if microseconds < 0 else f"{microseconds / 100_000:g} cores"
