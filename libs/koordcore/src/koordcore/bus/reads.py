@@ -17,6 +17,7 @@ from koordcore.ports.eventlog import LogHead, Misconfigured
 NOT_FOUND = (10037, 10059)
 """No message found; stream not found."""
 _PAUSE_SECONDS = 0.1
+_ANSWER_SECONDS = 2.0
 
 
 class ApiError(Exception):
@@ -105,7 +106,7 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
     while True:
         problem: Exception
         try:
-            return await api(connection, subject, payload, timeout=min(5.0, max(0.05, end - loop.time())))
+            return await api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, end - loop.time())))
         except (NotConnected, NoAnswer) as error:
             problem = error
         except ApiError as error:
