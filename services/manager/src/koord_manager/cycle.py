@@ -56,6 +56,7 @@ class World(NamedTuple):
     folded: Callable[[int], Awaitable[None]]
     new_uid: Callable[[], str]
     control_seconds: float
+    conflict_pause: Callable[[], float]
 
 
 async def serve_documents(world: World) -> None:
@@ -72,13 +73,19 @@ async def process_documents(world: World, works: Sequence[Work]) -> None:
             _answer(work, _failed(work, "this instance does not lead; ask the leader"))
         return
     waiting = list(works)
-    for _ in range(REFOLDS):
-        now_group, waiting = _without_repeats(waiting)
-        waiting = [*await _process_group(world, now_group), *waiting]
-        if not waiting:
-            return
-    for work in waiting:
-        _answer(work, _failed(work, f"refused by the log {REFOLDS} times: somebody else changes this object"))
+    refusals: dict[Work, int] = {}
+    while waiting:
+        group, waiting = _without_repeats(waiting)
+        again: list[Work] = []
+        for work in await _process_group(world, group):
+            refusals[work] = refusals.get(work, 0) + 1
+            if refusals[work] < REFOLDS:
+                again.append(work)
+            else:
+                _answer(work, _failed(work, f"refused by the log {REFOLDS} times: somebody else changes this object"))
+        if again:
+            await asyncio.sleep(world.conflict_pause())  # else two writers in step may refuse each other for ever
+        waiting = [*again, *waiting]
 
 
 def _without_repeats(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
@@ -127,10 +134,8 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
         results.append((work, _result(work, action, uid=uid, traceparent=traceparent), refusal))
     # 2. append
     outcomes = await append_decisions(world.log, decisions)
-    # 3. wait until our own facts are folded, so that the next decision and the next read see them
-    last = max((outcome.last_seq for outcome in outcomes if isinstance(outcome, Appended)), default=0)
-    if last:
-        await world.folded(last)
+    # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
+    await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
     # 4. answer
     again: list[Work] = []
     for (work, result, refusal), outcome in zip(results, outcomes, strict=True):
@@ -147,6 +152,17 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
                 world.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
                 _answer(work, _failed(work, reason))
     return again
+
+
+def _reached(outcome: AppendOutcome) -> int:
+    """The position that an answer of the log tells us of: our own facts, or the one that was in the way."""
+    match outcome:
+        case Appended(last_seq=seq):
+            return seq
+        case Conflict(moved=moved):
+            return max((seq for _, seq in moved), default=0)
+        case _:
+            return 0
 
 
 def _decide(world: World, work: Work, now: str) -> tuple[str, str, list[Draft], InvalidManifest | None]:
@@ -280,14 +296,12 @@ async def _append_all(world: World, drafts: Sequence[Draft], now: datetime) -> i
             )
         decisions.append(Decision([draft], origin))
     outcomes: list[AppendOutcome] = await append_decisions(world.log, decisions)
-    stored = [outcome.last_seq for outcome in outcomes if isinstance(outcome, Appended)]
-    if stored:
-        await world.folded(max(stored))
+    await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
     for draft, outcome in zip(drafts, outcomes, strict=True):
         if not isinstance(outcome, Appended):
             world.logger.warning("decision_refused", aggregate=str(draft.ref), outcome=type(outcome).__name__)
             world.view.touched_inputs.add(draft.ref.id)
-    return len(stored)
+    return sum(isinstance(outcome, Appended) for outcome in outcomes)
 
 
 async def _write_desired(world: World, policies: NodePolicies) -> int:

@@ -3,22 +3,21 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from koordcore.bus.connection import TlsClientFiles
-from koordcore.bus.factory import Bus, BusSettings, open_bus
+from koordcore.bus.factory import open_bus
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.clock import SystemClock
-from koordcore.service.leadership import KvLeadership, LeaseTimes, unique_holder
+from koordcore.service.bus import bus_settings, kv_leadership
+from koordcore.service.leadership import LeaseTimes
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.sole_leader import SoleLeader
 
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.domain.profile import default_profile
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.following import Following
-from koord_scheduler.shell.leading import SoleLeader
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.routes import routes
@@ -29,7 +28,9 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus))
     leadership = (
-        kv_leadership(shell.settings, bus) if shell.settings.leader_elect else SoleLeader(shell.settings.instance)
+        kv_leadership(shell.settings, bus, _lease_times(shell.settings))
+        if shell.settings.leader_elect
+        else SoleLeader(shell.settings.instance)
     )
     shell.service.add(Component(name="bus", close=resources.aclose))
     shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
@@ -89,33 +90,7 @@ def assemble(shell: Shell[SchedulerSettings], log: EventLog, verdicts: Observati
     return cycle
 
 
-def bus_settings(settings: SchedulerSettings) -> BusSettings:
-    """How to reach the log."""
-    tls = None
-    if settings.nats_ca_file is not None:
-        tls = TlsClientFiles(ca=settings.nats_ca_file, certificate=settings.nats_cert_file, key=settings.nats_key_file)
-    return BusSettings(
-        urls=settings.nats_urls,
-        cluster=settings.cluster,
-        user="scheduler",
-        instance=f"scheduler/{settings.instance}",
-        nkey_seed_file=settings.nats_seed_file,
-        tls=tls,
-    )
-
-
-def kv_leadership(settings: SchedulerSettings, bus: Bus) -> KvLeadership:
-    """Election among the schedulers of the cluster, in the host's time."""
-    assert bus.connection is not None, "leadership by a key needs a server"
-    return KvLeadership(
-        bus.connection.client.jetstream(),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
-        bucket=bus.names.leader_bucket,
-        key="leader.scheduler",
-        holder=unique_holder(settings.instance),
-        clock=SystemClock(),
-        times=LeaseTimes(
-            duration=settings.lease_duration,
-            renew_deadline=settings.lease_renew_deadline,
-            retry=settings.lease_retry,
-        ),
+def _lease_times(settings: SchedulerSettings) -> LeaseTimes:
+    return LeaseTimes(
+        duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
     )

@@ -43,25 +43,30 @@ class ManagerView:
     """
 
     def __init__(self, state: ClusterState | None = None) -> None:
-        self.state = state if state is not None else ClusterState()
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.touched_desired: set[str] = set()
         self.touched_inputs: set[str] = set()
         self.touched_workloads: set[str] = set()
         self.config_touched = True
+        self.load(state if state is not None else ClusterState())
+
+    def load(self, state: ClusterState) -> None:
+        """Take over a whole state, e.g. a snapshot's; every node and workload counts as changed."""
+        self.state = state
         self._pod_uids: dict[tuple[str, str], str] = {}
         self._workload_uids: dict[tuple[str, str, str], str] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
-        for uid, spec in self.state.of_kind(PodSpecState).items():
+        for uid, spec in state.of_kind(PodSpecState).items():
             self._index_pod(uid, spec.object)
-        for uid, workload in self.state.of_kind(WorkloadState).items():
+        for uid, workload in state.of_kind(WorkloadState).items():
             meta = workload.object.metadata
             self._workload_uids[workload.object.kind, meta.namespace, meta.name] = uid
-            self.touched_workloads.add(uid)
-        self.touched_desired.update(self.state.of_kind(NodeSpecState))
-        self.touched_inputs.update(self.state.of_kind(NodeSpecState))
+        self.touched_workloads.update(state.of_kind(WorkloadState))
+        self.touched_desired.update(state.of_kind(NodeSpecState))
+        self.touched_inputs.update(state.of_kind(NodeSpecState))
+        self.config_touched = True
 
     # -- folding ----------------------------------------------------------------------------------------------------
 

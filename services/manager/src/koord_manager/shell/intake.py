@@ -5,7 +5,8 @@ decided in the order of their arrival, and the second sees what the first has wr
 """
 
 import asyncio
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 from koordcore.protocol.manifests import InvalidManifest, read_manifest
@@ -39,8 +40,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: list[FieldError] = []
 
 
-class Work(NamedTuple):
-    """One document on its way to the cycle."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Work:
+    """One document on its way to the cycle; equal only to itself."""
 
     subject: Manifest | Target
     request_id: str

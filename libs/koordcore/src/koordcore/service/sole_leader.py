@@ -1,4 +1,4 @@
-"""Leadership without an election, for a scheduler that is known to be the only one. Appends stay safe if it is not."""
+"""Leadership without an election, for an instance that is known to be the only one. Appends stay safe if it is not."""
 
 import asyncio
 

@@ -1,0 +1,17 @@
+"""`python -m koord_manager`: flags -> compose -> run."""
+
+import sys
+
+from koordcore.service.run import run_service
+
+from koord_manager.compose import compose
+from koord_manager.settings import ManagerSettings
+
+
+def main() -> None:
+    """Runs the manager until it is told to stop."""
+    sys.exit(run_service(ManagerSettings, compose))
+
+
+if __name__ == "__main__":
+    main()

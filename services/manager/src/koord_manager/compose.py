@@ -1,0 +1,99 @@
+"""The composition root: the only module of the manager that names concrete adapters."""
+
+import random
+import uuid
+from contextlib import AsyncExitStack
+
+from koordcore.bus.factory import Bus, open_bus
+from koordcore.bus.fold import FoldRunner, FoldSource
+from koordcore.ports.leadership import Leadership
+from koordcore.service.bus import bus_settings, kv_leadership
+from koordcore.service.leadership import LeaseTimes
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+from koordcore.service.sole_leader import SoleLeader
+from koordcore.state.cluster import schema_fingerprint
+
+from koord_manager.cycle import World, keep_control, serve_documents
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.view import ManagerView
+from koord_manager.settings import ManagerSettings
+from koord_manager.shell.api import ManagerApi
+from koord_manager.shell.folding import ViewFold, follow_reports
+from koord_manager.shell.intake import Intake
+from koord_manager.shell.position import StateAt
+
+
+async def compose(shell: Shell[ManagerSettings]) -> None:
+    """Adds the manager's components: the log, leadership, the fold, the two loops."""
+    settings = shell.settings
+    resources = AsyncExitStack()
+    bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
+    times = LeaseTimes(
+        duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
+    )
+    leadership: Leadership = (
+        kv_leadership(settings, bus, times) if settings.leader_elect else SoleLeader(settings.instance)
+    )
+    shell.service.add(Component(name="bus", close=resources.aclose))
+    shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
+    assemble(shell, bus, leadership)
+
+
+def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) -> None:
+    """The manager over any bus: adds its fold and its loops to the service, and its API to the server."""
+    settings = shell.settings
+    view = ManagerView()
+    state_at = StateAt(view)
+    fold = ViewFold(view, state_at)
+    runner = FoldRunner(
+        "manager",
+        bus.events,
+        FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
+        shell.clock,
+        snapshots=bus.snapshots,
+        metrics=shell.metrics.bus,
+    )
+    intake = Intake()
+    world = World(
+        view=view,
+        intake=intake,
+        log=bus.events,
+        desired=bus.desired,
+        clock=shell.clock,
+        leadership=leadership,
+        tracer=shell.tracer,
+        logger=shell.log,
+        actor=f"manager/{settings.instance}",
+        folded=runner.reached,
+        new_uid=lambda: str(uuid.uuid4()),
+        control_seconds=settings.control_interval,
+        conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
+    )
+    policies = NodePolicies()
+
+    async def observe() -> None:
+        await runner.caught_up()
+        await follow_reports(view, bus.observations, shell.log)
+
+    async def documents() -> None:
+        await runner.caught_up()
+        await serve_documents(world)
+
+    async def control() -> None:
+        await runner.caught_up()
+        await keep_control(world, policies)
+
+    def fold_is_current() -> str | None:
+        if runner.halted is not None:
+            return f"halted before event {runner.halted.seq}: {runner.halted.reason}"
+        return None if runner.is_caught_up else "the log is not folded yet"
+
+    shell.health.add_readiness("fold", fold_is_current)
+    shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
+    shell.http.routes.extend(ManagerApi(view, intake, state_at).routes())
+    # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
+    shell.service.add(Component(name="fold", run=runner.run))
+    shell.service.add(Component(name="reports", run=observe))
+    shell.service.add(Component(name="control", run=control))
+    shell.service.add(Component(name="documents", run=documents))

@@ -1,0 +1,72 @@
+"""The manager's fold of the facts, and its intake of usage reports: what feeds the view.
+
+The runner of `koordcore.bus.fold` drives `ViewFold`; the view object stays the same for the life of the process, also
+when a snapshot is loaded into it.
+"""
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.logging import Logger
+from koordcore.state import ClusterState
+
+from koord_manager.domain.view import ManagerView
+from koord_manager.shell.position import StateAt
+
+
+class ViewFold:
+    """The view as the fold runner wants it."""
+
+    def __init__(self, view: ManagerView, state_at: StateAt) -> None:
+        self._view = view
+        self._state_at = state_at
+
+    def apply(self, stored: StoredEvent) -> Event | None:
+        """Fold one event and answer who waits for its position."""
+        event = self._view.fold(stored)
+        self._state_at.passed()
+        return event
+
+    def skip(self, seq: int) -> None:
+        """Pass over one event."""
+        self._view.state.skip(seq)
+        self._state_at.passed()
+
+    def snapshot(self) -> bytes:
+        """The state as bytes."""
+        return self._view.state.snapshot()
+
+    def fresh(self) -> "ViewFold":
+        """The same fold over an empty state."""
+        self._view.load(ClusterState())
+        return self
+
+    def restore(self, data: bytes) -> "ViewFold":
+        """The same fold over a snapshot's state."""
+        self._view.load(ClusterState.restore(data))
+        return self
+
+
+async def follow_reports(view: ManagerView, observations: ObservationLog, logger: Logger) -> None:
+    """Takes in the newest report of every node, then every further one, for ever.
+
+    A report that cannot be read is left out: the node's batch resources then expire as if it had not come.
+    """
+    head = await observations.head()
+    for stored in await observations.latest([AggregateRef("node", token) for token in view.nodes()]):
+        _observe(view, stored, logger)
+    async for batch in observations.follow(head.last_seq):
+        for stored in batch:
+            _observe(view, stored, logger)
+
+
+def _observe(view: ManagerView, stored: StoredEvent, logger: Logger) -> None:
+    try:
+        report = CATALOGUE.read(stored)
+    except UnreadableEvent as error:
+        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
+        return
+    if isinstance(report, NodeUsageReported):
+        view.observe(stored.seq, stored.ref.id, report)

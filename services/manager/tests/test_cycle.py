@@ -1,0 +1,263 @@
+"""The manager's loops over a log in memory: documents in, facts out; reports in, batch resources out."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from itertools import count
+
+import pytest
+from koord_manager.cycle import World, control_round, serve_documents
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.remove import Target
+from koord_manager.domain.view import ManagerView
+from koord_manager.shell.intake import Intake, Result
+from koordcore.bus.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
+from koordcore.events.envelope import name_token
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.ports.leadership import OnAcquired, OnLost, Term
+from koordcore.protocol.manifests import read_documents
+from koordcore.service.clock import ManualClock
+from koordcore.service.logging import logger
+from koordcore.service.tracing import make_tracer
+from koordcore.state.aggregates import PodSpecState
+from koordcore.values.timestamps import rfc3339
+
+CONFIG = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: slo-controller-config, namespace: koordinator-system}
+data:
+  colocation-config: '{"enable": true, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 65}'
+  resource-threshold-config: '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}'
+"""
+NODE = "{apiVersion: v1, kind: Node, metadata: {name: n.1}, status: {capacity: {cpu: 10, memory: 100Gi, pods: 110}}}"
+
+
+def pod(name: str, cpu: str = "1") -> str:
+    container = f"{{name: c, image: i, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}"
+    return f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{container}]}}}}"
+
+
+class AlwaysLeading:
+    """A candidate that leads for as long as a test runs, or never."""
+
+    def __init__(self, *, leads: bool = True) -> None:
+        self.term = Term("test", 1, 0.0) if leads else None
+        self.holder: str | None = "test"
+
+    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None: ...
+    async def acquired(self) -> Term:
+        assert self.term is not None
+        return self.term
+
+    async def lost(self, term: Term) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def campaign(self) -> None: ...
+    async def resign(self) -> None: ...
+
+
+class Manager:
+    """A manager over a shared log, folding and serving until it is closed."""
+
+    def __init__(self, log: MemoryLog, *, leads: bool = True, name: str = "m") -> None:
+        self.view = ManagerView()
+        self.intake = Intake()
+        self.desired = MemoryDesiredStore()
+        self.clock = ManualClock()
+        self.policies = NodePolicies()
+        numbers = count()
+        self._moved = asyncio.Condition()
+        self.event_log = MemoryEventLog(log)
+        self.world = World(
+            view=self.view,
+            intake=self.intake,
+            log=self.event_log,
+            desired=self.desired,
+            clock=self.clock,
+            leadership=AlwaysLeading(leads=leads),
+            tracer=make_tracer(
+                "manager", instance="t", cluster="t", otlp_endpoint=None, trace_file=None, sample_ratio=1
+            ),
+            logger=logger("test"),
+            actor=f"manager/{name}",
+            folded=self.folded,
+            new_uid=lambda: f"{name}-uid-{next(numbers)}",
+            control_seconds=0.01,
+            conflict_pause=lambda: random.uniform(0, 0.01),
+        )
+
+    async def fold(self) -> None:
+        async for events in self.event_log.follow(0):
+            for event in events:
+                self.view.fold(event)
+            async with self._moved:
+                self._moved.notify_all()
+
+    async def folded(self, seq: int) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.view.state.position >= seq)
+
+    async def apply(self, text: str, request: str = "r") -> list[Result]:
+        return await self.intake.submit(read_documents(text.encode()), request)
+
+    def report(self, node: str, *, cpu_milli: int, system_milli: int = 100) -> None:
+        report = NodeUsageReported(
+            updated_at=rfc3339(self.clock.now()),
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=Usage(cpu_milli + system_milli, 0),
+            system_usage=Usage(system_milli, 1 << 30),
+            pods=[
+                PodUsage(
+                    uid="u",
+                    namespace="default",
+                    name="web",
+                    priority_class="koord-prod",
+                    qos="LS",
+                    usage=Usage(cpu_milli, 1 << 30),
+                )
+            ],
+        )
+        self.view.observe(1, name_token(node), report)
+
+
+@contextlib.asynccontextmanager
+async def running(*managers: Manager) -> AsyncGenerator[None]:
+    tasks = [
+        asyncio.create_task(work) for manager in managers for work in (manager.fold(), serve_documents(manager.world))
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_documents_are_answered_in_order_each_for_itself() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        results = await manager.apply(
+            "\n---\n".join([pod("a"), "kind: Nonsense", pod("b", "1x"), pod("a"), pod("a", "2")])
+        )
+
+    assert [result.action for result in results] == ["created", "refused", "refused", "unchanged", "refused"]
+    assert results[0].seq == 1
+    assert results[0].traceparent.startswith("00-")
+    assert results[4].errors[0].field == "spec.containers"
+
+
+async def test_thousands_of_documents_in_one_request_all_land() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        results = await manager.apply("\n---\n".join(pod(f"p-{number}") for number in range(1200)))
+
+    assert {result.action for result in results} == {"created"}
+    assert len(manager.view.state.of_kind(PodSpecState)) == 1200
+
+
+async def test_an_instance_that_does_not_lead_writes_nothing() -> None:
+    log = MemoryLog()
+    manager = Manager(log, leads=False)
+    async with running(manager):
+        (result,) = await manager.apply(pod("a"))
+
+    assert result.action == "failed"
+    assert log.last_seq == 0
+
+
+async def test_two_managers_that_both_believe_to_lead_never_overwrite_each_other() -> None:
+    log = MemoryLog()
+    one, two = Manager(log, name="one"), Manager(log, name="two")
+    async with running(one, two):
+        await one.apply(NODE)
+        changes = [
+            NODE.replace("metadata: {name: n.1}", f"metadata: {{name: n.1, labels: {{v: '{n}'}}}}") for n in range(20)
+        ]
+        answers = await asyncio.gather(
+            *((one if number % 2 else two).apply(text, f"r{number}") for number, text in enumerate(changes))
+        )
+        await one.folded(log.last_seq)
+        await two.folded(log.last_seq)
+
+    assert {result.action for (result,) in answers} <= {"configured", "unchanged"}
+    assert log.last_seq == 1 + sum(result.action == "configured" for (result,) in answers)
+    assert one.view.state.hash() == two.view.state.hash()
+
+
+async def test_a_report_becomes_batch_resources_with_every_term_and_the_agent_is_told() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, NODE, pod("web", "4")]))
+        manager.report("n.1", cpu_milli=1500)
+        await control_round(manager.world, manager.policies)
+
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        # 10 cores - 40 % margin - system 0.1 - used 1.5
+        assert policy.batch_cpu_milli == 10_000 - 4000 - 100 - 1500
+        assert policy.terms["cpu"].margin == 4000
+        assert policy.reason == "first"
+        desired = await manager.desired.get("n.1")
+        assert desired is not None
+        assert desired.slo is not None
+        assert desired.slo["resourceUsedThresholdWithBE"]["cpuSuppressPolicy"] == "cfsQuota"
+
+        # a small move is not published, a large one is
+        manager.report("n.1", cpu_milli=1550)
+        await control_round(manager.world, manager.policies)
+        assert manager.view.policy("n_1") == policy
+        manager.report("n.1", cpu_milli=4000)
+        assert "1 nodes overcommitted" in await control_round(manager.world, manager.policies)
+
+
+async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_colocation_is_disabled() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, NODE]))
+        manager.report("n.1", cpu_milli=0)
+        await control_round(manager.world, manager.policies)
+
+        await manager.clock.advance(timedelta(minutes=15).total_seconds())
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert policy.batch_cpu_milli is not None, "exactly at the limit a report is still fresh"
+        await manager.clock.advance(1)
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert (policy.batch_cpu_milli, policy.reason) == (None, "degraded: metric expired")
+
+        manager.report("n.1", cpu_milli=0)
+        await control_round(manager.world, manager.policies)
+        await manager.apply(CONFIG.replace("true", "false", 1))
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert (policy.batch_cpu_milli, policy.reason) == (None, "disabled")
+
+
+@pytest.mark.parametrize("replicas", [0, 3, 700])
+async def test_a_deployment_has_its_pods_after_some_rounds(replicas: int) -> None:
+    manager = Manager(MemoryLog())
+    text = (
+        f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{replicas: {replicas}, template: "
+        "{spec: {containers: [{name: c, image: i}]}}}}"
+    )
+    async with running(manager):
+        await manager.apply(text)
+        while await control_round(manager.world, manager.policies):
+            pass
+        assert len(manager.view.state.of_kind(PodSpecState)) == replicas
+
+        (result,) = await manager.intake.submit([Target("Deployment", "default", "web")], "d")
+        while await control_round(manager.world, manager.policies):
+            pass
+
+    assert result.action == "deleted"
+    assert len(manager.view.state.of_kind(PodSpecState)) == 0
