@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import uuid
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from itertools import count
@@ -101,8 +102,8 @@ class Manager:
         async with self._moved:
             await self._moved.wait_for(lambda: self.view.state.position >= seq)
 
-    async def apply(self, text: str, request: str = "r") -> list[Result]:
-        return await self.intake.submit(read_documents(text.encode()), request)
+    async def apply(self, text: str) -> list[Result]:
+        return await self.intake.submit(read_documents(text.encode()), str(uuid.uuid4()))
 
     def report(self, node: str, *, cpu_milli: int, system_milli: int = 100) -> None:
         report = NodeUsageReported(
@@ -179,7 +180,7 @@ async def test_two_managers_that_both_believe_to_lead_never_overwrite_each_other
             NODE.replace("metadata: {name: n.1}", f"metadata: {{name: n.1, labels: {{v: '{n}'}}}}") for n in range(20)
         ]
         answers = await asyncio.gather(
-            *((one if number % 2 else two).apply(text, f"r{number}") for number, text in enumerate(changes))
+            *((one if number % 2 else two).apply(text) for number, text in enumerate(changes))
         )
         await one.folded(log.last_seq)
         await two.folded(log.last_seq)
