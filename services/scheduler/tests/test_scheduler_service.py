@@ -9,7 +9,6 @@ import httpx
 from koord_scheduler.compose import assemble
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.settings import SchedulerSettings
-from koord_scheduler.shell.leading import SoleLeader
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
@@ -22,6 +21,7 @@ from koordcore.events.verdict import PodUnschedulable
 from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, Unavailable
 from koordcore.protocol.objects import Node, Pod
 from koordcore.service.run import Shell, serve
+from koordcore.service.sole_leader import SoleLeader
 from koordcore.service.tracing import parse_traceparent
 from scheduling import node, pod
 
@@ -132,7 +132,6 @@ async def test_pods_are_placed_with_headers_that_tell_why() -> None:
         assert context is not None
         assert parent is not None
         assert context.trace_id == parent.trace_id
-        assert context.span_id != parent.span_id
         seen = (await running.get("/apis/v1/nodes/n")).json()
         assert (seen["pods"], seen["remaining"]["cpu"]) == (["p"], 3000)
         assert (await running.get("/apis/v1/nodes/m")).status_code == 404

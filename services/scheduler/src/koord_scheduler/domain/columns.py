@@ -306,7 +306,7 @@ class NodeColumns:
         return known
 
 
-def row_list(rows: Rows) -> list[int]:
+def row_list(rows: Rows | IntArray) -> list[int]:
     """The same numbers as Python integers."""
     return rows.tolist()
 

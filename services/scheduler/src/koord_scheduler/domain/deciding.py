@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.events.envelope import BasedOn, Draft
-from koordcore.events.node import pod_on_node
 from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
 
 from koord_scheduler.domain.decision import Placed
@@ -84,7 +83,7 @@ def decide_next(state: SchedulerState, now: float) -> Place | Verdict | None:
         node=decision.node,
         namespace=pod.namespace,
         name=pod.name,
-        on_node=pod_on_node(pod.uid, pod.pod),
+        on_node=state.on_nodes.of(pod.uid, pod.pod),
         attempt=queued.attempts,
         queued_at=pod.submitted_at,
         explanation=decision.explanation,

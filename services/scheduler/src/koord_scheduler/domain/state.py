@@ -37,6 +37,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns import Demand, NodeColumns, NodeShape, node_shape
 from koord_scheduler.domain.engine import Engine
 from koord_scheduler.domain.ledger import Ledgers, Source
+from koord_scheduler.domain.on_node import PodsOnNodes
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.queue import SchedulingQueue
@@ -86,6 +87,7 @@ class SchedulerState:
         )
         self.outbox = Outbox()
         self.ledgers = Ledgers(self.nodes)
+        self.on_nodes = PodsOnNodes()
         self.pods: dict[str, PodRecord] = {}
         self.to_release: dict[str, tuple[str, str]] = {}
         self._forgotten: dict[str, int] = {}
@@ -111,7 +113,7 @@ class SchedulerState:
 
     def ahead(self, stored: StoredEvent) -> None:
         """Fold an event of one aggregate, all earlier ones of which are folded; raises UnreadableEvent."""
-        if stored.ref.kind not in KINDS:
+        if stored.ref.kind not in KINDS or self._is_known(stored):
             return
         match CATALOGUE.read(stored):
             case PodSpecAdded() | PodSpecChanged() as event:
@@ -138,6 +140,17 @@ class SchedulerState:
                     self._put_node(node, stored.event_id)
             case _:
                 pass
+
+    def _is_known(self, stored: StoredEvent) -> bool:
+        """Whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""
+        match stored.ref.kind:
+            case "pod":
+                pod = self.pods.get(stored.ref.id)
+                return pod is not None and stored.seq <= pod.seq
+            case "node":
+                return stored.seq <= self.ledgers.seq(name_from_token(stored.ref.id))
+            case _:
+                return False
 
     def wake(self) -> int:
         """Wake the waiting pods that the events folded since the last call may help; returns how many."""

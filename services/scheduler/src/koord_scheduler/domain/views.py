@@ -11,13 +11,13 @@ source    scheduler-core spec, 12.2 b (equivalence classes)
 """
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from koordcore.events.explanation import PluginExclusion
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
-from koord_scheduler.domain.plugins.interface import FilterPlugin, Reads, ScorePlugin
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.plugins.interface import FilterPlugin, Reads, ScorePlugin, SingleRowFilter, SingleRowScore
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.templates import PodTemplate
 
@@ -26,6 +26,11 @@ FEASIBLE: Final = 0
 _CODE_BITS: Final = 48
 _CODE_MASK: Final = (1 << _CODE_BITS) - 1
 _VIEWS_KEPT: Final = 256
+_FEW_ROWS: Final = 8
+"""Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
+_ONE_ZERO: Final = np.zeros(1, np.int64)
+_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
+_FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class _Judged:
@@ -48,12 +53,36 @@ class _Judged:
         raw[rows] = 0 if values is None else values
 
 
+class _Singles(NamedTuple):
+    """The plugins that read the load, when all of them can judge a single row without arrays."""
+
+    filters: list[tuple[int, SingleRowFilter]]
+    scores: list[tuple[int, SingleRowScore, int]]
+
+
+def _singles(profile: Profile) -> _Singles | None:
+    filters: list[tuple[int, SingleRowFilter]] = []
+    scores: list[tuple[int, SingleRowScore, int]] = []
+    for index, plugin in enumerate(profile.filters):
+        if plugin.reads is Reads.LOAD:
+            if not isinstance(plugin, SingleRowFilter):
+                return None
+            filters.append((index, plugin))
+    for index, (plugin, weight) in enumerate(profile.scores):
+        if plugin.reads is Reads.LOAD:
+            if plugin.normalizes or not isinstance(plugin, SingleRowScore):
+                return None
+            scores.append((index, plugin, weight))
+    return _Singles(filters, scores)
+
+
 class Views:
     """The views of one scheduler over its columns. One decision at a time."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
         self.nodes = nodes
         self.profile = profile
+        self.singles = _singles(profile)
         self._shapes: OrderedDict[bytes, _Judged] = OrderedDict()
         self._views: OrderedDict[PodTemplate, View] = OrderedDict()
         self._by_reads: dict[Reads, tuple[list[tuple[int, FilterPlugin]], list[tuple[int, ScorePlugin]]]] = {
@@ -128,9 +157,12 @@ class View:
     def __init__(self, views: Views, pod: PodTemplate) -> None:
         self._views = views
         self._pod = pod
+        self._shape = _Judged(0, 0)
+        self._shape_position = -1
         self._load = _Judged(0, 0)
+        self._shape_total: IntArray = np.zeros(0, np.int64)
         self._total: IntArray = np.zeros(0, np.int64)
-        self._bounds: list[tuple[int, int]] = []
+        self._bounds: list[tuple[int, int]] | None = None
         self._counts: dict[int, int] = {}
         self._exclusions: list[PluginExclusion] | None = None
 
@@ -152,24 +184,22 @@ class View:
     def refresh(self) -> None:
         """Judge again what changed since the last time."""
         nodes = self._views.nodes
+        if self._load.position == nodes.load.position and len(self._load.verdict) == nodes.capacity:
+            return
         shape = self._views.shape_of(self._pod)
-        load = self._load
-        if len(load.verdict) != nodes.capacity:
-            load = self._load = _Judged(nodes.capacity, len(self._views.profile.scores))
+        shape_moved = shape is not self._shape or shape.position != self._shape_position
+        self._shape, self._shape_position = shape, shape.position
+        if len(self._load.verdict) != nodes.capacity:
+            self._load = _Judged(nodes.capacity, len(self._views.profile.scores))
             self._total = np.full(nodes.capacity, -1, np.int64)
             changed = None
-        elif load.position == nodes.load.position:
-            return
         else:
-            changed = nodes.load.since(load.position)
-        everything = changed is None or 4 * len(changed) > len(nodes)
-        rows = all_rows(nodes) if everything else np.array(sorted(changed or ()), np.intp)
-        before = load.verdict[rows]
-        load.verdict[rows] = shape.verdict[rows]
-        self._views.judge(Reads.LOAD, self._pod, rows, load)
-        self._count(None if everything else before, load.verdict[rows])
-        self._score(shape, rows)
-        load.position = nodes.load.position
+            changed = nodes.load.since(self._load.position)
+        self._load.position = nodes.load.position
+        if changed is None or 4 * len(changed) > len(nodes) + 4 * _FEW_ROWS:
+            self._judge_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
+        elif shape_moved or len(changed) > _FEW_ROWS or not all(map(self._judge_one, changed)):
+            self._judge_rows(np.array(sorted(changed), np.intp), everything=False, shape_moved=shape_moved)
 
     def exclusions(self) -> list[PluginExclusion]:
         """How many nodes each plugin refused and why, in the order of the filters; without those that refused none."""
@@ -189,7 +219,7 @@ class View:
             equal = np.flatnonzero(total == level)
             if len(equal) > 1:
                 equal = _shuffled(equal, hashes[equal], seed, count - len(chosen))
-            chosen += equal.tolist()
+            chosen += row_list(equal)
             if len(chosen) >= count:
                 break
             level = int(total.max(initial=-1, where=total < level))
@@ -197,43 +227,93 @@ class View:
 
     def parts(self, rows: list[int]) -> list[dict[str, int]]:
         """For each of the rows the weighted score of each plugin."""
-        chosen = np.array(rows, np.intp)
-        shape = self._views.shape_of(self._pod)
+        assert self._bounds is not None, "the view was never refreshed"
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._views.profile.scores):
-            scores = self._normalized(index, shape, chosen)
-            for part, score in zip(parts, scores.tolist(), strict=True):
+            raw = self._raw(index)
+            chosen = _ONE_ZERO if raw is None else raw[rows]
+            scores = row_list(plugin.normalize(chosen, *self._bounds[index])) if plugin.normalizes else row_list(chosen)
+            for part, score in zip(parts, scores if raw is not None else scores * len(rows), strict=True):
                 part[plugin.name] = weight * score
         return parts
+
+    def _judge_rows(self, rows: Rows, *, everything: bool, shape_moved: bool) -> None:
+        """Ask the plugins that read the load about some rows, all at once."""
+        load = self._load
+        before = None if everything else load.verdict[rows]
+        load.verdict[rows] = self._shape.verdict[rows]
+        self._views.judge(Reads.LOAD, self._pod, rows, load)
+        self._count(before, load.verdict[rows])
+        bounds = self._bounds_now()
+        if bounds != self._bounds or shape_moved:
+            self._bounds = bounds
+            rows = all_rows(self._views.nodes)
+            self._shape_total = self._weighted(Reads.SHAPE, rows)
+        total = self._shape_total[rows] + self._weighted(Reads.LOAD, rows)
+        self._total[rows] = np.where(load.verdict[rows] == FEASIBLE, total, -1)
+
+    def _judge_one(self, row: int) -> bool:
+        """The same for one row without arrays, which is what a placement changes; False: it has to go the long way.
+
+        The long way is needed when a plugin has no short one, or when the set of feasible nodes changes although
+        scores are normalized over it.
+        """
+        singles = self._views.singles
+        if singles is None or self._bounds is None:
+            return False
+        nodes, pod, load = self._views.nodes, self._pod, self._load
+        before, after = load.verdict.item(row), self._shape.verdict.item(row)
+        if after == FEASIBLE:
+            for index, plugin in singles.filters:
+                code = plugin.code_of_row(pod, nodes, row)
+                if code:
+                    after = code | ((index + 1) << _CODE_BITS)
+                    break
+        if (before == FEASIBLE) != (after == FEASIBLE) and self._is_normalized():
+            return False
+        if before != after:
+            load.verdict[row] = after
+            self._recount(before, after)
+        if after != FEASIBLE:
+            self._total[row] = -1
+            return True
+        total = self._shape_total.item(row)
+        for index, plugin, weight in singles.scores:
+            score = plugin.score_of_row(pod, nodes, row)
+            raw = load.raw[index]
+            if raw is not None:
+                raw[row] = score
+            elif score:
+                return False
+            total += weight * score
+        self._total[row] = total
+        return True
+
+    def _is_normalized(self) -> bool:
+        scores = self._views.profile.scores
+        return any(plugin.normalizes and self._raw(index) is not None for index, (plugin, _) in enumerate(scores))
 
     def _count(self, before: IntArray | None, after: IntArray) -> None:
         if before is None:
             values, counts = np.unique(after, return_counts=True)
-            self._counts = dict(zip(values.tolist(), counts.tolist(), strict=True))
+            self._counts = dict(zip(row_list(values), row_list(counts), strict=True))
             self._exclusions = None
             return
-        for old, new in zip(before.tolist(), after.tolist(), strict=True):
+        for old, new in zip(row_list(before), row_list(after), strict=True):
             if old != new:
-                self._counts[old] -= 1
-                self._counts[new] = self._counts.get(new, 0) + 1
-                self._exclusions = None
+                self._recount(old, new)
 
-    def _score(self, shape: _Judged, rows: Rows) -> None:
-        bounds = self._bounds_now(shape)
-        if bounds != self._bounds:
-            rows = all_rows(self._views.nodes)
-            self._bounds = bounds
-        total = np.zeros(len(rows), np.int64)
-        for index, (_, weight) in enumerate(self._views.profile.scores):
-            total += weight * self._normalized(index, shape, rows)
-        self._total[rows] = np.where(self._load.verdict[rows] == FEASIBLE, total, -1)
+    def _recount(self, old: int, new: int) -> None:
+        self._counts[old] = self._counts.get(old, 0) - 1
+        self._counts[new] = self._counts.get(new, 0) + 1
+        self._exclusions = None
 
-    def _bounds_now(self, shape: _Judged) -> list[tuple[int, int]]:
+    def _bounds_now(self) -> list[tuple[int, int]]:
         """Least and greatest raw score over the feasible nodes, for the plugins that normalize by them."""
         bounds: list[tuple[int, int]] = []
         feasible: Rows | None = None
         for index, (plugin, _) in enumerate(self._views.profile.scores):
-            raw = self._raw(index, shape)
+            raw = self._raw(index)
             if raw is None or not plugin.normalizes:
                 bounds.append((0, 0))
                 continue
@@ -243,15 +323,21 @@ class View:
             bounds.append((int(among.min()), int(among.max())) if len(among) else (0, 0))
         return bounds
 
-    def _raw(self, index: int, shape: _Judged) -> IntArray | None:
-        reads = self._views.profile.scores[index][0].reads
-        return (shape if reads is Reads.SHAPE else self._load).raw[index]
+    def _weighted(self, reads: Reads, rows: Rows) -> IntArray:
+        """Sum of weight * normalized score of the plugins of one kind, shape (K,)."""
+        assert self._bounds is not None, "bounds come first"
+        total = np.zeros(len(rows), np.int64)
+        for index, (plugin, weight) in enumerate(self._views.profile.scores):
+            if plugin.reads is reads:
+                raw = self._raw(index)
+                chosen = np.zeros(len(rows), np.int64) if raw is None else raw[rows]
+                total += weight * plugin.normalize(chosen, *self._bounds[index])
+        return total
 
-    def _normalized(self, index: int, shape: _Judged, rows: Rows) -> IntArray:
-        plugin, _ = self._views.profile.scores[index]
-        raw = self._raw(index, shape)
-        low, high = self._bounds[index]
-        return plugin.normalize(np.zeros(len(rows), np.int64) if raw is None else raw[rows], low, high)
+    def _raw(self, index: int) -> IntArray | None:
+        """Raw scores of a plugin for every row; None: all 0."""
+        reads = self._views.profile.scores[index][0].reads
+        return (self._shape if reads is Reads.SHAPE else self._load).raw[index]
 
     def _explain(self) -> list[PluginExclusion]:
         filters = self._views.profile.filters
@@ -281,11 +367,11 @@ def _shuffled(rows: Rows, hashes: "np.ndarray[tuple[int], np.dtype[np.uint64]]",
     """The first `count` of the rows in the order of mix(hash of the name xor seed), greatest first."""
     # splitmix64: every bit of the input moves every bit of the output; products wrap around on purpose.
     mixed = hashes ^ np.uint64(seed)
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
+    mixed ^= mixed >> _SHIFTS[0]
+    mixed *= _FACTORS[0]
+    mixed ^= mixed >> _SHIFTS[1]
+    mixed *= _FACTORS[1]
+    mixed ^= mixed >> _SHIFTS[2]
     if count < len(rows):
         top = np.argpartition(mixed, len(rows) - count)[len(rows) - count :]
         rows, mixed = rows[top], mixed[top]

@@ -50,7 +50,8 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
     spans: list[tuple[TraceContext, str | None]] = []
     for item, draft in zip(drafts.work.items, drafts.pods, strict=True):
         parent = parse_traceparent(item.traceparent, item.tracestate)
-        context = tracer.child(parent)
+        # A trace that nobody records is passed on as it came: ids for new places in it would be made in vain.
+        context = parent if parent is not None and not tracer.exports else tracer.child(parent)
         spans.append((context, parent.span_id if parent is not None else None))
         index = _PLACED_INDEX if isinstance(item, Place) else _RELEASED_INDEX
         pods.append(_seal(draft, item, item.trigger, index, header, context))

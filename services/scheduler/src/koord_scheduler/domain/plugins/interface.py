@@ -5,7 +5,7 @@ other rows stays valid as long as nothing that the plugin reads has changed, whi
 """
 
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.templates import PodTemplate
@@ -37,6 +37,24 @@ class FilterPlugin(Protocol):
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """What a code that is not 0 means, in words that a person can act on."""
+        ...
+
+
+@runtime_checkable
+class SingleRowFilter(Protocol):
+    """A filter that can also judge one row without arrays: the scalar twin of `filter`, equal to it (tested)."""
+
+    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """The code of one row."""
+        ...
+
+
+@runtime_checkable
+class SingleRowScore(Protocol):
+    """A score that can also judge one row without arrays: the scalar twin of `score`, equal to it (tested)."""
+
+    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """The score of one row."""
         ...
 
 

@@ -4,8 +4,10 @@ The number of pods is treated as one more resource, of which every pod takes one
 any other.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
@@ -18,6 +20,7 @@ from koord_scheduler.domain.templates import PodTemplate
 
 StrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
+_NON_ZERO: Final = (CPU, MEMORY)
 _MOST_REASONS: Final = 46
 """Codes have 48 bits: a pod with more resources than this shares the last one."""
 
@@ -48,6 +51,15 @@ def can_be_ignored(resource: str) -> bool:
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
+class _Item(NamedTuple):
+    """One resource that the score looks at. non_zero: row of `NodeColumns.non_zero`, None: real requests."""
+
+    column: int
+    non_zero: int | None
+    amount: int
+    weight: int
+
+
 class NodeResourcesFit:
     """Filter and score by resources. A code has bit j + 1 set when item j of the pod's demand is short."""
 
@@ -57,22 +69,29 @@ class NodeResourcesFit:
 
     def __init__(self, args: FitArgs | None = None) -> None:
         self.args = args or FitArgs()
-        self._can_ignore = bool(self.args.ignored_resources or self.args.ignored_resource_groups)
+        self._checks: WeakKeyDictionary[PodTemplate, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
+        self._items: WeakKeyDictionary[PodTemplate, tuple[_Item, ...]] = WeakKeyDictionary()
 
     def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`; all shortages are told, not only the first."""
-        demand = pod.demand
-        columns, amounts, bits = demand.columns, demand.amounts, _bits(len(demand.columns))
-        if self._can_ignore:
-            kept = np.array([not self.args.ignores(nodes.resources[column]) for column in row_list(columns)])
-            columns, amounts, bits = columns[kept], amounts[kept], bits[kept]
+        checks = self._checks_of(pod, nodes)
+        columns = np.array([column for _, column, _ in checks], np.intp)
+        amounts = np.array([amount for _, _, amount in checks], np.int64)
         short = amounts[:, None] > nodes.free[columns[:, None], rows]
         if not short.any():
             return None
         codes = np.zeros(len(rows), np.int64)
-        for bit, lacking in zip(bits.tolist(), short, strict=True):
+        for (bit, _, _), lacking in zip(checks, short, strict=True):
             codes |= np.where(lacking, bit, 0)
         return codes
+
+    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """See `SingleRowFilter.code_of_row`."""
+        free, code = nodes.free, 0
+        for bit, column, amount in self._checks_of(pod, nodes):
+            if amount > free.item(column, row):
+                code |= bit
+        return code
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
@@ -80,7 +99,7 @@ class NodeResourcesFit:
         return tuple(
             "Too many pods" if column == PODS_COLUMN else f"Insufficient {nodes.resources[column]}"
             for index, column in enumerate(columns)
-            if index < _MOST_REASONS and code >> (index + 1) & 1
+            if code >> min(index + 1, _MOST_REASONS) & 1
         )
 
     def is_unresolvable(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> bool:
@@ -93,20 +112,17 @@ class NodeResourcesFit:
 
     def score(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """The strategy's score, already within 0..100."""
-        items = self._items(pod.demand, nodes)
+        items = self._items_of(pod, nodes)
         if not items:
             return None
-        columns = np.array([column for column, _, _ in items], np.intp)
+        columns = np.array([item.column for item in items], np.intp)
         requested = nodes.requested[columns[:, None], rows]
-        for index, (column, amount, _) in enumerate(items):
-            resource = nodes.resources[column]
-            if resource == CPU:
-                requested[index] = nodes.non_zero[0, rows]
-            elif resource == MEMORY:
-                requested[index] = nodes.non_zero[1, rows]
-            requested[index] += amount
+        for index, item in enumerate(items):
+            if item.non_zero is not None:
+                requested[index] = nodes.non_zero[item.non_zero, rows]
+            requested[index] += item.amount
         capacity = nodes.allocatable[columns[:, None], rows]
-        weights = np.array([weight for _, _, weight in items], np.int64)
+        weights = np.array([item.weight for item in items], np.int64)
         match self.args.strategy:
             case "LeastAllocated":
                 return resource_scores.least_allocated(requested, capacity, weights)
@@ -115,30 +131,59 @@ class NodeResourcesFit:
             case "RequestedToCapacityRatio":
                 return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self.args.shape)
 
+    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """See `SingleRowScore.score_of_row`."""
+        if self.args.strategy == "RequestedToCapacityRatio":
+            scores = self.score(pod, nodes, np.array([row], np.intp))
+            return 0 if scores is None else int(scores[0])
+        total = weights = 0
+        for item in self._items_of(pod, nodes):
+            capacity = nodes.allocatable.item(item.column, row)
+            if capacity <= 0:
+                continue
+            source = nodes.requested.item(item.column, row) if item.non_zero is None else 0
+            requested = item.amount + (source if item.non_zero is None else nodes.non_zero.item(item.non_zero, row))
+            if self.args.strategy == "LeastAllocated":
+                part = max(capacity - requested, 0) * 100 // capacity
+            else:
+                part = min(requested, capacity) * 100 // capacity
+            total += part * item.weight
+            weights += item.weight
+        return total // weights if weights else 0
+
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""
         return raw
 
-    def _items(self, demand: Demand, nodes: NodeColumns) -> list[tuple[int, int, int]]:
-        """(column, amount of the pod, weight) of each configured resource that counts for the pod."""
-        items: list[tuple[int, int, int]] = []
-        for resource, weight in self.args.resources:
-            if resource == CPU:
-                amount = demand.non_zero[0]
-            elif resource == MEMORY:
-                amount = demand.non_zero[1]
-            else:
-                amount = max(0, demand.requests.get(resource, 0))
-                if amount == 0 and _is_scalar(resource):
-                    continue
-            items.append((nodes.column(resource), amount, weight))
+    def _checks_of(self, pod: PodTemplate, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
+        """(bit of the code, column, amount) of each resource of the pod that is checked."""
+        checks = self._checks.get(pod)
+        if checks is None:
+            checks = self._checks[pod] = tuple(
+                (1 << min(index + 1, _MOST_REASONS), column, amount)
+                for index, (column, amount) in enumerate(pod.demand.pairs)
+                if not self.args.ignores(nodes.resources[column])
+            )
+        return checks
+
+    def _items_of(self, pod: PodTemplate, nodes: NodeColumns) -> tuple[_Item, ...]:
+        """Each configured resource that counts for the pod."""
+        items = self._items.get(pod)
+        if items is None:
+            items = self._items[pod] = tuple(self._make_items(pod.demand, nodes))
         return items
+
+    def _make_items(self, demand: Demand, nodes: NodeColumns) -> Iterator[_Item]:
+        for resource, weight in self.args.resources:
+            if resource in _NON_ZERO:
+                row = _NON_ZERO.index(resource)
+                yield _Item(nodes.column(resource), row, demand.non_zero[row], weight)
+                continue
+            amount = max(0, demand.requests.get(resource, 0))
+            if amount or not _is_scalar(resource):
+                yield _Item(nodes.column(resource), None, amount, weight)
 
 
 def _is_scalar(resource: str) -> bool:
     """Neither cpu, memory nor ephemeral-storage: counted by scores only for pods that request it."""
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))
-
-
-def _bits(count: int) -> IntArray:
-    return np.int64(1) << (1 + np.minimum(np.arange(count, dtype=np.int64), _MOST_REASONS - 1))
