@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 
 import typer
-from typer.exceptions import Abort, Exit, TyperException
 from koordcore.embedded.errors import EmbeddedError
+from typer.exceptions import Abort, Exit, TyperException
 
 from koordctl.clients import var_directory
 from koordctl.log import LogTrouble
@@ -37,7 +37,11 @@ def run(app: typer.Typer) -> int:
     except Exit as end:
         return end.exit_code
     except TyperException as error:
-        getattr(error, "show", lambda: say(str(error)))()
+        show = getattr(error, "show", None)
+        if show is None:
+            say(str(error))
+        else:
+            show()
         return USAGE
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -46,7 +50,8 @@ def run(app: typer.Typer) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (EmbeddedError, LogTrouble) as error:
-        return say(str(error))
+        # What follows the first line is the end of a log, which the sentence names.
+        return say(str(error).partition("\n")[0])
     except OSError as error:
         return say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # noqa: BLE001  the edge of the program: a defect becomes a sentence and a file

@@ -124,6 +124,7 @@ def _object_store(names: BusNames) -> list[str]:
         *_leader_reads(stream),
         f"$JS.API.DIRECT.GET.{stream}.>",
         f"$JS.API.STREAM.PURGE.{stream}",
+        f"$JS.API.CONSUMER.CREATE.{stream}",  # an unnamed consumer, as the library makes them
         f"$JS.API.CONSUMER.CREATE.{stream}.>",
         f"$JS.API.CONSUMER.DELETE.{stream}.>",
         f"$JS.API.CONSUMER.INFO.{stream}.>",

@@ -8,7 +8,9 @@ source    event-bus spec, 2 (koord_snap), 6
 import contextlib
 
 import msgspec
+from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
+from nats.js.manager import JetStreamManager
 from nats.js.object_store import ObjectStore
 
 from koordcore.bus.connection import BusConnection
@@ -18,6 +20,20 @@ from koordcore.ports.snapshots import Snapshot
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+class _SnapshotStream(JetStreamContext):
+    """Names the stream when it subscribes: the library would ask the server for it, which nobody may (spec, 10)."""
+
+    stream = ""
+
+    @property
+    def _jsm(self) -> JetStreamManager:
+        return self
+
+    async def find_stream_name_by_subject(self, subject: str) -> str:
+        """The one stream that is subscribed to."""
+        return self.stream
 
 
 class JetStreamSnapshotStore:
@@ -68,5 +84,7 @@ class JetStreamSnapshotStore:
 
     async def _store(self) -> ObjectStore:
         if self._opened is None:
-            self._opened = await self._connection.client.jetstream().object_store(self._names.snapshot_bucket)
+            context = _SnapshotStream(self._connection.client)
+            context.stream = self._names.snapshots
+            self._opened = await context.object_store(self._names.snapshot_bucket)
         return self._opened
