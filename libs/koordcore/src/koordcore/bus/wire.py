@@ -145,10 +145,14 @@ class FastParser(Parser):
             op = data[at]
             if op in (_H, _M):
                 args = data[at:eol].split()
+                # [H]MSG <subject> <sid> [reply] [header size] <total size>
+                least = 5 if op == _H else 4
+                if not least <= len(args) <= least + 1:
+                    raise ProtocolError("nats: malformed MSG")
                 try:
                     total = int(args[-1])
                     header = int(args[-2]) if op == _H else 0
-                except (ValueError, IndexError) as cause:
+                except ValueError as cause:
                     raise ProtocolError("nats: malformed MSG") from cause
                 start = eol + 2
                 end = start + total
@@ -156,7 +160,7 @@ class FastParser(Parser):
                     needed = end + 2 - at
                     break
                 at = end + 2
-                reply = args[3] if len(args) == (6 if op == _H else 5) else b""
+                reply = args[3] if len(args) > least else b""
                 block = data[start : start + header]
                 payload = data[start + header : end]
                 sink = sinks.get(args[2])
