@@ -4,6 +4,7 @@ Exit statuses: 0 done; 1 refused, failed, or `verify` found a difference; 2 wron
 """
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -26,6 +27,8 @@ def main() -> None:
     """Entry point of the `koord` script."""
     from koordctl.app import app
 
+    # The libraries' warnings are for services; a command says what went wrong in its own sentence.
+    logging.getLogger("koordcore").addHandler(logging.NullHandler())
     sys.exit(run(app))
 
 

@@ -188,7 +188,7 @@ def explanation_lines(why: PlacementExplanation) -> list[str]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in _most_first(exclusion.reasons))
             lines.append(f"{exclusion.plugin} excluded {exclusion.excluded}: {reasons}")
     for place, score in enumerate(why.top[:TOP], 1):
-        parts = " + ".join(f"{plugin} {value}" for plugin, value in _most_first(score.parts)) or "no scores"
+        parts = " + ".join(f"{plugin} {value}" for plugin, value in _most_first(score.parts) if value) or "0"
         lines.append(f"score {place}. {score.node} {score.total} = {parts}")
     facts, samples = why.based_on.ev, why.based_on.obs
     lines.append(f"based on facts up to {facts}, observations up to {samples}, policy {why.policy_version}")

@@ -2,10 +2,12 @@
 
 import getpass
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import httpx
 import typer
+from koordcore.bus.dlq import DeadLetters, NoSuchItem, ParkedItem
 from koordcore.bus.reads import ApiError, api
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
@@ -17,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordctl.clients import running_stack, var_directory
 from koordctl.log import open_log, wait_for
-from koordctl.output import console, fail, show_table
+from koordctl.output import Format, console, fail, show_document, show_table
 
 app = typer.Typer(help="Look at the log itself: streams, lag, parked work, skips.", no_args_is_help=True)
 dlq = typer.Typer(help="Work that could not be done and was parked with its reason.", no_args_is_help=True)
@@ -142,3 +144,106 @@ async def _skip(fold: str, position: int, reason: str) -> int:
         if not isinstance(outcome, Appended):
             fail(f"the log did not take the record: {outcome}")
         return outcome.last_seq
+
+
+@dlq.command("list")
+def list_parked(
+    consumer: Annotated[str | None, typer.Option("--consumer", help="Only the items of this worker.")] = None,
+) -> None:
+    """Show parked work, oldest first.
+
+    Examples:
+
+      koord bus dlq list
+    """
+    rows = [
+        [
+            item.number,
+            item.parked.consumer,
+            f"{item.parked.stream}/{item.parked.seq}",
+            item.parked.deliveries,
+            item.parked.error,
+        ]
+        for item in wait_for(_parked(consumer))
+    ]
+    show_table(["number", "consumer", "message", "tries", "error"], rows, empty="nothing is parked")
+
+
+@dlq.command("show")
+def show_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
+    """Show one parked item with the message that it is about.
+
+    Examples:
+
+      koord bus dlq show 7
+    """
+    item = wait_for(_one(number)).parked
+    show_document(
+        {
+            "number": number,
+            "consumer": item.consumer,
+            "stream": item.stream,
+            "position": item.seq,
+            "subject": item.subject,
+            "deliveries": item.deliveries,
+            "error": item.error,
+            "trace": item.trace_id,
+            "parkedAt": item.parked_at,
+            "headers": item.headers,
+            "body": item.body.decode(errors="replace"),
+        },
+        Format.YAML,
+    )
+
+
+@dlq.command("retry")
+def retry_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
+    """Ask for the work again, and forget the item.
+
+    Examples:
+
+      koord bus dlq retry 7
+    """
+    consumer = wait_for(_retry(number)).parked.consumer
+    console.print(f"{consumer} is asked again", highlight=False)
+
+
+@dlq.command("drop")
+def drop_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
+    """Forget a parked item: the work will not be done.
+
+    Examples:
+
+      koord bus dlq drop 7
+    """
+    wait_for(_drop(number))
+    console.print(f"item {number} is dropped", highlight=False)
+
+
+async def _parked(consumer: str | None) -> Sequence[ParkedItem]:
+    async with open_log() as log:
+        return await DeadLetters(log.connection, log.names).list(consumer)
+
+
+async def _one(number: int) -> ParkedItem:
+    async with open_log() as log:
+        try:
+            return await DeadLetters(log.connection, log.names).show(number)
+        except NoSuchItem as error:
+            fail(str(error))
+
+
+async def _retry(number: int) -> ParkedItem:
+    async with open_log() as log:
+        try:
+            return await DeadLetters(log.connection, log.names).retry(number)
+        except (NoSuchItem, ValueError) as error:
+            fail(str(error))
+
+
+async def _drop(number: int) -> None:
+    async with open_log() as log:
+        try:
+            await DeadLetters(log.connection, log.names).drop(number)
+        except NoSuchItem as error:
+            fail(str(error))

@@ -1,0 +1,126 @@
+"""What a user sees of the commands without a running stack: help, wrong usage, one sentence instead of a traceback."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from koordctl.__main__ import run
+from koordctl.app import app
+from koordctl.nodes import host_node_name, simulated_nodes
+from koordctl.stack import StackOptions, choose_ports, shared_clock
+from typer.testing import CliRunner
+
+COMMANDS = [
+    "up", "down", "status", "demo", "apply", "delete", "get", "explain pod", "explain node", "events", "replay", "verify",
+    "bus streams", "bus consumers", "bus skip", "bus dlq list", "bus dlq show", "bus dlq retry", "bus dlq drop",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No stack runs here."""
+    for name in ("KOORD_NATS", "KOORD_MANAGER", "KOORD_PROJECTOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KOORD_VAR", str(tmp_path / "var"))
+    return tmp_path
+
+
+def koord(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["koord", *words])
+    return run(app)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    answer = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert answer.exit_code == 0
+    assert f"koord {command}" in answer.output.split("Examples")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["get", "pods"], ["apply", "-f", "/dev/null"], ["events"], ["replay"], ["verify"], ["status"],
+        ["explain", "pod", "x"], ["explain", "node", "x"], ["bus", "streams"], ["bus", "consumers"], ["bus", "dlq", "list"],
+    ],
+)  # fmt: skip
+def test_without_a_stack_every_command_says_so_in_one_sentence(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert koord(monkeypatch, *words) == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["get", "flowers"], "unknown kind 'flowers'"),
+        (["delete", "pod"], "KIND NAME"),
+        (["events", "--kind", "flower"], "unknown kind flower"),
+        (["nonsense"], "nonsense"),
+        (["up", "--simulated-nodes", "/no/such/file"], "/no/such/file"),
+    ],
+)
+def test_wrong_usage_is_status_2(
+    words: list[str], part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert koord(monkeypatch, *words) == 2
+    assert part in capsys.readouterr().err
+
+
+def test_defect_becomes_a_sentence_and_a_file(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = typer.Typer()
+
+    @broken.command()
+    def explode() -> None:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
+        """A command with a defect."""
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr("sys.argv", ["koord"])
+    assert run(broken) == 1
+    said = capsys.readouterr().err
+    assert "boom" in said
+    assert "Traceback" not in said
+    assert "ZeroDivisionError: boom" in (nowhere / "var" / "log" / "koord-defect.log").read_text()
+
+
+def test_down_without_a_stack_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert koord(monkeypatch, "down") == 0
+
+
+def test_simulated_nodes_come_from_a_number_or_a_file(tmp_path: Path) -> None:
+    assert [node["metadata"]["name"] for node in simulated_nodes("2")] == ["node-1", "node-2"]
+    file = tmp_path / "nodes.yaml"
+    file.write_text("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: b}\n")
+    assert [node["metadata"]["name"] for node in simulated_nodes(str(file))] == ["a", "b"]
+    file.write_text("kind: Pod\nmetadata: {name: a}\n")
+    with pytest.raises(typer.Exit):
+        simulated_nodes(str(file))
+
+
+def test_host_name_is_a_node_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "My_Laptop.local")
+    assert host_node_name() == "my-laptop.local"
+
+
+def test_ports_stay_the_same_while_they_are_free(tmp_path: Path) -> None:
+    options = StackOptions(var=tmp_path)
+    first = choose_ports(options, ["a", "b"])
+    assert choose_ports(options, ["a", "b", "c"]).items() >= first.items()
+    assert len(set(choose_ports(options, ["a", "b", "c"]).values())) == 3
+
+
+def test_ports_follow_the_base_when_one_is_given(tmp_path: Path) -> None:
+    assert choose_ports(StackOptions(var=tmp_path, port_base=20000), ["a", "b"]) == {"a": 20000, "b": 20001}
+
+
+def test_clock_of_a_later_run_never_goes_back(tmp_path: Path) -> None:
+    assert shared_clock(1, tmp_path) == "system"
+    ahead = tmp_path / "clock"
+    ahead.write_text("1.0@0.0@5000000000.0\n")
+    assert float(shared_clock(60, tmp_path).split("@")[2]) > 5_000_000_000
+    assert float(shared_clock(1, tmp_path).split("@")[2]) > 5_000_000_000
