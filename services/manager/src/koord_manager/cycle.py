@@ -18,6 +18,7 @@ from koordcore.ports.desired import DesiredStore
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Full, Unavailable
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.manifests import InvalidManifest, Manifest
+from koordcore.service.failpoints import failpoint
 from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
@@ -133,7 +134,9 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
         decisions.append(Decision(drafts, origin))
         results.append((work, _result(work, action, uid=uid, traceparent=traceparent), refusal))
     # 2. append
+    failpoint("documents_decided_before_append")
     outcomes = await append_decisions(world.log, decisions)
+    failpoint("documents_appended_before_answer")
     # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
     await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
     # 4. answer

@@ -146,6 +146,10 @@ class Audit:
         """Whether the pod holds a place now."""
         return uid in self._place
 
+    def live_pods(self) -> list[str]:
+        """Uids of the pods that were submitted and not deleted."""
+        return list(self._submitted_at_ns)
+
     def see(self, stored: StoredEvent, event: Event) -> None:
         """Takes one event of the facts stream, in order."""
         self.events += 1

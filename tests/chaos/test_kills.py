@@ -1,0 +1,242 @@
+"""kill -9 under load: no pod lost, none placed twice, no node over its allocatable, and every fold equal at the end.
+
+Real processes of the embedded stack; the supervisor brings back what dies. The audit recomputes every rule from the
+log alone (`koordctl.demo.invariants`).
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from koordcore.embedded.process import ProcessSpec
+from koordcore.embedded.supervisor import Supervisor
+from koordcore.events import CATALOGUE
+from koordctl.demo.invariants import Audit
+from koordctl.log import LogTrouble, open_log
+from koordctl.stack import StackOptions, specs, wipe
+from koordctl.verification import verify_now
+
+KILLS = 30
+NODES = 20
+NODE_CPU = 64
+PATIENCE_SECONDS = 90.0
+PER_REQUEST = 10
+TAKEN = 200
+LATER = 503
+
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(420)]
+
+VICTIMS = ("manager", "scheduler", "projector", "nats", "postgres", "agent-sim-1")
+
+
+def node_manifest(number: int) -> dict[str, Any]:
+    amounts = {"cpu": NODE_CPU, "memory": "256Gi", "pods": 500}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}, "status": {"capacity": amounts}}
+
+
+def pod_manifest(number: int) -> dict[str, Any]:
+    # every seventh pod is large, so that nodes really fill and refusals happen
+    cpu = "3" if number % 7 == 0 else "250m"
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{number}"},
+        "spec": {"containers": [container]},
+    }
+
+
+class Load:
+    """Submits and deletes pods whatever dies meanwhile; a request is repeated until it is answered."""
+
+    def __init__(self, manager: str) -> None:
+        self._client = httpx.AsyncClient(base_url=manager, trust_env=False, timeout=10)
+        self.next_pod = 0
+        self.live: set[str] = set()
+
+    async def send(self, path: str, documents: list[dict[str, Any]]) -> None:
+        """Repeats the request until every document was taken (applying or deleting twice is harmless)."""
+        content = json.dumps({"kind": "List", "items": documents})
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                response = await self._client.post(path, content=content)
+                if response.status_code == TAKEN:
+                    return
+                if response.status_code != LATER:
+                    actions = {result["action"] for result in response.json().get("results", [])}
+                    assert actions <= {"created", "unchanged", "deleted", "not-found", "failed"}, response.text
+                    if "failed" not in actions:
+                        return
+            await asyncio.sleep(0.1)
+
+    async def submit(self) -> None:
+        """One request of new pods."""
+        numbers = range(self.next_pod, self.next_pod + PER_REQUEST)
+        self.next_pod += PER_REQUEST
+        await self.send("/v1/apply", [pod_manifest(number) for number in numbers])
+        self.live.update(f"pod-{number}" for number in numbers)
+
+    async def delete(self, rng: random.Random) -> None:
+        """One request that deletes a few live pods."""
+        names = rng.sample(sorted(self.live), min(4, len(self.live)))
+        await self.send("/v1/delete", [{"kind": "Pod", "namespace": "default", "name": name} for name in names])
+        self.live.difference_update(names)
+
+    async def run(self, rng: random.Random, stop: asyncio.Event) -> None:
+        """Until told to stop."""
+        while not stop.is_set():
+            await self.submit()
+            if rng.random() < 0.4:
+                await self.delete(rng)
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+@contextlib.contextmanager
+def var_folder() -> Generator[Path]:
+    with tempfile.TemporaryDirectory(prefix="koord-chaos-") as folder:
+        Path(folder).chmod(0o755)
+        var = Path(folder) / "var"
+        try:
+            yield var
+        finally:
+            wipe(StackOptions(var=var))
+
+
+def url_of(processes: list[ProcessSpec], name: str) -> str:
+    return next(spec.urls["http"] for spec in processes if spec.name == name)
+
+
+def write_nodes(var: Path, manifests: list[dict[str, Any]]) -> Path:
+    var.mkdir(parents=True)
+    nodes = var / "nodes.json"
+    nodes.write_text(json.dumps({"kind": "List", "items": manifests}))
+    return nodes
+
+
+@contextlib.asynccontextmanager
+async def stack(
+    var: Path, *, arm: dict[str, str] | None = None
+) -> AsyncGenerator[tuple[Supervisor, list[ProcessSpec], Load]]:
+    """The stack with simulated nodes; `arm`: process -> failpoint that kills it at every so many passages."""
+    manifests = [node_manifest(number) for number in range(NODES)]
+    nodes = write_nodes(var, manifests)
+    options = StackOptions(var=var, simulated=nodes)
+    processes = [
+        replace(spec, env={**spec.env, "KOORD_FAILPOINT": arm[spec.name]}) if arm and spec.name in arm else spec
+        for spec in specs(options)
+    ]
+    async with Supervisor(processes, state_file=var / "run" / "stack.json") as supervisor:
+        load = Load(url_of(processes, "manager"))
+        try:
+            await load.send("/v1/apply", manifests)
+            yield supervisor, processes, load
+        finally:
+            await load.close()
+
+
+async def until(what: str, condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS) as limit:
+        while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
+            await asyncio.sleep(0.2)
+    assert not limit.expired(), what
+
+
+async def require_everything_right(var: Path, processes: list[ProcessSpec], load: Load) -> Audit:
+    """Waits until every live pod is placed (there is room for all), then audits the log and compares the folds."""
+    audit = Audit()
+    position = 0
+
+    async def all_placed() -> bool:
+        nonlocal position
+        try:
+            async with open_log(var) as log:
+                head = await log.bus.events.head()
+                async for batch in log.bus.events.history(position, head.last_seq):
+                    for stored in batch:
+                        event = CATALOGUE.read(stored)
+                        assert event is not None
+                        audit.see(stored, event)
+                        position = stored.seq
+        except LogTrouble:
+            return False
+        found = audit.findings(())
+        return not found.pending and found.submitted == len(load.live)
+
+    await until("every live pod is placed", all_placed)
+    findings = audit.findings(())
+    assert findings.all_hold, findings.sentences()
+    assert {audit.name_of(uid) for uid in audit.live_pods()} == {f"default/{name}" for name in load.live}
+
+    async with open_log(var) as log:
+        verdict = await verify_now(
+            log, manager=url_of(processes, "manager"), projector=url_of(processes, "projector"), seconds=60
+        )
+    assert verdict.equal, verdict
+    return audit
+
+
+async def test_thirty_kills_at_random_lose_nothing() -> None:
+    rng = random.Random(20261121)
+    with var_folder() as var:
+        async with stack(var) as (supervisor, processes, load):
+            stop = asyncio.Event()
+            loading = asyncio.create_task(load.run(rng, stop))
+            for _ in range(KILLS):
+                await asyncio.sleep(rng.uniform(0.1, 0.8))
+                victim = rng.choice(VICTIMS)
+                status = supervisor.status().find(victim)
+                if status is not None and status.state == "ready":
+                    await supervisor.kill(victim)
+                assert not loading.done() or loading.exception() is None
+            stop.set()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await loading
+            audit = await require_everything_right(var, processes, load)
+            restarts = sum(process.restarts for process in supervisor.status().processes)
+
+    assert restarts >= KILLS // 2
+    assert audit.by_type["PodPlaced"] >= 100
+
+
+async def test_a_kill_at_every_named_failpoint_loses_nothing() -> None:
+    rng = random.Random(7)
+    arm = {
+        "manager": "documents_appended_before_answer:9",
+        "scheduler": "after_append_before_confirm:7",
+        "projector": "rows_written_before_commit:11",
+    }
+    with var_folder() as var:
+        async with stack(var, arm=arm) as (supervisor, processes, load):
+            for _ in range(40):
+                await load.submit()
+                if rng.random() < 0.3:
+                    await load.delete(rng)
+            await require_everything_right(var, processes, load)
+            restarts = {process.name: process.restarts for process in supervisor.status().processes}
+
+    assert all(restarts[name] > 0 for name in arm), restarts
+
+
+@pytest.mark.parametrize("failpoint", ["documents_decided_before_append", "before_append"])
+async def test_a_kill_before_an_append_loses_nothing(failpoint: str) -> None:
+    victim = "scheduler" if failpoint == "before_append" else "manager"
+    with var_folder() as var:
+        async with stack(var, arm={victim: f"{failpoint}:6"}) as (supervisor, processes, load):
+            for _ in range(15):
+                await load.submit()
+            await require_everything_right(var, processes, load)
+            status = supervisor.status().find(victim)
+
+    assert status is not None
+    assert status.restarts > 0
