@@ -1,7 +1,7 @@
 """A projector on a memory log and a real Postgres, without HTTP: what most tests of this folder drive."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -66,7 +66,7 @@ class Projector:
             assert self.log.store(event.ref, dict(event.headers), event.body) == event.seq
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Projector"]:
+    async def running(self) -> AsyncGenerator["Projector"]:
         """Migrated and folding, until the block ends (or the fold fails)."""
         await self.database.migrate()
         async with asyncio.TaskGroup() as group:
@@ -86,12 +86,12 @@ class Projector:
 async def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     """Waits until the condition holds; raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  any condition, not one that has an event
             await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
-async def projector(dsn: str, **options: object) -> AsyncIterator[Projector]:
+async def projector(dsn: str, **options: object) -> AsyncGenerator[Projector]:
     """A projector that is not running yet on a database of this address."""
     database = Database(dsn)
     try:

@@ -18,7 +18,7 @@ from koordcore.ports.eventlog import HistoryGone
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.logging import Logger
 
-from koord_projector.domain.archive import is_archivable
+from koord_projector.domain.archive import LONGEST_TOKEN, report_time
 from koord_projector.domain.verdicts import verdict_row
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.progress import Progress
@@ -89,14 +89,17 @@ def _note(archive: Archive, position: int) -> None:
 
 async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
     """Archives reports of agents; see `Store`."""
-    reports: list[tuple[StoredEvent, NodeUsageReported]] = []
+    reports: list[tuple[StoredEvent, NodeUsageReported, str]] = []
     for stored in batch:
         try:
             event = CATALOGUE.read(stored)
         except UnreadableEvent:
             continue
-        if isinstance(event, NodeUsageReported) and is_archivable(stored.ref.id, event):
-            reports.append((stored, event))
+        if not isinstance(event, NodeUsageReported) or len(stored.ref.id) > LONGEST_TOKEN:
+            continue
+        reported_at = report_time(event)
+        if reported_at is not None:
+            reports.append((stored, event, reported_at))
     await writer.archive_reports(after, batch[-1].seq, reports)
     return len(reports)
 

@@ -11,11 +11,12 @@ An event that cannot be read halts the fold before it; `archive` follows the two
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
+from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -39,6 +40,8 @@ QUEUED_BATCHES = 4
 EVENTS_WITHOUT_PAUSE = 200
 """Events folded before the event loop may serve others: about 10 ms."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+LOG_ERRORS = (NoAnswer, NotConnected, TimeoutError)
+"""The log does not answer at present."""
 LOOK_SECONDS = 2.0
 """How often a halted fold looks for a recorded skip, in real seconds."""
 
@@ -84,6 +87,10 @@ async def project_facts(world: World) -> None:
             world.progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
             world.logger.error("history_gone", reason=str(error))
             await _wait_for_rebuild(world, LONGEST_PAUSE)
+        except LOG_ERRORS as error:
+            world.logger.warning("log_away", error=_first_line(error), retry_seconds=pause)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
         except WRITE_ERRORS as error:
             world.progress.halt(f"Postgres is away: {_first_line(error)}")
             world.logger.warning("postgres_away", error=_first_line(error), retry_seconds=pause)
@@ -92,7 +99,7 @@ async def project_facts(world: World) -> None:
 
 
 @asynccontextmanager
-async def _session(world: World) -> AsyncIterator[tuple[Writer, Projection]]:
+async def _session(world: World) -> AsyncGenerator[tuple[Writer, Projection]]:
     """1. A connection, and the memory that fits to what the tables say."""
     writer = await Writer.open(world.dsn)
     try:
@@ -221,7 +228,7 @@ async def _wait_for_rebuild(world: World, seconds: float) -> None:
 @asynccontextmanager
 async def _reading(
     log: EventLog, after: int, feed: asyncio.Queue[list[StoredEvent]]
-) -> AsyncIterator["asyncio.Task[None]"]:
+) -> AsyncGenerator["asyncio.Task[None]"]:
     """A task that fills the feed while a batch is written."""
 
     async def read() -> None:
@@ -278,8 +285,11 @@ def _trace(tracer: Tracer, events: Sequence[StoredEvent], began_nanos: int) -> N
 async def watch_head(world: World) -> None:
     """Asks the log once a second how far it is; for lag metrics and readiness."""
     while True:
-        world.progress.head = max(world.progress.position, (await world.log.head()).last_seq)
-        world.progress.look()
+        try:
+            world.progress.head = max(world.progress.position, (await world.log.head()).last_seq)
+            world.progress.look()
+        except LOG_ERRORS as error:
+            world.logger.debug("log_away", error=_first_line(error))
         world.figures.lag(world.progress.head - world.progress.position, world.progress.lag_seconds(world.clock.now()))
         await asyncio.sleep(1.0)
 

@@ -1,9 +1,12 @@
 """What is kept of the agents' reports beside their bytes: the figures that lists and charts need."""
 
+from datetime import datetime
+
 from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.values.timestamps import rfc3339
 
 LONGEST_TIME = 64
-"""A report whose `updated_at` is longer is not archived: it is no time, and an index could not hold it."""
+LONGEST_TOKEN = 512
 
 
 def best_effort_usage(report: NodeUsageReported) -> Usage:
@@ -16,6 +19,10 @@ def best_effort_usage(report: NodeUsageReported) -> Usage:
     return Usage(cpu_milli, memory_bytes)
 
 
-def is_archivable(token: str, report: NodeUsageReported) -> bool:
-    """Whether the report can stand in the archive under its node and time."""
-    return len(token) <= 512 and 0 < len(report.updated_at) <= LONGEST_TIME
+def report_time(report: NodeUsageReported) -> str | None:
+    """When the report was made, RFC 3339 with microseconds; None for a text that is no such time."""
+    try:
+        moment = datetime.fromisoformat(report.updated_at[:LONGEST_TIME])
+        return rfc3339(moment) if moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None

@@ -13,6 +13,7 @@ begins the next. So a pod that is submitted, placed and started costs one row, a
 """
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 from koordcore.events.envelope import StoredEvent, name_from_token
@@ -111,9 +112,7 @@ class PodBook:
                 Episode(uid=uid, from_seq=at.seq, facts=facts, submitted_seq=at.seq, submitted_at=at.occurred_at)
             )
         elif current.deleted_seq is not None:
-            self._succeed(
-                current, at, facts=facts, deleted_seq=None, submitted_seq=at.seq, submitted_at=at.occurred_at
-            )
+            self._succeed(current, at, facts=facts, deleted_seq=None, submitted_seq=at.seq, submitted_at=at.occurred_at)
         else:
             if current.placed_seq is not None:  # what was placed stays taken, whatever the object says now
                 facts = msgspec.structs.replace(facts, requests=current.facts.requests)
@@ -136,7 +135,7 @@ class PodBook:
         runs_there  the node's agent has reported the pod as running already
         """
         current = self.living.get(uid)
-        placement = {
+        placement: dict[str, Any] = {
             "node": event.node,
             "placed_seq": at.seq,
             "placed_at": at.occurred_at,
@@ -225,6 +224,4 @@ class PodBook:
 
     def _succeed(self, episode: Episode, at: StoredEvent, **fields: object) -> None:
         self._close(episode, at)
-        self._open(
-            msgspec.structs.replace(episode, from_seq=at.seq, to_seq=None, stored=False, **fields)
-        )
+        self._open(msgspec.structs.replace(episode, from_seq=at.seq, to_seq=None, stored=False, **fields))

@@ -4,6 +4,8 @@ A row holds the totals after the last event of its second (by the event's own ti
 depend on how events were batched. Usage is not here: it is observed, not decided, and comes from the archived reports.
 """
 
+from datetime import UTC, datetime
+
 import msgspec
 
 from koord_projector.domain.nodes import NodeFigures
@@ -48,12 +50,12 @@ class Totals(msgspec.Struct, kw_only=True):
 class SeriesRow(msgspec.Struct, frozen=True):
     """One row of the table `cluster_series`.
 
-    second    `2026-01-01T00:00:00`, UTC
+    second    since 1970-01-01 UTC
     seq       position of the last event of the second
     pods      pods by phase
     """
 
-    second: str
+    second: int
     seq: int
     totals: Totals
     pods: dict[Phase, int]
@@ -65,17 +67,25 @@ class Series:
     second, seq     of the newest row of the table, so that a restart goes on within its second
     """
 
-    def __init__(self, second: str = "", seq: int = 0) -> None:
+    def __init__(self, second: int = 0, seq: int = 0) -> None:
         self._second = second
+        self._text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S") if seq else ""
         self._seq = seq
-        self._rows: dict[str, SeriesRow] = {}
+        self._rows: dict[int, SeriesRow] = {}
 
     def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
-        """To be called with the totals as they are before the event: ends the second that is over."""
-        if len(occurred_at) != _MOMENT_TEXT or occurred_at.startswith(self._second, 0) and self._second:
+        """To be called with the totals as they are before the event: ends the second that is over.
+
+        An event whose time cannot be read belongs to the second of the one before it.
+        """
+        if occurred_at[:_SECOND_TEXT] == self._text or len(occurred_at) != _MOMENT_TEXT:
+            return
+        try:
+            second = int(datetime.fromisoformat(occurred_at[:_SECOND_TEXT] + "+00:00").timestamp())
+        except ValueError:
             return
         self.flush(totals, pods)
-        self._second = occurred_at[:_SECOND_TEXT]
+        self._second, self._text = second, occurred_at[:_SECOND_TEXT]
 
     def after_event(self, seq: int) -> None:
         """The event was counted."""
@@ -83,7 +93,7 @@ class Series:
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
         """Note the totals of the present second (which may go on)."""
-        if self._second and self._seq:
+        if self._text and self._seq:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 
     def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:

@@ -1,1 +1,1 @@
-"""Effects of the projector: Postgres (`tables`, `copytext`, `writer`, `loader`, `migrations`), the read API, the dashboard."""
+"""Effects of the projector: Postgres (`tables`, `copytext`, `writer`, `loader`, `migrations`), read API, dashboard."""

@@ -112,7 +112,7 @@ node_names = Table("node_names", metadata, Column("token", Text, primary_key=Tru
 cluster_series = Table(
     "cluster_series",
     metadata,
-    Column("second", Text, primary_key=True),
+    Column("second", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, nullable=False),
     Column("nodes", BigInteger, nullable=False),
     Column("cpu_milli", BigInteger, nullable=False),

@@ -200,12 +200,12 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (FACTS, 0, "", projection_schema()))
 
     async def archive_reports(
-        self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported]]
+        self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
-        """Reports of agents, with the position of the stream OBS; raises as `write` does."""
+        """Reports of agents with their times, and the position of the stream OBS; raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, OBSERVATIONS, after)
-            lines = [_observation_line(stored, report) for stored, report in reports]
+            lines = [_observation_line(*report) for report in reports]
             await _copy(cursor, copy_statement("stage_observations", _OBSERVATION_COLUMNS), lines)
             await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
@@ -271,12 +271,12 @@ async def _copy(cursor: AsyncCursor[TupleRow], statement: str, lines: Iterable[b
     await asyncio.sleep(0)
 
 
-def _observation_line(stored: StoredEvent, report: NodeUsageReported) -> bytes:
+def _observation_line(stored: StoredEvent, report: NodeUsageReported, reported_at: str) -> bytes:
     best_effort = best_effort_usage(report)
     return line_of(
         (
             stored.ref.id,
-            report.updated_at,
+            reported_at,
             stored.seq,
             stored.event_id,
             report.node_usage.cpu_milli if report.node_usage else 0,

@@ -1,6 +1,7 @@
 """What alembic runs: the versions against the connection that it was handed (never one of its own)."""
 
 from alembic import context
+
 from koord_projector.shell.tables import metadata
 
 connection = context.config.attributes["connection"]

@@ -101,7 +101,7 @@ STATEMENTS: Final = (
     'CREATE TABLE node_names (token text COLLATE "C" PRIMARY KEY)',
     """
     CREATE TABLE cluster_series (
-        second text COLLATE "C" PRIMARY KEY,
+        second bigint PRIMARY KEY,
         seq bigint NOT NULL,
         nodes bigint NOT NULL,
         cpu_milli bigint NOT NULL,

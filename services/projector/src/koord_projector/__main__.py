@@ -1,0 +1,17 @@
+"""`python -m koord_projector`: flags -> compose -> run."""
+
+import sys
+
+from koordcore.service.run import run_service
+
+from koord_projector.compose import compose
+from koord_projector.settings import ProjectorSettings
+
+
+def main() -> None:
+    """Runs the projector until it is told to stop."""
+    sys.exit(run_service(ProjectorSettings, compose))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The composition root: which log, which database, what is served."""
+
+from contextlib import AsyncExitStack
+
+from koordcore.bus.factory import Bus, open_bus
+from koordcore.service.bus import bus_settings
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+
+from koord_projector.archive import STORES, Archive, keep_archive
+from koord_projector.cycle import World, project_facts, watch_head
+from koord_projector.figures import ProjectorMetrics
+from koord_projector.progress import Progress
+from koord_projector.settings import ProjectorSettings
+from koord_projector.shell.api import ReadApi
+from koord_projector.shell.database import Database
+from koord_projector.shell.live import LiveTail
+from koord_projector.shell.pages import Dashboard
+
+
+async def compose(shell: Shell[ProjectorSettings]) -> None:
+    """Adds the projector's components: the log, the tables, the fold, the archives, the routes."""
+    resources = AsyncExitStack()
+    bus = await resources.enter_async_context(open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus))
+    shell.service.add(Component(name="bus", close=resources.aclose))
+    assemble(shell, bus)
+
+
+def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
+    """The projector over any bus: adds its loops to the service and its routes to the server."""
+    settings = shell.settings
+    dsn = settings.dsn.get_secret_value()
+    database = Database(dsn, pool_size=settings.pool_size)
+    progress = Progress(ready=shell.health.readiness_condition("facts", "loading"))
+    if settings.rebuild:
+        progress.rebuild_wanted.set()
+    figures = ProjectorMetrics(shell.metrics)
+    world = World(
+        log=bus.events,
+        dsn=dsn,
+        clock=shell.clock,
+        progress=progress,
+        figures=figures,
+        tracer=shell.tracer,
+        logger=shell.log,
+        batch_events=settings.batch_events,
+    )
+
+    async def migrate() -> None:
+        await database.migrate_patiently(shell.log)
+
+    shell.service.add(Component(name="database", start=migrate, close=database.close))
+    shell.service.add(Component(name="facts", run=lambda: project_facts(world)))
+    shell.service.add(Component(name="head", run=lambda: watch_head(world)))
+    for stream, source in (("obs", bus.observations), ("why", bus.verdicts)):
+        archive = Archive(
+            stream=stream,
+            source=source,
+            dsn=dsn,
+            store=STORES[stream],
+            batch=500,
+            progress=progress,
+            figures=figures,
+            logger=shell.log,
+        )
+        shell.service.add(Component(name=f"archive-{stream}", run=lambda archive=archive: keep_archive(archive)))
+    tail = LiveTail(database, news=progress.news, position=lambda: progress.position, stopped=shell.service.stopped)
+    api = ReadApi(
+        database,
+        cluster=settings.cluster,
+        fold=progress,
+        clock=shell.clock,
+        want_rebuild=progress.rebuild_wanted.set,
+        stream=tail.events_stream,
+    )
+    shell.http.routes.extend([*api.routes(), *Dashboard().routes()])

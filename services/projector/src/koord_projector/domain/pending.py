@@ -1,0 +1,30 @@
+"""Why pods are pending, counted: one line per reason that excluded nodes in the last attempts."""
+
+from collections.abc import Iterable
+
+import msgspec
+from koordcore.events.verdict import PodUnschedulable
+
+
+class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason with the number of pods that it held back and the most nodes that it excluded for one of them."""
+
+    plugin: str
+    reason: str
+    pods: int
+    nodes_max: int
+
+
+def count_reasons(verdicts: Iterable[PodUnschedulable]) -> list[ReasonCount]:
+    """Reasons of the last verdicts, one per pod; the one that holds back most pods first."""
+    counted: dict[tuple[str, str], tuple[int, int]] = {}
+    for verdict in verdicts:
+        for exclusion in verdict.explanation.exclusions:
+            for reason, nodes in exclusion.reasons.items():
+                pods, most = counted.get((exclusion.plugin, reason), (0, 0))
+                counted[exclusion.plugin, reason] = (pods + 1, max(most, nodes))
+    ordered = sorted(counted.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
+    return [
+        ReasonCount(plugin=plugin, reason=reason, pods=pods, nodes_max=most)
+        for (plugin, reason), (pods, most) in ordered
+    ]

@@ -1,0 +1,184 @@
+"""One pod's life in order: what was said about it, decided about it, done with it, each with when, who and why.
+
+Facts stand in the order of the log. A verdict is not in that log; it stands behind the newest fact that the scheduler
+had folded when it judged.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from koord_projector.domain.verdicts import VerdictRow
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored fact as the timeline needs it."""
+
+    seq: int
+    kind: str
+    id: str
+    type: str
+    occurred_at: str
+    actor: str
+    event_id: str
+    traceparent: str
+    body: dict[str, Any]
+
+
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a pod's life.
+
+    position      of the fact; for a verdict that of the newest fact it was based on
+    stream        "ev" or "why"
+    step          submitted, changed, unschedulable, abandoned, placed, started, stopped, suppressed, unsuppressed,
+                  released, deleted
+    sentence      what happened, for a person
+    explanation   of a decision: nodes considered and feasible, exclusions, top scores; null otherwise
+    body          the whole body
+    """
+
+    position: int
+    stream: str
+    step: str
+    type: str
+    occurred_at: str
+    actor: str
+    event_id: str
+    trace_id: str
+    sentence: str
+    explanation: dict[str, Any] | None
+    body: dict[str, Any]
+
+
+STEPS = {
+    "PodSpecAdded": "submitted",
+    "PodSpecChanged": "changed",
+    "PodSpecDeleted": "deleted",
+    "PodPlaced": "placed",
+    "PodReleased": "released",
+    "PodsStarted": "started",
+    "PodsStopped": "stopped",
+    "BeCpuSuppressed": "suppressed",
+    "BeCpuReleased": "unsuppressed",
+    "PodUnschedulable": "unschedulable",
+    "DecisionAbandoned": "abandoned",
+}
+
+
+def pod_timeline(facts: Iterable[Fact], verdicts: Iterable[VerdictRow]) -> list[TimelineEntry]:
+    """All steps of one pod, oldest first."""
+    keyed = [((fact.seq, 0, 0, ""), _entry_of_fact(fact)) for fact in facts]
+    for row in verdicts:
+        body: dict[str, Any] = msgspec.json.decode(row.body)
+        entry = TimelineEntry(
+            position=row.based_on,
+            stream="why",
+            step=STEPS[row.type],
+            type=row.type,
+            occurred_at=row.occurred_at,
+            actor=row.actor,
+            event_id=row.event_id,
+            trace_id=trace_id(row.traceparent),
+            sentence=body.get("message") or body.get("reason") or row.type,
+            explanation=body.get("explanation"),
+            body=body,
+        )
+        keyed.append(((row.based_on, 1, row.seq, row.occurred_at), entry))
+    return [entry for _, entry in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def _entry_of_fact(fact: Fact) -> TimelineEntry:
+    return TimelineEntry(
+        position=fact.seq,
+        stream="ev",
+        step=STEPS.get(fact.type, fact.type),
+        type=fact.type,
+        occurred_at=fact.occurred_at,
+        actor=fact.actor,
+        event_id=fact.event_id,
+        trace_id=trace_id(fact.traceparent),
+        sentence=summarise(fact.type, fact.kind, fact.id, fact.body),
+        explanation=fact.body.get("explanation"),
+        body=fact.body,
+    )
+
+
+def trace_id(traceparent: str) -> str:
+    """The trace id of a W3C trace context, "" when there is none."""
+    parts = traceparent.split("-")
+    return parts[1] if len(parts) >= 4 else ""
+
+
+def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
+    """A fact in one sentence; its type and aggregate when there is nothing better to say."""
+    match type_name:
+        case "PodSpecAdded":
+            return f"{_named(body)} was submitted"
+        case "PodSpecChanged":
+            return f"{_named(body)} was changed"
+        case "PodSpecDeleted":
+            return f"pod {body.get('namespace')}/{body.get('name')} was deleted"
+        case "PodPlaced":
+            explanation: dict[str, Any] = body.get("explanation") or {}
+            feasible, considered = explanation.get("nodes_feasible", 0), explanation.get("nodes_considered", 0)
+            return (
+                f"pod {body.get('namespace')}/{body.get('name')} was placed on {body.get('node')}"
+                f" ({feasible} of {considered} nodes were feasible)"
+            )
+        case "PodReleased":
+            return (
+                f"pod {body.get('namespace')}/{body.get('name')} was released from {body.get('node')}:"
+                f" {body.get('reason')}"
+            )
+        case "NodeResourcesTaken":
+            return f"{_count(body)} took resources of node {_name(id_)}"
+        case "NodeResourcesReturned":
+            return f"{_count(body)} returned resources to node {_name(id_)}"
+        case "PodsStarted":
+            return f"{_count(body)} started on node {_name(id_)}"
+        case "PodsStopped":
+            return f"{_count(body)} stopped on node {_name(id_)}"
+        case "NodeSpecAdded" | "NodeSpecChanged" | "NodeSpecDeleted":
+            what = {"NodeSpecAdded": "registered", "NodeSpecChanged": "changed", "NodeSpecDeleted": "is gone"}
+            return f"node {_name(id_)} {what[type_name]}"
+        case "NodeOvercommitComputed":
+            batch = body.get("batch_cpu_milli")
+            offered = "no batch resources" if batch is None else f"{batch / 1000:g} cores of batch cpu"
+            return f"node {_name(id_)} offers {offered} ({body.get('reason')})"
+        case "NodeSloRendered":
+            return f"node {_name(id_)} got a new NodeSLO"
+        case "AgentStarted":
+            return f"the agent of node {_name(id_)} started ({body.get('host')})"
+        case "BeCpuSuppressed":
+            return (
+                f"best-effort pods of node {_name(id_)}: cpu {_cores(body.get('old_quota_us'))}"
+                f" -> {_cores(body.get('new_quota_us'))}; {body.get('reason')}"
+            )
+        case "BeCpuReleased":
+            return f"best-effort pods of node {_name(id_)} are no longer held back; {body.get('reason')}"
+        case "EventSkipped":
+            return f"fold {id_} passes over event {body.get('seq')}: {body.get('reason')}"
+        case _:
+            return f"{type_name} of {kind} {_name(id_)}"
+
+
+def _named(body: dict[str, Any]) -> str:
+    obj: dict[str, Any] = body.get("object") or {}
+    meta: dict[str, Any] = obj.get("metadata") or {}
+    return f"pod {meta.get('namespace', '')}/{meta.get('name', '')}"
+
+
+def _count(body: dict[str, Any]) -> str:
+    number = len(body.get("pods") or ())
+    return "1 pod" if number == 1 else f"{number} pods"
+
+
+def _cores(quota_us: Any) -> str:
+    if not isinstance(quota_us, int) or quota_us < 0:
+        return "unlimited"
+    return f"{quota_us / 100_000:g} cores"
+
+
+def _name(token: str) -> str:
+    return token.replace("_", ".").replace("=", "/")

@@ -1,0 +1,22 @@
+"""What the projector can be told."""
+
+from typing import ClassVar
+
+from koordcore.service.settings import ServiceSettings
+from pydantic import Field, SecretStr
+
+
+class ProjectorSettings(ServiceSettings):
+    """Settings of the projector."""
+
+    service: ClassVar[str] = "projector"
+    about: ClassVar[str] = (
+        "Folds the log into Postgres, rows and position in one transaction, and serves the read API and the dashboard."
+    )
+
+    dsn: SecretStr = Field(
+        SecretStr("postgresql://koord@127.0.0.1:5432/koord"), description="Address of the database, postgresql://..."
+    )
+    batch_events: int = Field(2000, ge=1, le=100_000, description="Facts of one transaction, at most.")
+    rebuild: bool = Field(False, description="Begin again from zero at this start.")
+    pool_size: int = Field(5, ge=1, le=100, description="Connections for reading; as many more may be opened at peaks.")

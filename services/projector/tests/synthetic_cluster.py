@@ -1,0 +1,470 @@
+"""A believable three hours of a cluster, as events: what the dashboard's tests and the pictures in the README show.
+
+Nodes register, their agents start, latency-sensitive pods arrive in the morning and use part of what they request, the
+manager offers the unused part as batch resources, best-effort pods take it and are held back when the others need it.
+Deterministic in its arguments.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
+from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.protocol.objects import (
+    Container,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    Quantities,
+    ResourceRequirements,
+)
+from koordcore.values.timestamps import rfc3339
+
+BEGIN = datetime(2026, 11, 20, 7, 0, tzinfo=UTC)
+GIB = 1 << 30
+SHAPES = ((16, 64, 0), (32, 128, 0), (32, 256, 0), (64, 256, 0), (96, 384, 8), (96, 768, 0))
+TEAMS = {"checkout": "LS", "search": "LS", "recommend": "LSR", "billing": "LS", "etl": "BE", "training": "BE"}
+REPORT_MINUTES = 5
+
+
+@dataclass
+class _Machine:
+    name: str
+    cpu: int
+    memory: int
+    gpus: int
+    cpu_held: int = 0
+    memory_held: int = 0
+    gpus_held: int = 0
+    batch_cpu: int = 0
+    batch_memory: int = 0
+    batch_cpu_held: int = 0
+    batch_memory_held: int = 0
+    quota_us: int = -1
+    unschedulable: bool = False
+    phase: float = 0.0
+    pods: dict[str, "_Load"] = field(default_factory=lambda: dict[str, _Load]())
+
+
+@dataclass
+class _Load:
+    uid: str
+    namespace: str
+    name: str
+    qos: str
+    cpu: int
+    memory: int
+    gpus: int
+    share: float
+    machine: _Machine | None = None
+    attempts: int = 0
+    queued_at: str = ""
+    ends: datetime | None = None
+
+
+@dataclass
+class Message:
+    """One message of a lossy stream, to be published in order."""
+
+    ref: AggregateRef
+    event: Event
+    origin: Origin
+
+
+class SyntheticCluster:
+    """Writes itself when it is made: `facts`, `reports`, `verdicts`."""
+
+    def __init__(self, *, nodes: int = 300, pods: int = 2000, minutes: int = 180, seed: int = 7) -> None:
+        self.facts: list[StoredEvent] = []
+        self.reports: list[Message] = []
+        self.verdicts: list[Message] = []
+        self._random = random.Random(seed)
+        self._now = BEGIN
+        self._minutes = minutes
+        self._machines = [self._machine(number) for number in range(nodes)]
+        self._waiting: list[_Load] = []
+        self._placed: list[_Load] = []
+        self._pods = pods
+        self._submitted = 0
+        self._live()
+
+    def _machine(self, number: int) -> _Machine:
+        cpu, memory, gpus = self._random.choices(SHAPES, weights=(3, 4, 2, 4, 2, 1))[0]
+        zone = "abc"[number % 3]
+        return _Machine(f"node-{zone}-{number:03d}", cpu * 1000, memory * GIB, gpus, phase=self._random.uniform(0, 0.6))
+
+    def _live(self) -> None:
+        for machine in self._machines:
+            self._tick(0.02)
+            self._write("nodespec", name_token(machine.name), NodeSpecAdded(object=_node(machine)), "manager/0")
+        for machine in self._machines:
+            self._tick(0.02)
+            started = AgentStarted(host="simulated", version="0.1.0")
+            self._write("nodestate", name_token(machine.name), started, f"agent/{machine.name}")
+        for minute in range(self._minutes):
+            self._now = max(self._now, BEGIN + timedelta(minutes=minute))
+            wanted = int(self._pods * _arrived(minute / self._minutes)) - self._submitted
+            for _ in range(max(0, wanted)):
+                self._submit()
+            self._schedule()
+            self._end_some()
+            if minute % REPORT_MINUTES == 4:
+                self._report(minute)
+            if minute == self._minutes // 2:
+                for machine in self._random.sample(self._machines, min(4, len(self._machines))):
+                    machine.unschedulable = True
+                    changed = NodeSpecChanged(object=_node(machine))
+                    self._write("nodespec", name_token(machine.name), changed, "manager/0")
+
+    def _submit(self) -> None:
+        number = self._submitted
+        self._submitted += 1
+        self._tick(self._random.uniform(0.005, 0.4))
+        team = self._random.choices(list(TEAMS), weights=(4, 3, 2, 2, 4, 3))[0]
+        best_effort = TEAMS[team] == "BE"
+        cpu = self._random.choice((500, 1000, 2000, 4000, 8000)) * (1 if best_effort else 2)
+        memory = cpu // 500 * GIB
+        gpus = self._random.choice((1, 2, 4, 8)) if team == "recommend" and self._random.random() < 0.5 else 0
+        if number % 97 == 13:
+            cpu, memory = 128_000, 900 * GIB  # no node is that large
+        load = _Load(
+            uid=f"{self._random.getrandbits(32):08x}-0000-4000-8000-{number:012x}",
+            namespace=team,
+            name=f"{team}-{self._random.choice(('api', 'worker', 'cache', 'batch'))}-{number:05d}",
+            qos=TEAMS[team],
+            cpu=cpu,
+            memory=memory,
+            gpus=gpus,
+            share=self._random.uniform(0.15, 0.55) if not best_effort else self._random.uniform(0.6, 1.0),
+            queued_at=rfc3339(self._now),
+        )
+        if best_effort or self._random.random() < 0.1:
+            load.ends = self._now + timedelta(minutes=self._random.uniform(15, 120))
+        self._write("podspec", load.uid, PodSpecAdded(object=_pod(load)), "manager/0", load.uid)
+        self._waiting.append(load)
+
+    def _schedule(self) -> None:
+        still: list[_Load] = []
+        for load in self._waiting:
+            self._tick(self._random.uniform(0.002, 0.02))
+            load.attempts += 1
+            feasible, exclusions = self._filter(load)
+            if not feasible:
+                if load.attempts in (1, 2, 4, 8, 16, 32, 64, 128):
+                    self._judge(load, exclusions)
+                still.append(load)
+                continue
+            scored = sorted((self._score(load, machine) for machine in feasible), key=lambda s: (-s.total, s.node))
+            self._place(load, scored, exclusions, len(feasible))
+        self._waiting = still
+
+    def _filter(self, load: _Load) -> tuple[list[_Machine], list[PluginExclusion]]:
+        feasible: list[_Machine] = []
+        cordoned = 0
+        reasons: dict[str, int] = {}
+        for machine in self._machines:
+            if machine.unschedulable:
+                cordoned += 1
+                continue
+            if load.qos == "BE":
+                cpu, memory = (
+                    machine.batch_cpu - machine.batch_cpu_held,
+                    machine.batch_memory - machine.batch_memory_held,
+                )
+                names = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
+            else:
+                cpu, memory = machine.cpu - machine.cpu_held, machine.memory - machine.memory_held
+                names = ("cpu", "memory")
+            if load.gpus > machine.gpus - machine.gpus_held:
+                reason = "Insufficient nvidia.com/gpu"
+            elif load.cpu > cpu:
+                reason = f"Insufficient {names[0]}"
+            elif load.memory > memory:
+                reason = f"Insufficient {names[1]}"
+            else:
+                feasible.append(machine)
+                continue
+            reasons[reason] = reasons.get(reason, 0) + 1
+        exclusions: list[PluginExclusion] = []
+        if cordoned:
+            exclusions.append(PluginExclusion("NodeUnschedulable", cordoned, {"node(s) were unschedulable": cordoned}))
+        if reasons:
+            exclusions.append(PluginExclusion("NodeResourcesFit", sum(reasons.values()), reasons))
+        return feasible, exclusions
+
+    def _score(self, load: _Load, machine: _Machine) -> NodeScore:
+        if load.qos == "BE":
+            free = 1 - (machine.batch_cpu_held + load.cpu) / max(1, machine.batch_cpu)
+        else:
+            cpu = 1 - (machine.cpu_held + load.cpu) / machine.cpu
+            memory = 1 - (machine.memory_held + load.memory) / machine.memory
+            free = (cpu + memory) / 2
+        parts = {
+            "NodeResourcesFit": int(100 * free),
+            "TaintToleration": 100 if not machine.gpus or load.gpus else 40,
+            "NodeAffinity": 30 if machine.name.startswith(f"node-{load.namespace[0]}") else 0,
+        }
+        return NodeScore(machine.name, sum(parts.values()), parts)
+
+    def _judge(self, load: _Load, exclusions: list[PluginExclusion]) -> None:
+        told = [f"{count} {reason}" for part in exclusions for reason, count in part.reasons.items()]
+        message = f"0/{len(self._machines)} nodes are available: {', '.join(told)}."
+        verdict = PodUnschedulable(
+            namespace=load.namespace,
+            name=load.name,
+            attempt=load.attempts,
+            queued_at=load.queued_at,
+            message=message,
+            explanation=self._explanation([], exclusions, 0),
+        )
+        origin = self._origin(f"attempt/{load.uid}/{load.attempts}", load.uid, "scheduler/0")
+        self.verdicts.append(Message(AggregateRef("pod", load.uid), verdict, origin))
+
+    def _place(self, load: _Load, scored: list[NodeScore], exclusions: list[PluginExclusion], feasible: int) -> None:
+        by_name = {machine.name: machine for machine in self._machines}
+        machine = by_name[scored[0].node]
+        pod = _pod(load)
+        on_node = pod_on_node(load.uid, pod)
+        placed = PodPlaced(
+            namespace=load.namespace,
+            name=load.name,
+            node=machine.name,
+            requests=on_node.requests,
+            attempt=load.attempts,
+            queued_at=load.queued_at,
+            explanation=self._explanation(scored[:5], exclusions, feasible),
+        )
+        self._write("pod", load.uid, placed, "scheduler/0", load.uid)
+        self._write("node", name_token(machine.name), NodeResourcesTaken(pods=[on_node]), "scheduler/0", load.uid)
+        self._hold(load, machine, 1)
+        machine.pods[load.uid] = load
+        load.machine = machine
+        self._placed.append(load)
+        self._tick(self._random.uniform(0.05, 0.3))
+        started = PodsStarted(pods=[load.uid])
+        self._write("nodestate", name_token(machine.name), started, f"agent/{machine.name}", load.uid)
+
+    def _hold(self, load: _Load, machine: _Machine, sign: int) -> None:
+        if load.qos == "BE":
+            machine.batch_cpu_held += sign * load.cpu
+            machine.batch_memory_held += sign * load.memory
+        else:
+            machine.cpu_held += sign * load.cpu
+            machine.memory_held += sign * load.memory
+            machine.gpus_held += sign * load.gpus
+
+    def _explanation(
+        self, top: list[NodeScore], exclusions: list[PluginExclusion], feasible: int
+    ) -> PlacementExplanation:
+        return PlacementExplanation(
+            nodes_considered=len(self._machines),
+            nodes_feasible=feasible,
+            exclusions=exclusions,
+            top=top,
+            policy_version="6f2c1e",
+            based_on=BasedOn(len(self.facts), len(self.reports)),
+        )
+
+    def _end_some(self) -> None:
+        over = [load for load in self._placed if load.ends is not None and load.ends <= self._now]
+        for load in over:
+            self._placed.remove(load)
+            machine = load.machine
+            assert machine is not None
+            token = name_token(machine.name)
+            self._tick(0.1)
+            self._write("nodestate", token, PodsStopped(pods=[load.uid]), f"agent/{machine.name}", load.uid)
+            gone = PodSpecDeleted(namespace=load.namespace, name=load.name)
+            self._write("podspec", load.uid, gone, "manager/0", load.uid)
+            released = PodReleased(namespace=load.namespace, name=load.name, node=machine.name, reason="deleted")
+            self._write("pod", load.uid, released, "scheduler/0", load.uid)
+            self._write("node", token, NodeResourcesReturned(pods=[load.uid]), "scheduler/0", load.uid)
+            self._hold(load, machine, -1)
+            del machine.pods[load.uid]
+
+    def _report(self, minute: int) -> None:
+        day = 0.75 + 0.35 * math.sin(minute / self._minutes * math.pi)
+        for machine in self._machines:
+            self._tick(0.005)
+            usages: list[PodUsage] = []
+            busy = high = 0
+            wave = day + 0.15 * math.sin(minute / 11 + machine.phase * 9)
+            for load in sorted(machine.pods.values(), key=lambda each: each.qos == "BE"):
+                used = int(load.cpu * min(1.0, load.share * wave * self._random.uniform(0.85, 1.15)))
+                if load.qos == "BE":
+                    used = min(used, max(0, int(machine.cpu * 0.65) - busy))
+                else:
+                    high += used
+                busy += used
+                usage = Usage(used, int(load.memory * min(1.0, load.share + 0.2)))
+                band = "koord-batch" if load.qos == "BE" else "koord-prod"
+                usages.append(
+                    PodUsage(
+                        uid=load.uid,
+                        namespace=load.namespace,
+                        name=load.name,
+                        priority_class=band,
+                        qos=load.qos,
+                        usage=usage,
+                    )
+                )
+            system = Usage(machine.cpu // 50, 2 * GIB)
+            memory = sum(usage.usage.memory_bytes for usage in usages) + system.memory_bytes
+            report = NodeUsageReported(
+                updated_at=rfc3339(self._now),
+                report_interval_seconds=REPORT_MINUTES * 60,
+                aggregate_duration_seconds=300,
+                node_usage=Usage(busy + system.cpu_milli, memory),
+                system_usage=system,
+                pods=usages,
+                be_quota_us=machine.quota_us,
+            )
+            ref = AggregateRef("node", name_token(machine.name))
+            origin = self._origin(f"report/{machine.name}/{minute}", machine.name, f"agent/{machine.name}")
+            self.reports.append(Message(ref, report, origin))
+            self._overcommit(machine, high, system)
+            self._suppress(machine, busy, high, system)
+
+    def _overcommit(self, machine: _Machine, high: int, system: Usage) -> None:
+        margin = machine.cpu * 40 // 100
+        batch = max(0, machine.cpu - margin - system.cpu_milli - high)
+        if machine.batch_cpu and abs(batch - machine.batch_cpu) < machine.cpu // 20:
+            return
+        terms = OvercommitTerms(
+            capacity=machine.cpu,
+            margin=margin,
+            system_used=system.cpu_milli,
+            reserved=0,
+            high_priority_used=high,
+            high_priority_request=machine.cpu_held,
+            result=batch,
+            policy="usage",
+        )
+        memory_margin = machine.memory * 35 // 100
+        memory = max(0, machine.memory - memory_margin - machine.memory_held // 2)
+        memory_terms = OvercommitTerms(
+            capacity=machine.memory,
+            margin=memory_margin,
+            system_used=system.memory_bytes,
+            reserved=0,
+            high_priority_used=machine.memory_held // 2,
+            high_priority_request=machine.memory_held,
+            result=memory,
+            policy="usage",
+        )
+        computed = NodeOvercommitComputed(
+            batch_cpu_milli=batch,
+            batch_memory_bytes=memory,
+            reason="first" if not machine.batch_cpu else "changed",
+            terms={"cpu": terms, "memory": memory_terms},
+            metric_updated_at=rfc3339(self._now),
+            config_version=0,
+            based_on=BasedOn(len(self.facts), len(self.reports)),
+        )
+        machine.batch_cpu, machine.batch_memory = batch, memory
+        self._write("nodepolicy", name_token(machine.name), computed, "manager/0")
+
+    def _suppress(self, machine: _Machine, busy: int, high: int, system: Usage) -> None:
+        if not any(load.qos == "BE" for load in machine.pods.values()) or busy < machine.cpu * 0.55:
+            return
+        budget = max(2000, machine.cpu * 65 // 100 - high - system.cpu_milli)
+        quota = budget * 100
+        if machine.quota_us > 0 and abs(quota - machine.quota_us) < machine.quota_us // 20:
+            return
+        suppressed = BeCpuSuppressed(
+            old_quota_us=machine.quota_us,
+            new_quota_us=quota,
+            terms={
+                "capacity": machine.cpu,
+                "threshold_percent": 65,
+                "pod_non_be_used": high,
+                "host_non_be_used": 0,
+                "system_used": system.cpu_milli,
+                "budget": budget,
+            },
+            reason=f"pods of higher QoS use {high / 1000:.1f} of {machine.cpu // 1000} cores",
+        )
+        machine.quota_us = quota
+        self._write("nodestate", name_token(machine.name), suppressed, f"agent/{machine.name}")
+
+    def _tick(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+    def _origin(self, causation: str, correlation: str, actor: str) -> Origin:
+        trace = f"{abs(hash_text(correlation)):032x}"[-32:]
+        return Origin(
+            causation_id=causation,
+            correlation_id=correlation,
+            actor=actor,
+            occurred_at=rfc3339(self._now),
+            based_on=len(self.facts),
+            traceparent=f"00-{trace}-{len(self.facts) + 1:016x}-01",
+        )
+
+    def _write(self, kind: str, id_: str, event: Event, actor: str, correlation: str = "") -> None:
+        seq = len(self.facts) + 1
+        origin = self._origin(f"synthetic/{seq}", correlation or id_, actor)
+        sealed = CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, 0)], origin)[0]
+        self.facts.append(StoredEvent(seq, sealed.ref, sealed.headers, sealed.body, seq * 1_000_000))
+
+
+def hash_text(text: str) -> int:
+    """The same number for the same text in every process (unlike `hash`)."""
+    value = 1469598103934665603
+    for byte in text.encode():
+        value = (value ^ byte) * 1099511628211 % (1 << 128)
+    return value or 1
+
+
+def _arrived(share: float) -> float:
+    """How many of all pods have been submitted after that share of the time: a morning's ramp."""
+    return min(1.0, 1.08 / (1 + math.exp(-7 * (share - 0.38))) - 0.06)
+
+
+def _node(machine: _Machine) -> Node:
+    amounts: Quantities = {"cpu": machine.cpu // 1000, "memory": f"{machine.memory // GIB}Gi", "pods": 110}
+    if machine.gpus:
+        amounts["nvidia.com/gpu"] = machine.gpus
+    labels = {"kubernetes.io/hostname": machine.name, "topology.kubernetes.io/zone": f"zone-{machine.name[5]}"}
+    return Node(
+        metadata=ObjectMeta(name=machine.name, labels=labels),
+        spec=NodeSpec(unschedulable=machine.unschedulable),
+        status=NodeStatus(capacity=dict(amounts), allocatable=dict(amounts)),
+    )
+
+
+def _pod(load: _Load) -> Pod:
+    labels = {"app": load.name.rsplit("-", 1)[0], "koordinator.sh/qosClass": load.qos}
+    requests: Quantities = {"cpu": f"{load.cpu}m", "memory": load.memory}
+    priority = 9000
+    if load.qos == "BE":
+        requests = {"kubernetes.io/batch-cpu": load.cpu, "kubernetes.io/batch-memory": load.memory}
+        priority = 5000
+    elif load.gpus:
+        requests["nvidia.com/gpu"] = load.gpus
+    container = Container(
+        name="main", image="registry.example/app:1", resources=ResourceRequirements(requests=requests)
+    )
+    return Pod(
+        metadata=ObjectMeta(name=load.name, namespace=load.namespace, uid=load.uid, labels=labels),
+        spec=PodSpec(containers=[container], priority=priority),
+    )
+
+
+def small() -> Sequence[StoredEvent]:
+    """Facts of a dozen nodes and sixty pods."""
+    return SyntheticCluster(nodes=12, pods=60).facts
