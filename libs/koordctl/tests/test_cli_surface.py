@@ -11,8 +11,9 @@ from koordctl.stack import StackOptions, choose_ports, shared_clock
 from typer.testing import CliRunner
 
 COMMANDS = [
-    "up", "down", "status", "demo", "apply", "delete", "get", "explain pod", "explain node", "events", "replay", "verify",
-    "bus streams", "bus consumers", "bus skip", "bus dlq list", "bus dlq show", "bus dlq retry", "bus dlq drop",
+    "up", "down", "status", "demo", "apply", "delete", "get", "explain pod", "explain node", "events", "replay",
+    "verify", "bus streams", "bus consumers", "bus skip", "bus dlq list", "bus dlq show", "bus dlq retry",
+    "bus dlq drop",
 ]  # fmt: skip
 
 
@@ -41,7 +42,8 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     "words",
     [
         ["get", "pods"], ["apply", "-f", "/dev/null"], ["events"], ["replay"], ["verify"], ["status"],
-        ["explain", "pod", "x"], ["explain", "node", "x"], ["bus", "streams"], ["bus", "consumers"], ["bus", "dlq", "list"],
+        ["explain", "pod", "x"], ["explain", "node", "x"], ["bus", "streams"], ["bus", "consumers"],
+        ["bus", "dlq", "list"],
     ],
 )  # fmt: skip
 def test_without_a_stack_every_command_says_so_in_one_sentence(

@@ -40,16 +40,22 @@ def running_stack(var: Path) -> Stack | None:
     return stack if stack is not None and stack.is_live else None
 
 
-def service_url(name: str) -> str:
-    """Base URL of a service of the running stack. Ends the command when there is none."""
+def find_service(name: str) -> str | None:
+    """Base URL of a service: KOORD_<NAME>, else that of the running stack; None when there is none."""
     given = os.environ.get(f"KOORD_{name.upper()}")
     if given:
         return given.rstrip("/")
     stack = running_stack(var_directory())
     status = stack.find(name) if stack is not None else None
-    if status is None or "http" not in status.urls:
+    return status.urls.get("http") if status is not None else None
+
+
+def service_url(name: str) -> str:
+    """Base URL of a service. Ends the command when there is none."""
+    found = find_service(name)
+    if found is None:
         fail(f"no running {name}: start the stack with `koord up`, or set KOORD_{name.upper()}=http://host:port")
-    return status.urls["http"]
+    return found
 
 
 class Client:

@@ -1,7 +1,7 @@
 """The cluster folded from zero, straight from the log: nothing that any service remembers is used."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from koordcore.events.control import EventSkipped
@@ -20,6 +20,7 @@ class Folded:
 
     events     folded; positions that an operator told to pass over are not among them
     by_type    event type -> how many
+    hashes     at each marked position, and at the last one
     seconds    real, reading and hashing included
     """
 
@@ -28,6 +29,7 @@ class Folded:
     by_type: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
     hash: str = ""
+    hashes: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
     def events_per_second(self) -> float:
@@ -39,11 +41,13 @@ async def fold_to(
     log: OpenLog,
     upto: int,
     *,
+    marks: Iterable[int] = (),
     see: Callable[[StoredEvent, Event], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Folded:
     """The state at position `upto`, from the first event on.
 
+    marks       positions up to `upto` whose hash is kept
     see         called with every event in order
     progress    called with the position after every batch
     raises      LogTrouble naming an event that cannot be read and that nobody said to skip
@@ -51,6 +55,9 @@ async def fold_to(
     folded = Folded()
     began = time.perf_counter()
     skipped: set[int] | None = None
+    marked = frozenset(marks)
+    if 0 in marked:
+        folded.hashes[0] = folded.state.hash()
     if upto > 0:
         async for batch in log.bus.events.history(0, upto, batch=BATCH):
             for stored in batch:
@@ -61,17 +68,18 @@ async def fold_to(
                     if stored.seq not in skipped:
                         raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
                     folded.state.skip(stored.seq)
-                    continue
-                if event is None:
-                    continue
-                folded.events += 1
-                folded.by_type[stored.type] = folded.by_type.get(stored.type, 0) + 1
-                if see is not None:
-                    see(stored, event)
+                    event = None
+                if event is not None:
+                    folded.events += 1
+                    folded.by_type[stored.type] = folded.by_type.get(stored.type, 0) + 1
+                    if see is not None:
+                        see(stored, event)
+                if stored.seq in marked:
+                    folded.hashes[stored.seq] = folded.state.hash()
             if progress is not None:
                 progress(folded.state.position)
     folded.state.skip(upto)
-    folded.hash = folded.state.hash()
+    folded.hash = folded.hashes[upto] = folded.state.hash()
     folded.seconds = time.perf_counter() - began
     return folded
 

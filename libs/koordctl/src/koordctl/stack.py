@@ -35,6 +35,7 @@ from koordcore.values.invalid import InvalidInput
 from koordctl.log import DEFAULT_CLUSTER, key_folder
 
 SERVICES: Final = ("manager", "scheduler", "projector")
+SIMULATOR: Final = "agent-sim-"
 READY_SECONDS: Final = 60.0
 NATS_READY_SECONDS: Final = 30.0
 """A killed server recovers its streams before it answers."""
@@ -127,23 +128,28 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     nats_url = f"nats://{LOOPBACK}:{ports['nats']}"
     found = [_with_streams(nats.spec(), options, nats_url), postgres.spec()]
     for name in SERVICES:
-        own: tuple[str, ...] = ("--dsn", postgres.dsn) if name == "projector" else ()
-        found.append(_service(options, name, name, ports[name], nats_url, own))
-    found += [_service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name)) for name in agents]
+        # The address holds the password: not on a command line, which every user of the machine can read.
+        env = {"KOORD_PROJECTOR_DSN": postgres.dsn} if name == "projector" else {}
+        found.append(_service(options, name, name, ports[name], nats_url, (), env))
+    found += [
+        _service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name), {}) for name in agents
+    ]
     return found
 
 
 def _agent_names(options: StackOptions) -> list[str]:
     """One process for this host, and as many as wanted for the simulated nodes."""
-    simulators = [f"agent-sim-{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
+    simulators = [f"{SIMULATOR}{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
     return (["agent-host"] if options.host_node else []) + simulators
 
 
 def _agent_flags(options: StackOptions, name: str) -> tuple[str, ...]:
     if name == "agent-host":
         assert options.host_node is not None, "there is an agent for this host"
-        return ("--node", options.host_node)
-    return ("--simulated-nodes-file", str(options.simulated))
+        return ("--node", options.host_node, "--state-dir", str(options.var / "agents" / name))
+    state = ("--state-dir", str(options.var / "agents" / name))
+    shard = f"{name.removeprefix(SIMULATOR)}/{options.simulators}"
+    return ("--simulated-nodes-file", str(options.simulated), "--shard", shard, *state)
 
 
 def manager_url(processes: Sequence[ProcessSpec]) -> str:
@@ -211,7 +217,7 @@ def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> Process
 
 
 def _service(
-    options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...]
+    options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...], env: dict[str, str]
 ) -> ProcessSpec:
     """A service of ours: `python -m koord_<module>` with flags."""
     flags: list[str] = [
@@ -238,5 +244,5 @@ def _service(
         ports={"http": port},
         urls={"http": url},
         # Two cores start four interpreters at once; numpy's threads would only make them wait for each other.
-        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env},
     )

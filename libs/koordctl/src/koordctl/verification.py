@@ -1,14 +1,16 @@
-"""Whether three folds agree at one position while all of them keep moving.
+"""Whether three folds agree while all of them keep moving.
 
-1. choose a position P, a little ahead of the head when the log is moving
-2. ask manager and projector for their hash at exactly P; whoever has passed it makes us choose again
-3. fold the log from zero to P
+    1. ask manager and projector for their hashes until both stand at one position
+    2. fold the log from zero to it
+
+A log that is written without a pause never lets them stand still together. Then each is compared with the fold from
+zero at its own position: one fold passes through both, so all three are equal exactly when both comparisons hold.
 """
 
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 
@@ -16,79 +18,84 @@ from koordctl.clients import refusal
 from koordctl.folding import Folded, fold_to
 from koordctl.log import LogTrouble, OpenLog
 
-PASSED: Final = 409
-AHEAD_SECONDS: Final = 0.5
-"""How far ahead P lies, in seconds of the log's present speed, once a fold had passed the last one."""
-REACH_SECONDS: Final = 5.0
-"""How long a fold may take to reach P; a log that fell silent before P never does."""
+TRIES_SECONDS: Final = 10.0
+"""How long to look for one position."""
+PAUSE_SECONDS: Final = 0.05
+ANSWER_SECONDS: Final = 30.0
+"""The projector reads all its rows for one answer."""
+
+
+class Standing(NamedTuple):
+    """Where a fold stands, and its hash there."""
+
+    position: int
+    hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Three hashes at one position."""
+    """The live fold and the projector's rows, with the fold from zero at the position of each."""
 
-    position: int
-    live: str
-    projector: str
+    live: Standing
+    projector: Standing
     folded: Folded
 
     @property
+    def position(self) -> int:
+        """The later of the two positions; the same when they stood still together."""
+        return max(self.live.position, self.projector.position)
+
+    @property
     def replay(self) -> str:
-        """Hash of the fold from zero."""
+        """Hash of the fold from zero at `position`."""
         return self.folded.hash
 
     @property
     def equal(self) -> bool:
-        """Whether the three are one."""
-        return self.live == self.projector == self.replay
+        """Whether the fold from zero passes through both."""
+        return all(self.folded.hashes[standing.position] == standing.hash for standing in (self.live, self.projector))
 
 
 async def verify_now(log: OpenLog, *, manager: str, projector: str, seconds: float) -> Verdict:
-    """The three hashes at one position.
+    """Compares the three folds.
 
     manager, projector   base URLs
-    seconds              real; until all answered for one position
-    raises               LogTrouble when a service does not answer, or no position was found in time
+    seconds              real; how long manager and projector may take to answer at all
+    raises               LogTrouble when a service does not answer
     """
-    deadline = time.monotonic() + seconds
-    ahead = 0
-    async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
+    live, rows = await _standings(manager, projector, seconds)
+    folded = await fold_to(log, max(live.position, rows.position), marks=(live.position, rows.position))
+    return Verdict(live=live, projector=rows, folded=folded)
+
+
+async def _standings(manager: str, projector: str, seconds: float) -> tuple[Standing, Standing]:
+    """Both at one position if they are found there in time, else wherever they stand."""
+    began = time.monotonic()
+    async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
         while True:
-            position = (await log.bus.events.head()).last_seq + ahead
-            hashes = await asyncio.gather(
-                _hash_at(client, "manager", f"{manager}/v1/state", position, deadline),
-                _hash_at(client, "projector", f"{projector}/api/hash", position, deadline),
-            )
-            live, rows = hashes
-            if live is not None and rows is not None:
-                return Verdict(position=position, live=live, projector=rows, folded=await fold_to(log, position))
-            if time.monotonic() > deadline:
-                raise LogTrouble(f"manager and projector did not both stand at one position within {seconds:g} s")
-            ahead = await _ahead(log)
+            # The rows take longer to hash than the live fold: asked first, they tell where the other should stand.
+            rows = await _standing(client, "projector", f"{projector}/api/hash", began + seconds)
+            live = await _standing(client, "manager", f"{manager}/v1/state", began + seconds)
+            if live.position == rows.position or time.monotonic() - began > min(TRIES_SECONDS, seconds):
+                return live, rows
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _ahead(log: OpenLog) -> int:
-    """Positions to lie ahead of the head: what the log grows by in half a second; 0 for one that is silent."""
-    before = (await log.bus.events.head()).last_seq
-    await asyncio.sleep(AHEAD_SECONDS)
-    return (await log.bus.events.head()).last_seq - before
+async def _standing(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> Standing:
+    """Where a service's fold stands; patient while it cannot say, e.g. while Postgres comes back.
 
-
-async def _hash_at(client: httpx.AsyncClient, who: str, url: str, position: int, deadline: float) -> str | None:
-    """The hash at exactly this position; None when the fold has passed it or does not reach it soon.
-
-    raises    LogTrouble when the service cannot be reached or refuses
+    raises    LogTrouble after the deadline
     """
-    try:
-        async with asyncio.timeout(max(0.1, min(REACH_SECONDS, deadline - time.monotonic()))):
-            answer = await client.get(url, params={"at": position})
-    except (TimeoutError, httpx.TimeoutException):
-        return None
-    except httpx.HTTPError as error:
-        raise LogTrouble(f"{who} at {url}: {error or type(error).__name__}") from error
-    if answer.status_code == PASSED:
-        return None
-    if not answer.is_success:
-        raise LogTrouble(f"{who}: {refusal(answer)} (HTTP {answer.status_code})")
-    body: dict[str, Any] = answer.json()
-    return str(body["hash"]) if body.get("position", position) == position else None
+    while True:
+        try:
+            answer = await client.get(url)
+        except httpx.HTTPError as error:
+            problem = str(error) or type(error).__name__
+        else:
+            if answer.is_success:
+                body: dict[str, Any] = answer.json()
+                return Standing(int(body["position"]), str(body["hash"]))
+            problem = f"{refusal(answer)} (HTTP {answer.status_code})"
+        if time.monotonic() > deadline:
+            raise LogTrouble(f"{who} at {url}: {problem}")
+        await asyncio.sleep(PAUSE_SECONDS)

@@ -8,7 +8,7 @@ from koordcore.bus.replay import position_at_time
 from koordcore.values.timestamps import rfc3339
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from koordctl.clients import service_url
+from koordctl.clients import find_service, service_url
 from koordctl.demo.summary import by_count
 from koordctl.folding import Folded, fold_to
 from koordctl.log import OpenLog, open_log, wait_for
@@ -53,13 +53,15 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
     show_table(["aggregate", "count"], sorted(kinds.items()), empty="no aggregates")
     show_table(["event", "count"], by_count(folded.by_type), empty="no events")
     console.print(f"hash {folded.hash}", highlight=False)
-    found = await projector_hash(upto)
-    if found is None:
-        console.print("the projector did not answer for this position", highlight=False)
-    elif found == folded.hash:
+    standing = await _projector()
+    if standing is None:
+        console.print("the projector does not answer: nothing to compare with", highlight=False)
+    elif standing[0] != upto:
+        console.print(f"the projector stands at {standing[0]:,}: `koord verify` compares there", highlight=False)
+    elif standing[1] == folded.hash:
         console.print("equal to the projector's rows", style="green", highlight=False)
     else:
-        fail(f"the projector's rows at position {upto} differ: {found}")
+        fail(f"the projector's rows at position {upto} differ: {standing[1]}")
 
 
 async def _target(log: OpenLog, to: str | None) -> int:
@@ -85,17 +87,20 @@ async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
         return await fold_to(log, upto, progress=lambda position: bar.update(task, completed=position))
 
 
-async def projector_hash(position: int) -> str | None:
-    """The hash of the projector's rows as of a position; None when it cannot say."""
-    async with httpx.AsyncClient(base_url=service_url("projector"), timeout=30, trust_env=False) as client:
+async def _projector() -> tuple[int, str] | None:
+    """Position and hash of the projector's rows; None when it does not answer."""
+    url = find_service("projector")
+    if url is None:
+        return None
+    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
         try:
-            answer = await client.get("/api/hash", params={"at": position})
+            answer = await client.get("/api/hash")
         except httpx.HTTPError:
             return None
     if not answer.is_success:
         return None
     body: dict[str, Any] = answer.json()
-    return str(body["hash"]) if body.get("position") == position else None
+    return int(body["position"]), str(body["hash"])
 
 
 def verify(
@@ -110,12 +115,13 @@ def verify(
       koord verify
     """
     verdict = wait_for(_verify(seconds))
+    folds = [("manager, live", verdict.live), ("projector, rows", verdict.projector)]
+    marks = sorted({standing.position for _, standing in folds})
     show_table(
         ["fold", "position", "hash"],
         [
-            ["from zero", verdict.position, verdict.replay],
-            ["manager, live", verdict.position, verdict.live],
-            ["projector, rows", verdict.position, verdict.projector],
+            *([name, standing.position, standing.hash] for name, standing in folds),
+            *(["from zero", position, verdict.folded.hashes[position]] for position in marks),
         ],
     )
     if not verdict.equal:

@@ -125,7 +125,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     if not verdict.equal:
         violations.append(
             f"the folds differ at position {verdict.position}:"
-            f" live {verdict.live}, replay {verdict.replay}, projector {verdict.projector}"
+            f" live {verdict.live}, projector {verdict.projector}, from zero {verdict.folded.hashes}"
         )
     summary = Summary(
         pods_submitted=findings.submitted,
@@ -152,9 +152,9 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         events=audit.events,
         events_per_s=round((events_after - events_before) / loaded_s, 1) if loaded_s > 0 else 0.0,
         replay_events_per_s=round(verdict.folded.events_per_second, 1),
-        hash_live=verdict.live,
+        hash_live=verdict.live.hash,
         hash_replay=verdict.replay,
-        hash_projector=verdict.projector,
+        hash_projector=verdict.projector.hash,
         startup_s=round(startup_s, 2),
         wall_s=round(time.monotonic() - began, 2),
         speed=options.speed,
