@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 from koord_scheduler.compose import assemble
@@ -45,13 +45,14 @@ async def scheduler(bus: Bus, log: EventLog | None = None, *flags: str) -> Async
     started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
 
     async def compose(shell: Shell[SchedulerSettings]) -> None:
-        started.set_result(Running(assemble(shell, log or bus.events, bus.verdicts, SoleLeader("one")), shell))
+        used = bus if log is None else replace(bus, events=log)
+        started.set_result(Running(assemble(shell, used, SoleLeader("one")), shell))
 
     settings = SchedulerSettings.load(["--log-level=warning", *flags], {})
     serving = asyncio.create_task(serve(settings, compose, handle_signals=False))
     running = await started
     try:
-        await until(running.cycle.following.has_history.is_set)
+        await until(lambda: running.shell.health.is_ready())
         yield running
     finally:
         running.shell.service.stop("test is over")
@@ -269,7 +270,7 @@ async def test_unreadable_event_halts_until_an_operator_says_skip() -> None:
     async with scheduler(bus) as running:
         await submit(bus.events, node("n"))
         seq = shared.store(AggregateRef("podspec", "bad"), {"Koord-Type": "PodSpecAdded", "Koord-Schema": "1"}, b"{")
-        await until(lambda: running.cycle.following.is_halted)
+        await until(lambda: running.cycle.fold.halted is not None)
         answer = await running.get("/readyz")
         assert answer.status_code == 503
         await submit(bus.events, pod("p"))

@@ -11,6 +11,7 @@ from koord_scheduler.domain.deciding import MOST_REFOLDS, Verdict, decide_next, 
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.profile import default_profile
 from koord_scheduler.domain.queue import Place
+from koord_scheduler.domain.snapshot import encode_state, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
@@ -197,6 +198,26 @@ def test_deprecated_resource_names_and_reserved_resources_are_understood() -> No
     assert placements(log) == {"old": "n", "one": "n"}
 
 
+def test_snapshot_keeps_what_decides() -> None:
+    log = log_with("n", "m", cpu="2")
+    log.set_batch("n", 500, 1 << 30)
+    for uid in ("a", "b", "bound"):
+        log.add_pod(pod(uid, {"cpu": "1"}, nodeName="m" if uid == "bound" else ""))
+    log.add_pod(pod("be", {"kubernetes.io/batch-cpu": "600"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    log.remove_node("m")
+    scheduler.follow()
+    restored = Scheduler(log)
+    load_state(restored.state, encode_state(scheduler.state))
+    assert picture(restored.state) == picture(scheduler.state)
+    assert restored.state.to_release == scheduler.state.to_release
+    assert restored.state.queue.get("be") is not None
+    log.set_batch("n", 600, 1 << 30)
+    restored.run(now=20.0)
+    assert placements(log)["be"] == "n"
+
+
 def test_pod_that_the_api_has_bound_counts_once() -> None:
     log = log_with("n", cpu="2")
     log.add_pod(pod("bound", {"cpu": "1"}, nodeName="n"))
@@ -334,6 +355,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     allocatable: dict[str, dict[str, int]] = {}
     alive: set[str] = set()
     pods: set[str] = set()
+    snapshots: list[bytes] = []
     submitted, now = 0, 0.0
     for step, op in enumerate(ops):
         scheduler = schedulers[op.who]
@@ -377,6 +399,8 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
                 raise AssertionError(op)
         if step % 7 == 0:
             check_ledgers(log, allocatable)
+        if step % 31 == 0:
+            snapshots.append(encode_state(scheduler.state))
     event(f"placed and refused some: {bool(placements(log)) and any(one.conflicts for one in schedulers)}")
     for scheduler in schedulers:
         scheduler.send()
@@ -390,6 +414,12 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     fresh = SchedulerState(default_profile())
     for stored in log.events:
         fresh.apply(stored)
+    for data in snapshots:
+        restored = SchedulerState(default_profile())
+        load_state(restored, data)
+        for stored in log.events[restored.position :]:
+            restored.apply(stored)
+        assert picture(restored) == picture(fresh)
     for scheduler in schedulers:
         scheduler.follow()
         assert picture(scheduler.state) == picture(fresh)

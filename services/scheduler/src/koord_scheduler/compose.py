@@ -1,13 +1,14 @@
 """The composition root: the only module of the scheduler that names concrete adapters."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from koordcore.bus.factory import open_bus
-from koordcore.ports.eventlog import EventLog
+from koordcore.bus.factory import Bus, open_bus
+from koordcore.bus.fold import Folded, FoldRunner, FoldSource
 from koordcore.ports.leadership import Leadership
-from koordcore.ports.observations import ObservationLog
 from koordcore.service.bus import bus_settings, kv_leadership
+from koordcore.service.clock import SystemClock
 from koordcore.service.leadership import LeaseTimes
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -15,30 +16,33 @@ from koordcore.service.sole_leader import SoleLeader
 
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.domain.profile import default_profile
+from koord_scheduler.domain.snapshot import schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
-from koord_scheduler.shell.following import Following
+from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.routes import routes
 
 
 async def compose(shell: Shell[SchedulerSettings]) -> None:
-    """Adds the scheduler's components: the log, leadership, the follower, the cycle."""
+    """Adds the scheduler's components: the log, leadership, the fold, the cycle."""
+    settings = shell.settings
     resources = AsyncExitStack()
-    bus = await resources.enter_async_context(open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus))
-    leadership = (
-        kv_leadership(shell.settings, bus, _lease_times(shell.settings))
-        if shell.settings.leader_elect
-        else SoleLeader(shell.settings.instance)
+    bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
+    times = LeaseTimes(
+        duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
+    )
+    leadership: Leadership = (
+        kv_leadership(settings, bus, times) if settings.leader_elect else SoleLeader(settings.instance)
     )
     shell.service.add(Component(name="bus", close=resources.aclose))
     shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
-    assemble(shell, bus.events, bus.verdicts, leadership)
+    assemble(shell, bus, leadership)
 
 
-def assemble(shell: Shell[SchedulerSettings], log: EventLog, verdicts: ObservationLog, leadership: Leadership) -> Cycle:
-    """The scheduler over any log: adds its follower and its cycle to the service, and its pages to the server."""
+def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:
+    """The scheduler over any bus: adds its fold and its cycle to the service, and its pages to the server."""
     settings = shell.settings
     state = SchedulerState(
         default_profile(),
@@ -49,20 +53,26 @@ def assemble(shell: Shell[SchedulerSettings], log: EventLog, verdicts: Observati
         ),
     )
     wakeup = asyncio.Event()
+
+    async def news(_fold: StateFold, _events: Sequence[Folded]) -> None:
+        wakeup.set()
+
+    fold = StateFold(state)
+    runner = FoldRunner(
+        "scheduler",
+        bus.events,
+        FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
+        SystemClock(),
+        snapshots=bus.snapshots,
+        on_batch=news,
+        metrics=shell.metrics.bus,
+    )
     metrics = SchedulerMetrics(shell.metrics.registry, settings.scheduler_name[0])
     metrics.watch(state.queue)
-    following = Following(
-        state,
-        log,
-        ready=shell.health.readiness_condition("follower", "has not folded the log yet"),
-        metrics=shell.metrics.bus,
-        logger=shell.log,
-        changed=wakeup.set,
-    )
     publisher = Publisher(
         state,
-        log,
-        verdicts,
+        bus.events,
+        bus.verdicts,
         clock=shell.clock,
         tracer=shell.tracer,
         metrics=metrics,
@@ -71,10 +81,11 @@ def assemble(shell: Shell[SchedulerSettings], log: EventLog, verdicts: Observati
         epoch=lambda: term.epoch if (term := leadership.term) is not None else 0,
         changed=wakeup.set,
     )
-    leadership.subscribe(acquired=lambda _: wakeup.set(), lost=lambda _, __: wakeup.set())
+    leadership.subscribe(lost=lambda _, __: wakeup.set())
     cycle = Cycle(
         state=state,
-        following=following,
+        fold=runner,
+        log=bus.events,
         publisher=publisher,
         leadership=leadership,
         clock=shell.clock,
@@ -82,15 +93,17 @@ def assemble(shell: Shell[SchedulerSettings], log: EventLog, verdicts: Observati
         logger=shell.log,
         wakeup=wakeup,
     )
+
+    def fold_is_current() -> str | None:
+        if runner.halted is not None:
+            return f"halted before event {runner.halted.seq}: {runner.halted.reason}"
+        return None if runner.is_caught_up else "the log is not folded yet"
+
+    shell.health.add_readiness("fold", fold_is_current)
+    shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
     shell.http.routes.extend(routes(state))
-    # Stopped in reverse: the cycle decides no more, appends in flight are answered, then the follower ends.
-    shell.service.add(Component(name="follower", run=following.run))
+    # Stopped in reverse: the cycle decides no more, appends in flight are answered, then the fold ends.
+    shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle
-
-
-def _lease_times(settings: SchedulerSettings) -> LeaseTimes:
-    return LeaseTimes(
-        duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
-    )

@@ -6,22 +6,49 @@ batches are in flight while the next burst is decided on what they are assumed t
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import Logger
 
 from koord_scheduler.domain.deciding import Verdict, decide_next, release_due, withdraw_all
 from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.shell.following import Following
 from koord_scheduler.shell.observing import SchedulerMetrics
+from koord_scheduler.shell.patience import patiently
 from koord_scheduler.shell.publishing import Publisher
 
 BURST_REAL_SECONDS: Final = 0.02
 """Decisions of one burst end after this time: acknowledgements and new events wait no longer."""
+MOST_LAG_SECONDS: Final = 5.0
+"""A fold that is further behind sees the past, and decisions about the past are refused (event-bus spec, 8)."""
+LOOK_AGAIN_SECONDS: Final = 0.5
+"""While we may not decide; a halt and a lag end without a word."""
 _HOST: Final = SystemClock()
+
+
+class Fold(Protocol):
+    """What the cycle asks the fold: `koordcore.bus.fold.FoldRunner`."""
+
+    @property
+    def halted(self) -> object | None:
+        """Why it stands still; None: it does not."""
+        ...
+
+    @property
+    def lag_seconds(self) -> float:
+        """Age of the oldest event not folded."""
+        ...
+
+    async def caught_up(self) -> None:
+        """Waits until what was in the log at the start is folded."""
+        ...
+
+    async def reached(self, seq: int) -> None:
+        """Waits until the event at a position is folded."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +56,8 @@ class Cycle:
     """The loop and what it works with. `wakeup` is set by whoever changes something."""
 
     state: SchedulerState
-    following: Following
+    fold: Fold
+    log: EventLog
     publisher: Publisher
     leadership: Leadership
     clock: Clock
@@ -40,9 +68,10 @@ class Cycle:
     async def run(self) -> None:
         """Lead, decide, publish, until cancelled."""
         while True:
-            await self.following.has_history.wait()
+            await self.fold.caught_up()
             term = await self.leadership.acquired()
-            await self.following.catch_up()  # what the leader before us wrote
+            # What the leader before us wrote comes first (scheduler-core spec, 3, sync barrier).
+            await self.fold.reached((await patiently(self.log.head)).last_seq)
             self.logger.info("leading", epoch=term.epoch, position=self.state.position)
             await self._lead(term)
             await self.publisher.flush()
@@ -55,7 +84,7 @@ class Cycle:
             self.wakeup.clear()
             # 1. may we decide? A log that is full, a view of the past, or enough in flight: wait
             if not self._may_decide():
-                await self._something_happens(None)
+                await self._something_happens(self.clock.unix() + LOOK_AGAIN_SECONDS)
                 continue
             # 2. time has passed, events have come: who may have better luck now
             state.queue.tick(self.clock.unix())
@@ -75,8 +104,9 @@ class Cycle:
                 await self._something_happens(state.queue.next_due())
 
     def _may_decide(self) -> bool:
-        following, publisher = self.following, self.publisher
-        return not (following.is_lagging or following.is_halted or publisher.is_full or publisher.is_busy())
+        fold, publisher = self.fold, self.publisher
+        is_behind = fold.halted is not None or fold.lag_seconds > MOST_LAG_SECONDS
+        return not (is_behind or publisher.is_full or publisher.is_busy())
 
     def _decide_burst(self) -> list[Verdict]:
         verdicts: list[Verdict] = []

@@ -4,7 +4,7 @@ The columns show the sum; this is the list behind it. It outlives the node's row
 its pods again.
 """
 
-from collections.abc import Iterable
+from collections.abc import ItemsView, Iterable
 from dataclasses import dataclass, field
 from enum import IntFlag
 
@@ -20,7 +20,9 @@ class Source(IntFlag):
 
 
 @dataclass(slots=True)
-class _Holding:
+class Holding:
+    """What one pod holds on a node, and who says so."""
+
     demand: Demand
     sources: Source
 
@@ -30,7 +32,7 @@ class NodeLedger:
     """One node's pods. seq: last sequence of `node.<name>` whose effect is in here."""
 
     seq: int = 0
-    holdings: dict[str, _Holding] = field(default_factory=dict[str, _Holding])
+    holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])
 
 
 class Ledgers:
@@ -59,7 +61,7 @@ class Ledgers:
         row = self._nodes.row(node)
         holding = ledger.holdings.get(uid)
         if holding is None:
-            ledger.holdings[uid] = _Holding(demand, source)
+            ledger.holdings[uid] = Holding(demand, source)
             if row is not None:
                 self._nodes.take(row, demand)
             return
@@ -102,6 +104,10 @@ class Ledgers:
         """All pods that count on the node."""
         ledger = self._by_node.get(node)
         return tuple(ledger.holdings) if ledger is not None else ()
+
+    def items(self) -> ItemsView[str, NodeLedger]:
+        """Every ledger by node."""
+        return self._by_node.items()
 
     def node_appeared(self, node: str) -> None:
         """The columns have a new row for the node: count what is already held there."""

@@ -31,6 +31,7 @@ class PodRecord:
 
     pod             None: the API has forgotten it (or never told us), only its placement is known
     template        None with pod None, or when its requests cannot be read
+    trigger         id of the event that put it into the queue the last time: the cause of its next placement
     spec_event      id of the last event of `podspec.<uid>`
     submitted_at    RFC 3339 text of its submission
     traceparent     trace of its submission
@@ -47,6 +48,7 @@ class PodRecord:
     pod: Pod | None = None
     template: PodTemplate | None = None
     phase: Phase = Phase.OTHERS
+    trigger: str = ""
     spec_event: str = ""
     submitted_at: str = ""
     traceparent: str = ""

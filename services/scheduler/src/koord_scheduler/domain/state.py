@@ -62,7 +62,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class BatchResources:
     """Overcommitted resources of a node; None: withdrawn."""
 
     cpu_milli: int | None
@@ -90,11 +90,11 @@ class SchedulerState:
         self.on_nodes = PodsOnNodes()
         self.pods: dict[str, PodRecord] = {}
         self.to_release: dict[str, tuple[str, str]] = {}
-        self._forgotten: dict[str, int] = {}
-        self._templates = Templates(self.nodes)
-        self._shapes: dict[str, NodeShape] = {}
-        self._batch: dict[str, _Batch] = {}
-        self._node_gone_by: dict[str, str] = {}
+        self.forgotten: dict[str, int] = {}
+        self.templates = Templates(self.nodes)
+        self.shapes: dict[str, NodeShape] = {}
+        self.batch: dict[str, BatchResources] = {}
+        self.node_gone_by: dict[str, str] = {}
         self._helped: dict[int, None] = {}
         self._help_trigger = ""
 
@@ -121,8 +121,7 @@ class SchedulerState:
             case PodSpecDeleted():
                 self._pod_gone(stored)
             case NodeSpecAdded() | NodeSpecChanged() as event:
-                self._shapes[event.object.metadata.name] = node_shape(event.object)
-                self._put_node(event.object.metadata.name, stored.event_id)
+                self.put_node(event.object.metadata.name, node_shape(event.object), stored.event_id)
             case NodeSpecDeleted(name=name):
                 self._node_gone(name, stored.event_id)
             case PodPlaced() as event:
@@ -135,9 +134,9 @@ class SchedulerState:
                 self._resources_returned(stored, event)
             case NodeOvercommitComputed() as event:
                 node = name_from_token(stored.ref.id)
-                self._batch[node] = _Batch(event.batch_cpu_milli, event.batch_memory_bytes)
-                if node in self._shapes:
-                    self._put_node(node, stored.event_id)
+                self.batch[node] = BatchResources(event.batch_cpu_milli, event.batch_memory_bytes)
+                if node in self.shapes:
+                    self.put_node(node, self.shapes[node], stored.event_id)
             case _:
                 pass
 
@@ -183,7 +182,7 @@ class SchedulerState:
             if reason is None:
                 self.to_release.pop(pod.uid, None)
             else:
-                self.to_release[pod.uid] = (reason, self._node_gone_by.get(pod.node, pod.spec_event))
+                self.to_release[pod.uid] = (reason, self.node_gone_by.get(pod.node, pod.spec_event))
             return
         self.to_release.pop(pod.uid, None)
         if pod.pod is None:
@@ -196,6 +195,7 @@ class SchedulerState:
             pod.phase = Phase.OTHERS
         else:
             pod.phase = Phase.QUEUED
+            pod.trigger = trigger
             self._enqueue(pod, pod.pod, trigger)
 
     def _enqueue(self, pod: PodRecord, spec: Pod, trigger: str) -> None:
@@ -230,7 +230,7 @@ class SchedulerState:
             pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
         try:
             spec = rename_pod(spec)
-            pod.template = self._templates.of(spec)
+            pod.template = self.templates.of(spec)
         except InvalidInput:
             # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
             pod.template = None
@@ -262,9 +262,10 @@ class SchedulerState:
             self.ledgers.hold(node, pod.uid, pod.template.demand, Source.BOUND)
             pod.bound_node = node
 
-    def _put_node(self, name: str, trigger: str) -> None:
-        shape = self._shapes[name]
-        batch = self._batch.get(name)
+    def put_node(self, name: str, shape: NodeShape, trigger: str = "") -> None:
+        """A node is, or has become, this; its batch resources are those that the manager computed, if it has."""
+        self.shapes[name] = shape
+        batch = self.batch.get(name)
         if batch is not None:
             allocatable = dict(shape.allocatable)
             for resource, amount in ((BATCH_CPU, batch.cpu_milli), (BATCH_MEMORY, batch.memory_bytes)):
@@ -279,7 +280,7 @@ class SchedulerState:
         self._recheck(name, is_changed=self.nodes.shape.position != before)
         if is_new:
             self.ledgers.node_appeared(name)
-            self._node_gone_by.pop(name, None)
+            self.node_gone_by.pop(name, None)
             self._settle_placed_on(name, trigger)
         if may_help:
             self._helped[row] = None
@@ -296,11 +297,11 @@ class SchedulerState:
                 self.taken_back(work)
 
     def _node_gone(self, name: str, trigger: str) -> None:
-        self._shapes.pop(name, None)
+        self.shapes.pop(name, None)
         if self.nodes.row(name) is None:
             return
         self.nodes.remove(name)
-        self._node_gone_by[name] = trigger
+        self.node_gone_by[name] = trigger
         self._recheck(name)
         self._settle_placed_on(name, trigger)
 
@@ -355,7 +356,7 @@ class SchedulerState:
         uid = stored.ref.id
         pod = self.pods.get(uid)
         if pod is None:
-            if stored.seq <= self._forgotten.get(uid, 0):
+            if stored.seq <= self.forgotten.get(uid, 0):
                 return None
             pod = self.pods[uid] = PodRecord(uid=uid, spec_event=stored.event_id)
         if stored.seq <= pod.seq:
@@ -389,6 +390,6 @@ class SchedulerState:
         self.queue.remove(pod.uid)
         del self.pods[pod.uid]
         if pod.seq > self.position:
-            self._forgotten[pod.uid] = pod.seq
-        if len(self._forgotten) > 1024:
-            self._forgotten = {uid: seq for uid, seq in self._forgotten.items() if seq > self.position}
+            self.forgotten[pod.uid] = pod.seq
+        if len(self.forgotten) > 1024:
+            self.forgotten = {uid: seq for uid, seq in self.forgotten.items() if seq > self.position}

@@ -28,6 +28,7 @@ from koord_scheduler.domain.deciding import Verdict, confirmed, drafts_of, refus
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref
 from koord_scheduler.shell.observing import SchedulerMetrics
+from koord_scheduler.shell.patience import patiently
 from koord_scheduler.shell.sealing import Header, Sealed, seal_work
 
 MOST_IN_FLIGHT: Final = 6
@@ -183,7 +184,7 @@ class Publisher:
             if moved and ref not in moved:
                 continue
             after = next(event.expected_last for event in part.events() if event.ref == ref)
-            for stored in await self._log.read_aggregate(ref, after=after):
+            for stored in await patiently(lambda ref=ref, after=after: self._log.read_aggregate(ref, after=after)):
                 try:
                     self._state.ahead(stored)
                 except UnreadableEvent as error:

@@ -1,0 +1,39 @@
+"""The scheduler's state as the fold runner of `koordcore.bus.fold` wants it.
+
+The state object stays the same for the life of the process: decider and publisher hold it. If the log has forgotten
+what a running fold needs, the process ends and the next one begins at a snapshot.
+"""
+
+from koordcore.events.envelope import StoredEvent
+
+from koord_scheduler.domain.snapshot import encode_state, load_state
+from koord_scheduler.domain.state import SchedulerState
+
+
+class StateFold:
+    """One state, driven by a runner."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
+
+    def apply(self, stored: StoredEvent) -> None:
+        """Fold one event; raises UnreadableEvent with the state unchanged."""
+        self._state.apply(stored)
+
+    def skip(self, seq: int) -> None:
+        """Pass over one event."""
+        self._state.skip(seq)
+
+    def snapshot(self) -> bytes:
+        """The facts in the state as bytes."""
+        return encode_state(self._state)
+
+    def fresh(self) -> "StateFold":
+        """The same fold; its state has to be empty."""
+        assert self._state.position == 0, "a running fold cannot begin again"
+        return self
+
+    def restore(self, data: bytes) -> "StateFold":
+        """The same fold over a snapshot's facts; its state has to be empty."""
+        load_state(self._state, data)
+        return self
