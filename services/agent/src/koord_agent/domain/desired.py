@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import msgspec
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.nodepolicy import NodeSloRendered
@@ -133,3 +134,26 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
             return replace(view, policy=policy, policy_problem=problem, as_of=as_of)
         case _:
             return replace(view, as_of=as_of)
+
+
+def desired_after(desired: DesiredNode, push: Push) -> DesiredNode:
+    """The desired state as it is kept on disk after a pushed fact that `apply_push` took."""
+    as_of = {**desired.as_of, push.event.ref.kind: push.event.seq}
+    match CATALOGUE.read(push.event):
+        case NodeResourcesTaken() as taken:
+            added = {entry.uid for entry in taken.pods}
+            pods = [*(entry for entry in desired.pods if entry.uid not in added), *taken.pods]
+            return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
+        case NodeResourcesReturned() as returned:
+            gone = set(returned.pods)
+            pods = [entry for entry in desired.pods if entry.uid not in gone]
+            return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
+        case NodeSloRendered() as rendered:
+            return msgspec.structs.replace(desired, slo=rendered.spec, as_of=as_of)
+        case _:
+            return msgspec.structs.replace(desired, as_of=as_of)
+
+
+def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
+    """Whether a value that was read reflects less of some aggregate than what is known already."""
+    return any(read.get(kind, 0) < seq for kind, seq in known.items())

@@ -6,7 +6,7 @@ the last desired state. One process may hold many of them (simulated nodes); eac
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import PodsStarted, PodsStopped
@@ -57,6 +57,13 @@ class Tick:
     outcomes: tuple[Outcome, ...]
 
 
+class PodsRun(NamedTuple):
+    """What starting and ending pods came to: facts to append in order, and what could not be done."""
+
+    facts: tuple[Event, ...]
+    problems: tuple[str, ...]
+
+
 class NodeAgent:
     """The agent of one node.
 
@@ -90,19 +97,24 @@ class NodeAgent:
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
         self._be_quota_us = -1
+        self._pods: Mapping[str, AgentPod] = {}
+        self._pods_of: Mapping[str, AgentPod] | None = None
+        self._refused: tuple[str, ...] = ()
 
     def tick(self, now_ms: int) -> Tick:
         """One round: run pods, look, judge, act. Never raises for what a machine or a pod may do wrong."""
         desired = self.desired
         if desired is None:
             return _nothing("no desired state yet")
-        problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
 
         # 1. run what is wanted, end what is not
-        facts = self._run_pods(desired.pods, problems)
+        pods_run = self.run_pods()
+        problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
+        problems.extend(pods_run.problems)
+        facts = pods_run.facts
 
         # 2. one look at the machine, kept as samples
-        pods = tuple(desired.pods.values())
+        pods = tuple(self._pods.values())
         best_effort = read_best_effort(self.host)
         latest = self._monitor.observe(read_host(self.host, pods, best_effort=best_effort), now_ms)
 
@@ -115,7 +127,7 @@ class NodeAgent:
             pods=pods,
             latest=latest,
             best_effort=best_effort,
-            owners=self._cpu_owners(desired.pods),
+            owners=self._cpu_owners(self._pods),
         )
         decision = decide(view, desired.policy, self._memory, ttl_ms=STRATEGY_INTERVALS * self._interval_ms)
 
@@ -150,7 +162,7 @@ class NodeAgent:
             self._monitor.store,
             now_ms=now_ms,
             policy=self.desired.collect,
-            pods=[pod.reported for pod in self.desired.pods.values()],
+            pods=[pod.reported for pod in self._pods.values()],
         )
         return usage_reported(report, updated_at=rfc3339_of(now_ms), be_quota_us=self._be_quota_us)
 
@@ -159,7 +171,15 @@ class NodeAgent:
         """Uids of the pods that run here as far as the agent has seen."""
         return frozenset(self._running)
 
-    def _run_pods(self, wanted: Mapping[str, AgentPod], problems: list[str]) -> list[Event]:
+    def run_pods(self) -> PodsRun:
+        """Start what is wanted and does not run, end what runs and is not wanted; done again, it finds nothing to do.
+
+        Many nodes of one fleet run their pods first and look afterwards: a look costs little while no pod moves.
+        """
+        if self.desired is None:
+            return PodsRun((), ())
+        problems = self._take_pods(self.desired.pods)
+        wanted = self._pods
         gone = sorted((self._running | self._announced) - wanted.keys())
         for uid in gone:
             if self._runner is not None:
@@ -167,17 +187,60 @@ class NodeAgent:
             self._running.discard(uid)
         if gone:
             self._monitor.forget(set(gone))
-        started = [uid for uid, pod in wanted.items() if uid not in self._running and self._start(pod, problems)]
-        self._running.update(started)
-        to_announce = sorted(set(started) - self._announced)
+        self._running.update(
+            [uid for uid, pod in wanted.items() if uid not in self._running and self._start(pod, problems)]
+        )
+        to_announce = sorted(self._running - self._announced)
         ended = sorted(set(gone) & self._announced)
-        self._announced = (self._announced | set(started)) - set(gone)
+        self._announced = (self._announced | self._running) - set(gone)
         facts: list[Event] = []
         if ended:
             facts.append(PodsStopped(pods=ended))
         if to_announce:
             facts.append(PodsStarted(pods=to_announce))
-        return facts
+        return PodsRun(tuple(facts), tuple(problems))
+
+    @property
+    def be_quota_us(self) -> int:
+        """The best-effort quota in force as far as the agent has seen, per 100 ms; -1 = unlimited."""
+        return self._be_quota_us
+
+    def collect_garbage(self, now_ms: int) -> None:
+        """Drop samples that no report needs any more."""
+        self._monitor.store.collect_garbage(now_ms)
+
+    def not_said(self, facts: Iterable[Event]) -> None:
+        """These facts found no room in the outbox: what they say about pods is said in a later round."""
+        for fact in facts:
+            if isinstance(fact, PodsStarted):
+                self._announced -= set(fact.pods)
+            elif isinstance(fact, PodsStopped):
+                self._announced |= set(fact.pods)
+
+    def _take_pods(self, wanted: Mapping[str, AgentPod]) -> list[str]:
+        """Keep the wanted pods that can have a directory of their own; says once which cannot."""
+        if self._pods_of is wanted:
+            return []
+        self._pods_of = wanted
+        layout = self.host.layout
+        taken: dict[str, AgentPod] = {}
+        refused: list[str] = []
+        directories: set[str] = set()
+        for uid, pod in wanted.items():
+            try:
+                directory = layout.pod_directory(pod.kube_qos, uid)
+            except InvalidInput as error:
+                refused.append(f"pod {pod.namespace}/{pod.name}: not run: {error}")
+                continue
+            if directory in directories:
+                refused.append(f"pod {pod.namespace}/{pod.name}: not run: another pod has the directory {directory}")
+                continue
+            directories.add(directory)
+            taken[uid] = pod
+        self._pods = taken
+        news = [sentence for sentence in refused if sentence not in self._refused]
+        self._refused = tuple(refused)
+        return news
 
     def _start(self, pod: AgentPod, problems: list[str]) -> bool:
         if self._runner is None:

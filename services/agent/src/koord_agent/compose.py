@@ -1,0 +1,182 @@
+"""The composition root: the only module of the agent that names concrete adapters."""
+
+import asyncio
+import math
+import os
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from koordcore.bus.connection import ConnectRefused, NotConnected
+from koordcore.bus.factory import open_bus
+from koordcore.service.bus import bus_settings
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+
+from koord_agent.cycle import Cycle
+from koord_agent.domain.monitor import NodeMonitor
+from koord_agent.domain.series import SeriesStore
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.desired_state import DesiredStates
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.kept import Kept
+from koord_agent.shell.link import Link, Ports
+from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.nodes_file import read_nodes, shard_of
+from koord_agent.shell.observing import AgentMetrics
+from koord_agent.shell.outbox import Outbox
+from koord_agent.shell.own_facts import AgentFacts
+
+LINUX_TICK_SECONDS = 1.0
+SIMULATED_TICK_SECONDS = 2.0
+REFUSED_PAUSE_SECONDS = 30.0
+FLUSH_SECONDS = 5.0
+LONGEST_WINDOW_MS = 1_800_000
+"""The longest window of a report (agent spec, 7)."""
+FLEET_WINDOW_MS = 330_000
+"""A simulated node of many keeps its default aggregate window; longer windows are reported as cold."""
+FLEET_SAMPLES = 150
+
+
+async def compose(shell: Shell[AgentSettings]) -> None:
+    """Adds the agent's components: the bus once it answers, the outbox, desired state, the rounds."""
+    link = Link()
+    condition = shell.health.readiness_condition("bus", "not connected yet")
+
+    async def hold_bus() -> None:
+        # The agents enforce what they were told last; so this may take as long as it likes.
+        while True:
+            try:
+                async with open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus) as bus:
+                    assert bus.connection is not None, "a bus of a server has a connection"
+                    link.connect(
+                        Ports(
+                            facts=AgentFacts(bus.connection, bus.names, metrics=shell.metrics.bus),
+                            reports=bus.observations,
+                            desired=bus.desired,
+                            pushes=bus.pushes,
+                        )
+                    )
+                    condition.met()
+                    await asyncio.Event().wait()
+            except (NotConnected, ConnectRefused) as error:
+                condition.unmet(str(error))
+                shell.log.warning("bus_away", reason=str(error))
+                await asyncio.sleep(REFUSED_PAUSE_SECONDS if isinstance(error, ConnectRefused) else 1.0)
+
+    shell.service.add(Component(name="bus", run=hold_bus))
+    assemble(shell, link)
+
+
+def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
+    """The agent over any bus.
+
+    raises    InvalidInput, OSError for a nodes file or a machine that cannot be read
+    """
+    settings, clock = shell.settings, shell.clock
+    fleet = _fleet(settings, clock.unix())
+    tick_seconds = settings.tick_seconds or (LINUX_TICK_SECONDS if fleet is None else SIMULATED_TICK_SECONDS)
+    real_second = clock.real_seconds(1.0)
+    interval_ms = round(1000 * (tick_seconds / real_second if math.isfinite(real_second) else tick_seconds))
+    kept = Kept(settings.state_dir)
+    announced = kept.announced()
+    if fleet is None:
+        name = node_name(settings, os.environ)
+        agents = {name: _linux_agent(settings, name, interval_ms, announced.get(name, set()))}
+    else:
+        agents = {
+            node.name: _simulated_agent(fleet, node.name, interval_ms, announced.get(node.name, set()))
+            for node in fleet.nodes
+        }
+    changed, wakeup = set[str](), asyncio.Event()
+
+    def change(node: str) -> None:
+        changed.add(node)
+        wakeup.set()
+
+    states = DesiredStates(
+        tuple(agents),
+        link,
+        logger=shell.log,
+        jitter=lambda: random.uniform(0.8, 1.2),  # noqa: S311 - spreads load, not a secret
+        changed=change,
+    )
+    wanted, problems = kept.desired(int(clock.unix() * 1000), settings.desired_max_age * 1000)
+    for problem in problems:
+        shell.log.warning("kept_desired_refused", reason=problem)
+    states.restore(wanted)
+    outbox = Outbox(kept, link, limit=settings.outbox_facts, logger=shell.log)
+    metrics = AgentMetrics(shell.metrics.registry, len(agents))
+    metrics.watch(lambda: len(outbox), lambda: outbox.dropped)
+    cycle = Cycle(
+        agents=agents,
+        fleet=fleet,
+        states=states,
+        outbox=outbox,
+        kept=kept,
+        link=link,
+        clock=clock,
+        tracer=shell.tracer,
+        metrics=metrics,
+        logger=shell.log,
+        tick_seconds=tick_seconds,
+        start_id=str(uuid.uuid4()),
+        version=version("koord-agent"),
+        changed=changed,
+        wakeup=wakeup,
+    )
+
+    def looked_at_all() -> str | None:
+        looked, nodes = len(states.read_once), len(agents)
+        return None if looked == nodes else f"the desired state of {looked} of {nodes} nodes has been read"
+
+    async def flush() -> None:
+        if link.ports is not None:
+            await outbox.flush(FLUSH_SECONDS)
+
+    async def close() -> None:
+        kept.close()
+
+    shell.health.add_readiness("desired", looked_at_all)
+    # Stopped in reverse: no more rounds, no more changes, then what is left to say is said.
+    shell.service.add(Component(name="kept", close=close))
+    shell.service.add(Component(name="outbox", run=outbox.run))
+    shell.service.add(Component(name="outbox-flush", stop=flush))
+    shell.service.add(Component(name="desired", run=states.run))
+    shell.service.add(Component(name="cycle", run=cycle.run))
+    return cycle
+
+
+def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:
+    """This machine's node: the flag, else $NODE_NAME, else the host's name."""
+    return settings.node_name or environ.get("NODE_NAME", "") or os.uname().nodename.lower()
+
+
+def _fleet(settings: AgentSettings, now: float) -> SimulatedFleet | None:
+    file = settings.simulated_nodes_file
+    if settings.host_mode == "linux" or (settings.host_mode == "auto" and file is None):
+        return None
+    if file is None:
+        raise ValueError("simulated_nodes_file: needed with host_mode=simulated")
+    return SimulatedFleet(shard_of(read_nodes(file), settings.shard), start_seconds=now)
+
+
+def _linux_agent(settings: AgentSettings, node: str, interval_ms: int, announced: set[str]) -> NodeAgent:
+    host = LinuxHost(
+        monotonic_ns=time.monotonic_ns, roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root)
+    )
+    store = SeriesStore(retention_ms=LONGEST_WINDOW_MS + 60_000)
+    monitor = NodeMonitor(collect_interval_ms=interval_ms, store=store)
+    return NodeAgent(node, host, interval_ms=interval_ms, monitor=monitor, announced=announced)
+
+
+def _simulated_agent(fleet: SimulatedFleet, node: str, interval_ms: int, announced: set[str]) -> NodeAgent:
+    host = fleet.host(node)
+    retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
+    store = SeriesStore(retention_ms=retention_ms)
+    monitor = NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False)
+    return NodeAgent(node, host, interval_ms=interval_ms, monitor=monitor, runner=host, announced=announced)

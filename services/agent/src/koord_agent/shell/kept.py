@@ -1,0 +1,142 @@
+"""What an agent keeps on disk: facts on their way to the log, which pods are announced, the last desired state.
+
+One SQLite file per process. A fact and what it announces are one transaction, so a restart neither repeats nor forgets
+it. Used by `outbox` and `desired_state`; nobody else opens the file.
+"""
+
+import hashlib
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, name_from_token
+from koordcore.ports.desired import DesiredNode
+from koordcore.values import codec
+
+_SCHEMA = """
+create table if not exists fact (
+    id integer primary key autoincrement, kind text, token text, headers blob, body blob);
+create table if not exists announced (node text, uid text, primary key (node, uid)) without rowid;
+create table if not exists desired (node text primary key, at_ms integer, digest text, body blob) without rowid;
+"""
+
+
+class KeptFact(msgspec.Struct, frozen=True):
+    """A sealed fact without its expectation, which is known when it is sent."""
+
+    id: int
+    ref: AggregateRef
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def node(self) -> str:
+        """The node that it is about."""
+        return name_from_token(self.ref.id)
+
+
+class Kept:
+    """The file. Not thread-safe: one task owns it.
+
+    folder    None: in memory, lost with the process
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(":memory:" if folder is None else folder / "agent.sqlite", isolation_level=None)
+        self._db.execute("pragma journal_mode = wal")
+        # The queue survives the process; a power cut may take the last moments, said again or never.
+        self._db.execute("pragma synchronous = normal")
+        self._db.executescript(_SCHEMA)
+
+    def facts(self) -> list[KeptFact]:
+        """Facts that wait, oldest first."""
+        rows = self._db.execute("select id, kind, token, headers, body from fact order by id")
+        return [_fact(row) for row in rows]
+
+    def add(
+        self,
+        facts: Iterable[tuple[AggregateRef, dict[str, str], bytes]],
+        *,
+        started: Mapping[str, Iterable[str]],
+        stopped: Mapping[str, Iterable[str]],
+    ) -> list[KeptFact]:
+        """Keep facts, with the pods that they announce as started or stopped, by node; all or nothing."""
+        added: list[KeptFact] = []
+        self._db.execute("begin")
+        try:
+            for ref, headers, body in facts:
+                cursor = self._db.execute(
+                    "insert into fact (kind, token, headers, body) values (?, ?, ?, ?)",
+                    (ref.kind, ref.id, codec.encode(headers), body),
+                )
+                assert cursor.lastrowid is not None, "an insert has a row id"
+                added.append(KeptFact(cursor.lastrowid, ref, headers, body))
+            self._db.executemany(
+                "delete from announced where node = ? and uid = ?",
+                [(node, uid) for node, uids in stopped.items() for uid in uids],
+            )
+            self._db.executemany(
+                "insert or ignore into announced values (?, ?)",
+                [(node, uid) for node, uids in started.items() for uid in uids],
+            )
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        self._db.execute("commit")
+        return added
+
+    def remove(self, facts: Iterable[KeptFact]) -> None:
+        """Forget facts that are in the log."""
+        self._db.execute("begin")
+        self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
+        self._db.execute("commit")
+
+    def announced(self) -> dict[str, set[str]]:
+        """Node -> uids of the pods whose start was said and whose end was not."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for node, uid in self._db.execute("select node, uid from announced"):
+            found[node].add(uid)
+        return found
+
+    def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
+        """Keep the desired state of some nodes, with a digest and the moment on the run's clock."""
+        self._db.execute("begin")
+        self._db.executemany(
+            "insert or replace into desired values (?, ?, ?, ?)",
+            [(value.node, at_ms, _digest(body := codec.encode(value)), body) for value in values],
+        )
+        self._db.execute("commit")
+
+    def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
+        """The kept desired states that are intact and young enough, and a sentence about each that is not."""
+        found: dict[str, DesiredNode] = {}
+        problems: list[str] = []
+        for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):
+            if digest != _digest(body):
+                problems.append(f"{node}: the kept desired state is damaged")
+            elif now_ms - at_ms > max_age_ms:
+                problems.append(f"{node}: the kept desired state is {(now_ms - at_ms) // 1000} s old")
+            else:
+                try:
+                    found[node] = codec.decode(body, DesiredNode)
+                except codec.DecodeError as error:
+                    problems.append(f"{node}: the kept desired state cannot be read: {error}")
+        return found, problems
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+
+def _fact(row: Any) -> KeptFact:
+    id_, kind, token, headers, body = row
+    return KeptFact(id_, AggregateRef(kind, token), codec.decode(headers, dict[str, str]), body)
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()

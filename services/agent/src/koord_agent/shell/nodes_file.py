@@ -1,0 +1,75 @@
+"""The file with the nodes to simulate: what `koord` writes for its stack, or one short JSON object per line."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli, parse_value
+
+from koord_agent.shell.host.simulated import SimulatedNode
+
+
+class _Line(msgspec.Struct, kw_only=True):
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+
+
+def read_nodes(file: Path) -> list[SimulatedNode]:
+    """The nodes of a file: a `List` of Node objects (their capacity), or lines with node, cpu_milli, memory_bytes.
+
+    raises    InvalidInput naming the line or object; OSError
+    """
+    data = file.read_bytes()
+    try:
+        whole: object = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return _of_lines(data)
+    if isinstance(whole, dict) and "items" in whole:
+        return _of_list(cast("dict[str, Any]", whole))
+    return _of_lines(data)
+
+
+def shard_of(nodes: Iterable[SimulatedNode], shard: str) -> list[SimulatedNode]:
+    """The nodes of one of several processes: `k/n` takes every n-th node, beginning with the k-th.
+
+    raises    InvalidInput for k > n
+    """
+    k, n = (int(part) for part in shard.split("/"))
+    if k > n:
+        raise InvalidInput("k/n with k <= n", shard, "shard")
+    return [node for index, node in enumerate(nodes) if index % n == k - 1]
+
+
+def _of_list(document: dict[str, Any]) -> list[SimulatedNode]:
+    nodes: list[SimulatedNode] = []
+    for index, item in enumerate(document["items"]):
+        try:
+            name: str = item["metadata"]["name"]
+            capacity: dict[str, str] = item["status"]["capacity"]
+            cpu_milli, memory_bytes = parse_milli(capacity["cpu"]), parse_value(capacity["memory"])
+        except (KeyError, TypeError) as error:
+            raise InvalidInput(
+                "a Node with a name and a capacity of cpu and memory", item, f"items[{index}]"
+            ) from error
+        nodes.append(SimulatedNode(name=name, cpu_milli=cpu_milli, memory_bytes=memory_bytes))
+    return nodes
+
+
+def _of_lines(data: bytes) -> list[SimulatedNode]:
+    nodes: list[SimulatedNode] = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError as error:
+            raise InvalidInput(
+                f"a JSON object with node, cpu_milli and memory_bytes: {error}",
+                line.decode(errors="replace"),
+                f"line {number}",
+            ) from error
+        nodes.append(SimulatedNode(name=entry.node, cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes))
+    return nodes

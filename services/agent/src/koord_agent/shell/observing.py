@@ -1,0 +1,54 @@
+"""Metrics of the agent: names of the reference where it has them, and how its own rounds go.
+
+source    agent spec, 19
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+MOST_NODES: Final = 16
+"""A process with more nodes has no series per node."""
+
+
+class AgentMetrics:
+    """Instruments of one process."""
+
+    def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
+        self._per_node = nodes <= MOST_NODES
+        self._start = Gauge("koordlet_start_time", "Time of the start, seconds since 1970", ["node"], registry=registry)
+        self._suppress = Gauge(
+            "koordlet_be_suppress_cpu_cores",
+            "CPU that best effort may use",
+            ["node", "type"],
+            registry=registry,
+        )
+        self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
+        self.nodes.set(nodes)
+        self.pods = Gauge("koord_agent_running_pods", "Pods that run on the nodes of this process", registry=registry)
+        self.round_seconds = Histogram(
+            "koord_agent_round_seconds",
+            "Time of one round over all nodes",
+            registry=registry,
+            buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+        )
+        self.reports = Counter("koord_agent_reports", "Reports handed to the bus", registry=registry)
+        self.problems = Counter("koord_agent_problems", "What could not be done in a round", registry=registry)
+        self._outbox = Gauge("koord_agent_outbox_facts", "Facts that are not in the log yet", registry=registry)
+        self._refused = Gauge("koord_agent_outbox_refused", "Facts that found no room in the outbox", registry=registry)
+
+    def started(self, node: str, unix: float) -> None:
+        """The agent of a node began."""
+        if self._per_node:
+            self._start.labels(node).set(unix)
+
+    def suppressed(self, node: str, quota_us: int, period_us: int = 100_000) -> None:
+        """The quota of best effort that is in force, as cores; nothing while it is unlimited."""
+        if self._per_node and quota_us > 0:
+            self._suppress.labels(node, "cfsQuota").set(quota_us / period_us)
+
+    def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
+        """Ask the outbox whenever somebody scrapes."""
+        self._outbox.set_function(outbox)
+        self._refused.set_function(refused)

@@ -1,0 +1,75 @@
+"""The log as an agent may use it: appends to its nodes' aggregates, reads of their last events by direct get.
+
+Leader reads would let an agent read every fact of the cluster, so its user has none. It is the only writer of its
+aggregates; a replica that is behind shows at worst an expectation that fails, and the outbox reads again.
+
+source    event-bus spec, 10 (agent of node n)
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from koordcore.bus.append import Appender
+from koordcore.bus.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.names import BusNames
+from koordcore.bus.reads import StreamReader
+from koordcore.bus.wire import decode_headers
+from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.ports.eventlog import AppendOutcome
+
+_PAUSE_SECONDS = 0.1
+_NOT_FOUND = "404"
+
+
+class _LastOnlyReader(StreamReader):
+    """Newest message of a subject by direct get; of older ones it knows nothing."""
+
+    def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:
+        super().__init__(connection, stream, prefix, deadline=deadline)
+        self._own_connection = connection
+        self._own_stream = stream
+        self._own_prefix = prefix
+        self._own_deadline = deadline
+
+    async def last_of(self, subject: str) -> StoredEvent | None:
+        """Newest message of one exact subject; None when there is none. Raises NoAnswer after the deadline; Denied."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._own_deadline
+        while True:
+            try:
+                reply = await self._own_connection.request(f"$JS.API.DIRECT.GET.{self._own_stream}.{subject}")
+                break
+            except (NotConnected, NoAnswer) as error:
+                if self._own_connection.is_closed or loop.time() >= end:
+                    raise NoAnswer(f"{subject}: {error}") from error
+            await asyncio.sleep(_PAUSE_SECONDS)
+            await self._own_connection.wait_connected(max(0.0, end - loop.time()))
+        headers = decode_headers(reply.header) if reply.header else {}
+        if headers.get("Status") == _NOT_FOUND:
+            return None
+        seq = int(headers.pop("Nats-Sequence"))
+        kind, _, id_ = subject.removeprefix(self._own_prefix).partition(".")
+        return StoredEvent(seq, AggregateRef(kind, id_), headers, reply.data)
+
+    async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
+        """The newest message if it is not before `seq`: with one append in flight it is the only one."""
+        last = await self.last_of(subject)
+        return last if last is not None and last.seq >= seq else None
+
+
+class AgentFacts:
+    """Appends and last events of the agent's own aggregates; see `koordcore.ports.eventlog.EventLog`."""
+
+    def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
+        self._names = names
+        self._reader = _LastOnlyReader(connection, names.ev, names.prefix("ev"))
+        self._appender = Appender(connection, names, self._reader, metrics=metrics)
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        """See `EventLog.append`."""
+        return await self._appender.append(events, deadline)
+
+    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+        """See `EventLog.last_of`; possibly stale."""
+        return await self._reader.last_of(self._names.subject("ev", ref))
