@@ -239,7 +239,8 @@ def _service(
         argv=(sys.executable, "-m", f"koord_{module}", *flags),
         ready=f"{url}/readyz",
         ready_seconds=READY_SECONDS,
-        after=("nats", "postgres") if name == "projector" else ("nats",),
+        # Not after postgres: the projector waits for it itself, and its interpreter starts meanwhile.
+        after=("nats",),
         log_file=options.log_folder / f"{name}.log",
         ports={"http": port},
         urls={"http": url},
