@@ -5,6 +5,8 @@ PYTHON ?= python3.11
 VENV := .venv
 UV := var/tools/bin/uv
 export UV_PYTHON_DOWNLOADS := never
+# Modules are compiled once here, not at the first start of each service.
+export UV_COMPILE_BYTECODE := 1
 PYTEST := $(VENV)/bin/pytest
 # EXIT=1: the demo ends by itself, with status 0 only if every invariant held.
 EXIT ?=

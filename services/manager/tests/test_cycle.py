@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
-from koord_manager.cycle import World, control_round, serve_documents
+from koord_manager.cycle import Told, World, control_round, serve_documents
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
@@ -88,6 +88,8 @@ class Manager:
             folded=self.folded,
             new_uid=lambda: f"{name}-uid-{next(numbers)}",
             control_seconds=0.01,
+            desired_seconds=0,
+            told=Told(),
             conflict_pause=lambda: random.uniform(0, 0.01),
         )
 

@@ -14,7 +14,7 @@ from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.state.cluster import schema_fingerprint
 
-from koord_manager.cycle import World, keep_control, serve_documents
+from koord_manager.cycle import Told, World, keep_control, serve_documents
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings
@@ -68,6 +68,8 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
         folded=runner.reached,
         new_uid=lambda: str(uuid.uuid4()),
         control_seconds=settings.control_interval,
+        desired_seconds=settings.desired_interval,
+        told=Told(),
         conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
     )
     policies = NodePolicies()

@@ -9,6 +9,7 @@ every instance folds and answers reads.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.publish import decide_overcommit
 from koord_manager.domain.remove import Target, decide_delete
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.view import ManagerView, node_name
 from koord_manager.domain.workloads import reconcile_workload
 from koord_manager.shell.appender import Decision, append_decisions
 from koord_manager.shell.intake import FieldError, Intake, Result, Work, field_errors
@@ -40,6 +41,14 @@ MAX_PODS_PER_ROUND = 500
 DESIRED_WRITES_AT_ONCE = 64
 REFOLDS = 8
 """Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
+
+
+@dataclass(slots=True)
+class Told:
+    """Nodes (tokens) whose desired state has been written by this process, and when all of them were last up to date."""
+
+    nodes: set[str] = field(default_factory=set[str])
+    flushed_at: float = float("-inf")
 
 
 class World(NamedTuple):
@@ -57,6 +66,8 @@ class World(NamedTuple):
     folded: Callable[[int], Awaitable[None]]
     new_uid: Callable[[], str]
     control_seconds: float
+    desired_seconds: float
+    told: Told
     conflict_pause: Callable[[], float]
 
 
@@ -221,14 +232,16 @@ async def control_round(world: World, policies: NodePolicies) -> str:
     if view.config_touched:
         view.config_touched = False
         policies.refresh(view)
-        view.touched_inputs.update(view.nodes())
-        view.touched_desired.update(view.nodes())
+        for touched in (view.touched_nodes, view.touched_inputs, view.touched_desired):
+            touched.update(view.nodes())
     # 2. workloads get the number of pods that they ask for
     pods = await _append_all(world, _workload_drafts(view, rfc3339(now)), now)
-    # 3. nodes whose inputs changed, or whose report has grown old
+    # 3. nodes that changed get their policy; those whose inputs changed, or whose report grew old, their batch resources
+    changed = sorted(view.touched_nodes)
+    view.touched_nodes.clear()
+    slos = await _append_all(world, policies.slo_drafts(view, changed), now)
     nodes = sorted(view.touched_inputs | policies.overdue(now))
     view.touched_inputs.clear()
-    slos = await _append_all(world, policies.slo_drafts(view, nodes), now)
     batches = await _append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
     # 4. agents are told
     told = await _write_desired(world, policies)
@@ -303,15 +316,25 @@ async def _append_all(world: World, drafts: Sequence[Draft], now: datetime) -> i
     for draft, outcome in zip(drafts, outcomes, strict=True):
         if not isinstance(outcome, Appended):
             world.logger.warning("decision_refused", aggregate=str(draft.ref), outcome=type(outcome).__name__)
+            world.view.touched_nodes.add(draft.ref.id)
             world.view.touched_inputs.add(draft.ref.id)
     return sum(isinstance(outcome, Appended) for outcome in outcomes)
 
 
 async def _write_desired(world: World, policies: NodePolicies) -> int:
-    """Writes the desired state of touched nodes, a bounded number at once; a failed write is repeated next round."""
+    """Writes the desired state of touched nodes, a bounded number at once; a failed write is repeated.
+
+    A node's first state is written at once; later ones are gathered for `desired_seconds`, since every change also
+    reaches the agent as a push.
+    """
     view = world.view
-    touched = sorted(view.touched_desired)
-    view.touched_desired.clear()
+    now = asyncio.get_running_loop().time()
+    if now - world.told.flushed_at >= world.desired_seconds:
+        world.told.flushed_at = now
+        touched = sorted(view.touched_desired)
+    else:
+        touched = sorted(view.touched_desired - world.told.nodes)
+    view.touched_desired.difference_update(touched)
     room = asyncio.Semaphore(DESIRED_WRITES_AT_ONCE)
 
     async def write(token: str) -> None:
@@ -320,9 +343,11 @@ async def _write_desired(world: World, policies: NodePolicies) -> int:
             try:
                 desired = desired_node(view, token, policies.colocation(token, node)) if node else None
                 if desired is None:
-                    await world.desired.delete(token)
+                    await world.desired.delete(node_name(token))
+                    world.told.nodes.discard(token)
                 else:
                     await world.desired.put(desired)
+                    world.told.nodes.add(token)
             except (OSError, TimeoutError) as error:
                 world.logger.warning("desired_not_written", node=token, error=str(error))
                 view.touched_desired.add(token)

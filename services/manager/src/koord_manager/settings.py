@@ -16,6 +16,9 @@ class ManagerSettings(ServiceSettings):
     )
 
     control_interval: Seconds = Field(0.5, gt=0, description="Pause between control rounds, in the host's time.")
+    desired_interval: Seconds = Field(
+        5.0, ge=0, description="How long changes of a node's desired state are gathered before they are written again."
+    )
     leader_elect: Annotated[bool, Flag("enable-leader-election")] = Field(
         True, description="Stand for election; without it this instance always leads."
     )

@@ -3,6 +3,8 @@
 Every index is maintained from the event that changes it, at a cost that does not grow with the cluster.
 """
 
+from collections.abc import Iterator
+
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.mirror import (
     NodeSpecAdded,
@@ -38,6 +40,7 @@ class ManagerView:
     reports         node token -> newest report (from observations, may be lost: absent means never seen)
     obs_position    last folded observation
     touched_desired nodes (tokens) whose desired state changed since it was last taken
+    touched_nodes   nodes (tokens) whose object changed since they were last taken
     touched_inputs  nodes (tokens) whose overcommit inputs changed since they were last taken
     config_touched  whether a ConfigMap changed since it was last taken
     """
@@ -46,6 +49,7 @@ class ManagerView:
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.touched_desired: set[str] = set()
+        self.touched_nodes: set[str] = set()
         self.touched_inputs: set[str] = set()
         self.touched_workloads: set[str] = set()
         self.config_touched = True
@@ -65,6 +69,7 @@ class ManagerView:
             self._workload_uids[workload.object.kind, meta.namespace, meta.name] = uid
         self.touched_workloads.update(state.of_kind(WorkloadState))
         self.touched_desired.update(state.of_kind(NodeSpecState))
+        self.touched_nodes.update(state.of_kind(NodeSpecState))
         self.touched_inputs.update(state.of_kind(NodeSpecState))
         self.config_touched = True
 
@@ -84,6 +89,7 @@ class ManagerView:
                 self._touch_node(ref.id)
             case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
                 self._touch_node(ref.id)
+                self.touched_nodes.add(ref.id)
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed():
@@ -167,13 +173,12 @@ class ManagerView:
         """What was last published for a node."""
         return self.state.of_kind(NodePolicyState).get(token)
 
-    def pods_on(self, token: str) -> list[tuple[str, Pod]]:
+    def pods_on(self, token: str) -> Iterator[tuple[str, Pod]]:
         """(uid, pod) of the pods that hold resources of a node, in order of uid; pods that are gone are left out."""
         ledger = self.ledger(token)
-        if ledger is None:
-            return []
-        specs = self.state.of_kind(PodSpecState)
-        return [(uid, specs[uid].object) for uid in sorted(ledger.pods) if uid in specs]
+        if ledger is not None:
+            specs = self.state.of_kind(PodSpecState)
+            yield from ((uid, specs[uid].object) for uid in sorted(ledger.pods) if uid in specs)
 
     def running_on(self, token: str) -> list[str]:
         """Uids of the pods that the node's agent says are running, ascending."""

@@ -16,7 +16,7 @@ from koordcore.values.invalid import InvalidInput
 MAX_BYTES = 32 * 1024 * 1024
 """Longest text accepted in one request."""
 MAX_DEPTH = 64
-"""Deepest nesting of a document."""
+"""Deepest nesting of a YAML document."""
 MAX_VALUES = 2_000_000
 """Most values (scalars, list items, entries) of all documents together, aliases counted as often as they are used."""
 
@@ -39,9 +39,13 @@ def read_documents(text: bytes) -> list[object]:
     """
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")
+    decoded = _decode_json(text)
+    if decoded is not None and b"null" not in text:
+        # nothing to drop: what msgspec decoded is plain JSON, as large as its text and never deeper than it allows
+        return [document for raw in decoded for document in _opened(raw)]
     budget = _Budget(MAX_VALUES)
     documents: list[object] = []
-    for index, raw in enumerate(_decode(text)):
+    for index, raw in enumerate(_decode_yaml(text) if decoded is None else decoded):
         if raw is None:
             continue
         document = budget.checked(raw, f"documents[{index}]", 0)
@@ -49,16 +53,18 @@ def read_documents(text: bytes) -> list[object]:
     return documents
 
 
-def _decode(text: bytes) -> list[Any]:
-    stripped = text.lstrip()
-    if stripped[:1] in (b"{", b"["):
-        try:
-            value: Any = codec.decode(text, object)
-        except (codec.DecodeError, UnicodeDecodeError, RecursionError):
-            # JSON-looking text may still be YAML's flow style (single quotes, comments, several documents).
-            pass
-        else:
-            return cast("list[Any]", value) if isinstance(value, list) else [value]
+def _decode_json(text: bytes) -> list[Any] | None:
+    """Top-level values of a JSON text; None when it is not JSON (it may still be YAML's flow style)."""
+    if text.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        value: Any = codec.decode(text, object)
+    except (codec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
+
+
+def _decode_yaml(text: bytes) -> list[Any]:
     try:
         return list(yaml.load_all(text, Loader=_ManifestLoader))
     except yaml.YAMLError as error:
