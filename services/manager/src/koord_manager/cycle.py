@@ -45,7 +45,7 @@ REFOLDS = 8
 
 @dataclass(slots=True)
 class Told:
-    """Nodes (tokens) whose desired state has been written by this process, and when all of them were last up to date."""
+    """Nodes (tokens) whose desired state this process has written, and when all of them were last up to date."""
 
     nodes: set[str] = field(default_factory=set[str])
     flushed_at: float = float("-inf")
@@ -236,7 +236,7 @@ async def control_round(world: World, policies: NodePolicies) -> str:
             touched.update(view.nodes())
     # 2. workloads get the number of pods that they ask for
     pods = await _append_all(world, _workload_drafts(view, rfc3339(now)), now)
-    # 3. nodes that changed get their policy; those whose inputs changed, or whose report grew old, their batch resources
+    # 3. changed nodes get their policy; changed inputs, and reports that grew old, give batch resources anew
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()
     slos = await _append_all(world, policies.slo_drafts(view, changed), now)
