@@ -20,7 +20,7 @@ Upcaster = Callable[[Body], Body]
 E = TypeVar("E", bound=Event)
 
 
-class UnreadableEvent(Exception):  # noqa: N818 - the field's own word: a poison event is unreadable
+class UnreadableEvent(Exception):
     """A stored event that this code cannot read: a fold halts before it (event-bus spec, 8)."""
 
     def __init__(self, seq: int, type_name: str, reason: str) -> None:

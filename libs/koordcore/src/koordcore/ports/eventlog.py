@@ -54,7 +54,7 @@ class Unavailable(msgspec.Struct, frozen=True):
 AppendOutcome = Appended | Conflict | Full | Unavailable
 
 
-class Misconfigured(Exception):  # noqa: N818 - named after the condition, like its siblings above
+class Misconfigured(Exception):
     """Wrong stream, batches disabled, batch too large, permission denied: a bug or misconfiguration. Stop."""
 
 
@@ -65,7 +65,7 @@ class LogHead(NamedTuple):
     last_seq: int
 
 
-class HistoryGone(Exception):  # noqa: N818 - named after the condition
+class HistoryGone(Exception):
     """Events after the asked position have been trimmed: load a snapshot or rebuild (event-bus spec, 9.3)."""
 
     def __init__(self, after: int, first_seq: int) -> None:
