@@ -92,6 +92,8 @@ class NatsServer:
         return ProcessSpec(
             name=self.config.name,
             argv=(str(binary), "--config", str(config_file)),
+            # rarer collections at the price of some memory, with a bound: the server shares its cores with the services
+            env={"GOGC": "400", "GOMEMLIMIT": "1GiB"},
             ready=self.health_url,
             ready_seconds=self.config.ready_seconds,
             prepare=prepare,
