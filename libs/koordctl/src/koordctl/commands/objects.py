@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from koordctl.clients import manager, projector
+from koordctl.clients import manager
 from koordctl.output import Format, errors, fail, field, show_document, show_table
+from koordctl.past import objects_as_of
 
 Files = Annotated[
     list[str], typer.Option("--filename", "-f", help="File, folder of *.yaml/*.yml/*.json, or - for standard input.")
@@ -90,13 +91,17 @@ def get(
       koord get node node-1 -o yaml
 
       koord get pods --as-of 1200
+
+      koord get nodes --as-of 2026-11-21T08:30:00Z
     """
     full = kind_named(kind)
     where = None if full in CLUSTER_SCOPED else namespace
     if as_of is not None:
-        params = {"at": as_of, "namespace": where, "name": name}
-        answer = projector.get(f"/api/objects/{full}", params)
-        items: list[dict[str, Any]] = answer["items"]
+        items = [
+            item
+            for item in objects_as_of(full, as_of)
+            if name in (None, field(item, "metadata.name")) and where in (None, field(item, "metadata.namespace"))
+        ]
         if name is not None and not items:
             fail(f"{full} {name} did not exist at {as_of}")
     elif name is not None:

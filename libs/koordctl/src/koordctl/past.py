@@ -1,0 +1,87 @@
+"""Objects as they were at any position or time, in Kubernetes' shape, from the projector's history.
+
+The projector answers aggregates; here they are put together like the manager does for the present: a pod with the node
+it was on, a node with the batch resources that were published for it.
+"""
+
+from typing import Any, Final
+
+from koordctl.clients import projector
+
+PAGE: Final = 500
+SOURCES: Final = {
+    "Pod": "podspec",
+    "Node": "nodespec",
+    "ConfigMap": "config",
+    "Namespace": "namespace",
+    "PriorityClass": "priorityclass",
+    "Deployment": "workloadspec",
+    "Job": "workloadspec",
+}
+API_VERSIONS: Final = {"Deployment": "apps/v1", "Job": "batch/v1", "PriorityClass": "scheduling.k8s.io/v1"}
+
+State = dict[str, Any]
+
+
+def objects_as_of(kind: str, at: str) -> list[State]:
+    """All objects of a kind as they were, ordered by namespace and name. Ends the command for a moment that the
+    projector does not know.
+    """
+    states, at = _aggregates(SOURCES[kind], at)
+    items: list[State] = []
+    if kind == "Pod":
+        placed, _ = _aggregates("pod", at)
+        agents, _ = _aggregates("nodestate", at)
+        running = {uid for agent in agents.values() for uid in agent.get("running", ())}
+        items = [_pod(state["object"], placed.get(uid, {}), is_running=uid in running) for uid, state in states.items()]
+    elif kind == "Node":
+        policies, _ = _aggregates("nodepolicy", at)
+        items = [
+            _node(state["object"], policies.get(token, {})) for token, state in states.items() if state.get("object")
+        ]
+    elif kind in ("Deployment", "Job"):
+        items = [_workload(state["object"]) for state in states.values() if state["object"].get("kind") == kind]
+    else:
+        items = [dict(state["object"]) for state in states.values() if state.get("object")]
+    shown = [{"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, **item} for item in items]
+    return sorted(shown, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+
+
+def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
+    """id -> state of all aggregates of a kind, and the position that the moment stands for."""
+    found: dict[str, State] = {}
+    after: str | None = None
+    while True:
+        page = projector.get(f"/api/objects/{kind}", {"at": at, "after": after, "limit": PAGE})
+        # A time is resolved once: every page and every kind shows the same position.
+        at = str(page["moment"]["position"])
+        found.update({entry["id"]: entry["state"] for entry in page["objects"] if entry["state"] is not None})
+        after = page["after"]
+        if after is None:
+            return found, at
+
+
+def _pod(found: State, placed: State, *, is_running: bool) -> State:
+    pod = {**found, "spec": dict(found.get("spec", {})), "status": dict(found.get("status", {}))}
+    if placed.get("node"):
+        pod["spec"]["nodeName"] = placed["node"]
+        pod["status"]["phase"] = "Running" if is_running else "Pending"
+    return pod
+
+
+def _node(found: State, policy: State) -> State:
+    status = dict(found.get("status", {}))
+    if policy.get("batch_cpu_milli") is not None:
+        batch = {
+            "kubernetes.io/batch-cpu": str(policy["batch_cpu_milli"]),
+            "kubernetes.io/batch-memory": str(policy.get("batch_memory_bytes", 0)),
+        }
+        for field in ("capacity", "allocatable"):
+            status[field] = {**status.get(field, {}), **batch}
+    return {**found, "status": status}
+
+
+def _workload(found: State) -> State:
+    number = "replicas" if found.get("kind") == "Deployment" else "parallelism"
+    rest = {name: value for name, value in found.items() if name not in ("kind", "apiVersion", "replicas", "template")}
+    return {**rest, "spec": {number: found.get("replicas", 1), "template": found.get("template", {})}}
