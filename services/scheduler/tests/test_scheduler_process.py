@@ -1,0 +1,175 @@
+"""Real processes on a real server: killed at named places and at any time, nobody is lost and nobody placed twice."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.streams import StreamSizes
+from koordcore.embedded.nats import NatsServer
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
+from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.node import NodeResourcesTaken
+from koordcore.events.pod import PodPlaced
+from koordcore.ports.eventlog import Appended
+from scheduling import node, pod
+
+pytestmark = pytest.mark.nats
+
+PODS = 60
+MIB = 1024 * 1024
+SMALL = StreamSizes(
+    ev=64 * MIB, obs=MIB, cmd=MIB, explain=8 * MIB, dlq=MIB, adv=MIB, desired=MIB, leader=MIB, snapshots=8 * MIB
+)
+LEASE = ("--lease-duration=3s", "--lease-renew-deadline=2s", "--lease-retry=300ms")
+
+
+@contextlib.asynccontextmanager
+async def cluster(server: NatsServer, name: str) -> AsyncGenerator[Bus]:
+    """Streams of a cluster of its own, three nodes and `PODS` pods."""
+    settings = BusSettings(urls=(server.url,), cluster=name)
+    await bootstrap_bus(settings, sizes=SMALL)
+    async with open_bus(settings) as bus:
+        for number in range(3):
+            await say(bus, "nodespec", f"n{number}", NodeSpecAdded(object=node(f"n{number}", cpu="10")))
+        yield bus
+
+
+async def say(bus: Bus, kind: str, id_: str, event: Event) -> None:
+    origin = Origin(
+        causation_id=f"{kind}/{id_}", correlation_id=id_, actor="test", occurred_at="2026-01-01T00:00:00.000000Z"
+    )
+    outcome = await bus.events.append(CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, 0)], origin))
+    assert isinstance(outcome, Appended)
+
+
+async def submit(bus: Bus, first: int, until: int) -> None:
+    for number in range(first, until):
+        await say(bus, "podspec", f"p{number}", PodSpecAdded(object=pod(f"p{number}", {"cpu": "500m"})))
+
+
+async def start(server: NatsServer, name: str, *flags: str, failpoint: str = "") -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "koord_scheduler", f"--nats-urls={server.url}", f"--cluster={name}", *flags),
+        env={**os.environ, "KOORD_FAILPOINT": failpoint},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    # Until then a signal would not be handled; a process that was killed before it was ready ends its output.
+    async with asyncio.timeout(30):
+        while (line := await process.stderr.readline()) and b"service_ready" not in line:
+            pass
+    return process
+
+
+async def end(process: asyncio.subprocess.Process) -> int:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(20):
+        await process.communicate()
+    assert process.returncode is not None
+    return process.returncode
+
+
+async def where(bus: Bus) -> dict[str, str]:
+    """Pod -> node; asserts that nobody is placed twice, pods and ledgers agree, and no node holds more than it has."""
+    placed: dict[str, str] = {}
+    held: dict[str, str] = {}
+    head = await bus.events.head()
+    async for batch in bus.events.history(0, head.last_seq, kinds=("pod", "node")):
+        for stored in batch:
+            match CATALOGUE.read(stored):
+                case PodPlaced(node=name):
+                    assert stored.ref.id not in placed
+                    placed[stored.ref.id] = name
+                case NodeResourcesTaken(pods=pods):
+                    for item in pods:
+                        assert item.uid not in held
+                        held[item.uid] = stored.ref.id
+                case _:
+                    pass
+    assert placed == held
+    assert all(list(held.values()).count(name) <= 20 for name in held.values())
+    return placed
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110  any condition, not one that has an event
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("passage", ["before_append:1", "before_append:2", "after_append_before_confirm:1"])
+async def test_killed_at_a_failpoint_the_next_one_goes_on(nats_server: NatsServer, passage: str) -> None:
+    name = f"sched-{passage.replace('_', '-').replace(':', '-')}"
+    async with cluster(nats_server, name) as bus:
+        first = await start(nats_server, name, "--leader-elect=false", failpoint=passage)
+        submitted = 0
+        while first.returncode is None:  # a batch at a time, so that every passage is reached
+            assert submitted < PODS // 2
+            await submit(bus, submitted, submitted + 5)
+            submitted += 5
+            await until(lambda submitted=submitted: _placed_or_ended(bus, submitted, first))
+        assert first.returncode == -signal.SIGKILL
+        await where(bus)
+        second = await start(nats_server, name, "--leader-elect=false")
+        await submit(bus, submitted, PODS)
+        await until(lambda: _all_placed(bus))
+        assert await end(second) == 0
+
+
+async def test_other_instance_takes_over_from_a_killed_leader(nats_server: NatsServer) -> None:
+    name = "sched-takeover"
+    async with cluster(nats_server, name) as bus:
+        leader = await start(nats_server, name, *LEASE)
+        await submit(bus, 0, 10)
+        await until(lambda: _placed(bus, 10))
+        standby = await start(nats_server, name, *LEASE)
+        leader.kill()
+        await leader.wait()
+        await submit(bus, 10, PODS)
+        await until(lambda: _all_placed(bus))
+        [placed] = await bus.events.read_aggregate(AggregateRef("pod", f"p{PODS - 1}"))
+        [earlier] = await bus.events.read_aggregate(AggregateRef("pod", "p0"))
+        assert int(placed.headers["Koord-Epoch"]) > int(earlier.headers["Koord-Epoch"]) > 0
+        assert await end(standby) == 0
+
+
+async def test_two_deciding_at_once_never_overfill(nats_server: NatsServer) -> None:
+    name = "sched-race"
+    async with cluster(nats_server, name) as bus:
+        both = [await start(nats_server, name, "--leader-elect=false") for _ in range(2)]
+        await submit(bus, 0, PODS + 20)  # more than fits
+        await until(lambda: _placed(bus, PODS))
+        assert [await end(one) for one in both] == [0, 0]
+        assert len(await where(bus)) == PODS
+
+
+async def test_server_that_goes_and_comes_back_loses_nobody(fresh_nats_server: NatsServer) -> None:
+    name = "sched-outage"
+    async with cluster(fresh_nats_server, name) as bus:
+        scheduler = await start(fresh_nats_server, name, "--leader-elect=false")
+        await submit(bus, 0, PODS // 2)
+        await until(lambda: _placed(bus, 1))
+        await fresh_nats_server.kill()
+        await fresh_nats_server.start()
+        await submit(bus, PODS // 2, PODS)
+        await until(lambda: _all_placed(bus))
+        assert await end(scheduler) == 0
+
+
+async def _placed(bus: Bus, count: int) -> bool:
+    return len(await where(bus)) >= count
+
+
+async def _placed_or_ended(bus: Bus, count: int, process: asyncio.subprocess.Process) -> bool:
+    return process.returncode is not None or await _placed(bus, count)
+
+
+async def _all_placed(bus: Bus) -> bool:
+    return await _placed(bus, PODS)
