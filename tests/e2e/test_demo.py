@@ -1,0 +1,76 @@
+"""The demo on a small part of the trace: it ends by itself, and everything that it promises held."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from koordcore.embedded.identity import is_alive
+from koordcore.embedded.stack import read_stack
+from servers import server_directory
+
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
+
+PROMISED = {
+    "pods_submitted", "pods_placed", "pods_pending", "double_placements", "overcommitted_nodes",
+    "submit_to_placed_p50_ms", "submit_to_placed_p99_ms", "events", "events_per_s", "replay_events_per_s", "hash_live",
+    "hash_replay", "hash_projector", "startup_s", "wall_s",
+}  # fmt: skip
+
+
+def demo(var: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "koordctl", "demo", "--var", str(var), *words]
+
+
+def test_small_demo_ends_with_every_invariant_held() -> None:
+    with server_directory() as folder:
+        var = folder / "demo"
+        done = subprocess.run(
+            demo(var, "--nodes", "60", "--limit", "300", "--seconds", "5", "--exit"),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+            env={**os.environ, "KOORD_VAR": str(folder)},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        summary = json.loads((var / "summary.json").read_text())
+        assert summary.keys() >= PROMISED
+        assert summary["pods_submitted"] == 300
+        assert summary["pods_placed"] + summary["pods_pending"] == 300
+        assert sum(summary["pending_reasons"].values()) == summary["pods_pending"]
+        assert (summary["double_placements"], summary["overcommitted_nodes"], summary["violations"]) == (0, 0, [])
+        assert summary["hash_live"] == summary["hash_replay"] == summary["hash_projector"]
+        assert summary["utilisation_with_overcommit_percent"] > summary["utilisation_requested_only_percent"] > 0
+        assert read_stack(var / "run" / "stack.json") is None
+
+
+def test_interrupted_demo_stops_everything() -> None:
+    with server_directory() as folder:
+        var = folder / "demo"
+        process = subprocess.Popen(
+            demo(var, "--nodes", "20", "--limit", "2000", "--seconds", "100"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "KOORD_VAR": str(folder)},
+        )
+        assert process.stderr is not None
+        said: list[str] = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("sending"):
+                break
+        stack = read_stack(var / "run" / "stack.json")
+        assert stack is not None, said
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "Traceback" not in rest
+        assert time.monotonic() - began < 40
+        assert not [status.name for status in stack.processes if status.process and is_alive(status.process)]

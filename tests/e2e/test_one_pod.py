@@ -1,0 +1,186 @@
+"""One pod's whole way through a real stack, driven only by the `koord` command, and what can be asked afterwards."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koordcore.embedded.identity import is_alive
+from koordcore.embedded.stack import Stack, read_stack
+from koordcore.service.span_sinks import read_span_file
+from servers import server_directory
+
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {koordinator.sh/qosClass: LS}}
+spec:
+  priority: 9500
+  containers: [{name: main, image: nginx, resources: {requests: {cpu: "2", memory: 4Gi}}}]
+"""
+
+
+class Koord:
+    """The command on a stack of its own."""
+
+    def __init__(self, var: Path) -> None:
+        self.var = var
+
+    def run(self, *words: str, stdin: str = "", status: int = 0) -> str:
+        """Standard output of a command that ends with this status."""
+        done = subprocess.run(
+            [sys.executable, "-m", "koordctl", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=150,
+            env={**os.environ, "KOORD_VAR": str(self.var)},
+        )
+        assert "Traceback" not in done.stdout + done.stderr
+        assert done.returncode == status, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def ask(self, *words: str) -> Any:
+        """The decoded JSON of a command."""
+        return json.loads(self.run(*words, "-o", "json"))
+
+    def stack(self) -> Stack:
+        """The running stack."""
+        stack = read_stack(self.var / "run" / "stack.json")
+        assert stack is not None
+        return stack
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+        """Asks again until the condition holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+
+    def phase(self, pod: str) -> str:
+        """Phase of a pod."""
+        return str(self.ask("get", "pod", pod).get("status", {}).get("phase", ""))
+
+
+@pytest.fixture(scope="module")
+def koord() -> Iterator[Koord]:
+    """A stack with three simulated nodes on which the pod runs already."""
+    with server_directory() as folder:
+        command = Koord(folder / "var")
+        try:
+            command.run("up", "--no-agent", "--simulated-nodes", "3", "--traces")
+            command.run("apply", "-f", "-", stdin=POD)
+            command.until(lambda: command.phase("web") == "Running", "the pod's start")
+            yield command
+        finally:
+            command.run("down")
+
+
+def test_up_again_says_that_it_runs(koord: Koord) -> None:
+    assert "already running" in koord.run("up")
+
+
+def test_status_shows_every_process_ready(koord: Koord) -> None:
+    lines = koord.run("status").splitlines()[1:-1]
+    names = [line.split()[0] for line in lines]
+    assert names == ["nats", "postgres", "manager", "scheduler", "projector", "agent-sim-1"]
+    assert all(line.split()[1:3] == ["ready", "ready"] for line in lines)
+
+
+def test_explain_tells_the_whole_story(koord: Koord) -> None:
+    story = koord.ask("explain", "pod", "web")
+    assert [moment["what"] for moment in story["moments"]] == ["submitted", "placed", "started"]
+    placed = story["moments"][1]["explanation"]
+    assert placed["nodes_considered"] == placed["nodes_feasible"] == 3
+    assert story["node"] == placed["top"][0]["node"]
+    assert placed["based_on"]["ev"] < story["moments"][1]["position"]
+    text = koord.run("explain", "pod", "web")
+    assert f"Running on {story['node']}" in text
+    assert "3 nodes considered, 3 feasible" in text
+
+
+def test_objects_can_be_read_as_of_a_past_position(koord: Koord) -> None:
+    submitted, placed, _ = koord.ask("explain", "pod", "web")["moments"]
+    before = koord.ask("get", "pods", "--as-of", str(submitted["position"] - 1))
+    assert before["items"] == []
+    pending = koord.ask("get", "pod", "web", "--as-of", str(placed["position"] - 1))
+    assert "nodeName" not in pending["spec"]
+    now = koord.ask("get", "pod", "web")
+    then = koord.ask("get", "pod", "web", "--as-of", str(placed["position"]))
+    assert then["spec"]["nodeName"] == now["spec"]["nodeName"]
+
+
+def test_life_of_a_pod_is_one_trace_through_all_services(koord: Koord) -> None:
+    trace = koord.ask("explain", "pod", "web")["moments"][0]["trace"]
+    wanted = {"manager", "scheduler", "agent", "projector"}
+    file = koord.var / "log" / "traces.jsonl"
+    koord.until(
+        lambda: wanted <= {span.service for span in read_span_file(str(file)) if span.trace_id == trace}, "spans"
+    )
+
+
+def test_folds_agree_while_the_stack_works(koord: Koord) -> None:
+    table = koord.run("verify")
+    assert "equal" in table
+    assert len({line.split()[-1] for line in table.splitlines()[1:4]}) == 1
+    assert "equal to the projector's rows" in koord.run("replay") or "koord verify" in koord.run("replay")
+
+
+def test_best_effort_pod_runs_on_what_is_reclaimed(koord: Koord) -> None:
+    koord.run("apply", "-f", str(EXAMPLES / "best-effort.yaml"))
+    koord.run("apply", "-f", str(EXAMPLES / "colocation.yaml"))
+    koord.until(lambda: koord.phase("crunch") == "Running", "the start of the best-effort pod", 60)
+    story = koord.ask("explain", "pod", "crunch")
+    assert "refused" in {moment["what"] for moment in story["moments"]}
+    node = koord.ask("explain", "node", story["node"])
+    terms = node["terms"]["cpu"]
+    used = terms["capacity"] - terms["margin"] - max(terms["system_used"], terms["reserved"])
+    assert terms["result"] == used - terms["high_priority_used"]
+
+
+def test_wrong_document_is_refused_with_field_rule_and_value(koord: Koord) -> None:
+    koord.run("apply", "-f", "-", stdin=POD.replace('"2"', '"two"'), status=1)
+    assert koord.ask("get", "pod", "web")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+
+
+def test_deployment_makes_its_pods_and_takes_them_away(koord: Koord) -> None:
+    def shops() -> int:
+        return sum(item["metadata"]["name"].startswith("shop") for item in koord.ask("get", "pods")["items"])
+
+    koord.run("apply", "-f", str(EXAMPLES / "deployment.yaml"))
+    koord.until(lambda: shops() == 3, "three replicas")
+    koord.run("delete", "deployment", "shop")
+    koord.until(lambda: shops() == 0, "the end of the replicas")
+
+
+def test_streams_and_folds_are_shown(koord: Koord) -> None:
+    assert "KOORD_EV_dev" in koord.run("bus", "streams")
+    folds = {line.split()[1] for line in koord.run("bus", "consumers").splitlines()[1:]}
+    assert {"manager", "scheduler", "projector"} <= folds
+    assert koord.run("bus", "dlq", "list") == ""
+
+
+def test_events_are_shown_as_lines_of_json(koord: Koord) -> None:
+    lines = [
+        json.loads(line) for line in koord.run("events", "--since", "1", "--kind", "pod", "-o", "json").splitlines()
+    ]
+    assert {"PodPlaced"} <= {line["type"] for line in lines}
+
+
+def test_down_leaves_nothing_running() -> None:
+    with server_directory() as folder:
+        koord = Koord(folder / "var")
+        koord.run("up", "--no-agent", "--simulated-nodes", "1")
+        stack = koord.stack()
+        koord.run("down")
+        assert not stack.is_live
+        assert not [status.name for status in stack.processes if status.process and is_alive(status.process)]
+        assert koord.run("down").startswith("nothing runs")
