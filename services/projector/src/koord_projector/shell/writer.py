@@ -15,6 +15,7 @@ from typing import Final
 import psycopg
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.observation import NodeUsageReported
+from koordcore.service.failpoints import failpoint
 from koordcore.state.cluster import schema_fingerprint
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
@@ -87,8 +88,8 @@ _UPDATE_PODS: Final = (
     " WHERE p.uid = s.uid AND p.from_seq = s.from_seq"
 )
 _UPSERT_SERIES: Final = (
-    "INSERT INTO cluster_series SELECT * FROM stage_series ON CONFLICT (second) DO UPDATE SET "
-    + _assignments(SERIES_COLUMNS, ("second",), "EXCLUDED")
+    f"INSERT INTO cluster_series SELECT * FROM stage_series ON CONFLICT (second) DO UPDATE"  # noqa: S608  constants
+    f" SET {_assignments(SERIES_COLUMNS, ('second',), 'EXCLUDED')}"
 )
 _UPSERT_POSITION: Final = (
     "INSERT INTO projection (stream, position, event_id, schema) VALUES (%s, %s, %s, %s) ON CONFLICT (stream)"
@@ -186,6 +187,8 @@ class Writer:
             await cursor.execute(
                 _UPSERT_POSITION, (FACTS, changes.position, escape(changes.event_id), projection_schema())
             )
+            failpoint("rows_written_before_commit")
+        failpoint("rows_committed")
         for pod in changes.pods:
             pod.stored = True
 
