@@ -28,13 +28,11 @@ KILLS = 30
 NODES = 20
 NODE_CPU = 64
 PATIENCE_SECONDS = 90.0
-PER_REQUEST = 10
+PER_REQUEST = 20
 TAKEN = 200
 LATER = 503
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(420)]
-
-VICTIMS = ("manager", "scheduler", "projector", "nats", "postgres", "agent-sim-1")
 
 
 def node_manifest(number: int) -> dict[str, Any]:
@@ -192,12 +190,13 @@ async def test_thirty_kills_at_random_lose_nothing() -> None:
         async with stack(var) as (supervisor, processes, load):
             stop = asyncio.Event()
             loading = asyncio.create_task(load.run(rng, stop))
-            for _ in range(KILLS):
+            killed = 0
+            while killed < KILLS:
                 await asyncio.sleep(rng.uniform(0.1, 0.8))
-                victim = rng.choice(VICTIMS)
-                status = supervisor.status().find(victim)
-                if status is not None and status.state == "ready":
-                    await supervisor.kill(victim)
+                ready = [found.name for found in supervisor.status().processes if found.state == "ready"]
+                if ready:
+                    await supervisor.kill(rng.choice(ready))
+                    killed += 1
                 assert not loading.done() or loading.exception() is None
             stop.set()
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -205,7 +204,7 @@ async def test_thirty_kills_at_random_lose_nothing() -> None:
             audit = await require_everything_right(var, processes, load)
             restarts = sum(process.restarts for process in supervisor.status().processes)
 
-    assert restarts >= KILLS // 2
+    assert restarts == KILLS
     assert audit.by_type["PodPlaced"] >= 100
 
 
