@@ -14,7 +14,7 @@ from koordcore.bus.connection import BusConnection
 from koordcore.bus.follower import DEFAULTS, Follower, FollowerSettings
 from koordcore.bus.names import BusNames
 from koordcore.bus.outcome import read_answer
-from koordcore.bus.reads import ApiError, StreamReader, patient_api
+from koordcore.bus.reads import ApiError, StreamReader, api
 from koordcore.bus.wire import encode_headers
 from koordcore.events.envelope import StoredEvent
 from koordcore.values import codec
@@ -129,7 +129,8 @@ class DeadLetters:
         """
         request = codec.encode({"seq": number, "no_erase": True})
         try:
-            await patient_api(self._connection, f"$JS.API.STREAM.MSG.DELETE.{self._names.dlq}", request)
+            # Not repeated: after a lost answer the second attempt would find nothing to delete.
+            await api(self._connection, f"$JS.API.STREAM.MSG.DELETE.{self._names.dlq}", request)
         except ApiError as error:
             raise NoSuchItem(f"no parked item {number}: {error.description}") from error
 

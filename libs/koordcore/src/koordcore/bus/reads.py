@@ -16,6 +16,8 @@ from koordcore.ports.eventlog import LogHead, Misconfigured
 
 NOT_FOUND = (10037, 10059)
 """No message found; stream not found."""
+_DEFINITE = (*NOT_FOUND, 10023, 10047)
+"""503 answers that will not change by asking again: these, and that resources or storage are used up."""
 _PAUSE_SECONDS = 0.1
 _ANSWER_SECONDS = 2.0
 
@@ -110,7 +112,7 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
         except (NotConnected, NoAnswer) as error:
             problem = error
         except ApiError as error:
-            if error.code < 500 or error.err_code in NOT_FOUND:
+            if error.code != 503 or error.err_code in _DEFINITE:
                 raise
             problem = error
         if connection.is_closed or loop.time() >= end:

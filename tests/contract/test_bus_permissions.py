@@ -1,0 +1,236 @@
+"""Every service can do its work under its own user, and nothing else.
+
+The server runs with the users that are generated from the manifests.
+"""
+
+import asyncio
+import stat
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from contract.bus_worlds import SMALL, origin, sealed
+from contract.log_worlds import FAST
+from koordcore.bus.bootstrap import bootstrap
+from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, connect
+from koordcore.bus.factory import Bus, bus_on
+from koordcore.bus.manifest import BOOTSTRAP, EMBEDDED, agent
+from koordcore.bus.memory import state_digest
+from koordcore.bus.names import BusNames
+from koordcore.bus.outbox import Outbox
+from koordcore.bus.principals import nats_users, seed_file
+from koordcore.bus.streams import streams
+from koordcore.embedded.keys import ensure_user_key
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.mirror import NodeSpecDeleted, PodSpecDeleted
+from koordcore.events.node import NodeResourcesReturned
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import PodReleased
+from koordcore.events.verdict import DecisionAbandoned
+from koordcore.ports.desired import DesiredNode
+from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
+from koordcore.ports.snapshots import Snapshot
+from servers import run_now, server_directory
+
+pytestmark = pytest.mark.nats
+
+NAMES = BusNames("perm")
+SINGLE = agent("n1", name="agent-n1")
+
+
+class Guarded:
+    """A server that knows the principals, with all streams made by the bootstrap job."""
+
+    def __init__(self, directory: Path) -> None:
+        self.keys = directory / "keys"
+        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE))
+        self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
+
+    async def start(self) -> None:
+        await self.server.start()
+        async with self.connected(BOOTSTRAP.name) as connection:
+            await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL))
+
+    @asynccontextmanager
+    async def connected(self, user: str) -> AsyncGenerator[BusConnection]:
+        settings = ConnectionSettings(
+            urls=(self.server.url,), user=user, nkey_seed_file=seed_file(self.keys, user), connect_seconds=5
+        )
+        connection = await connect(settings)
+        try:
+            yield connection
+        finally:
+            await connection.drain_and_close()
+
+    @asynccontextmanager
+    async def bus(self, user: str) -> AsyncGenerator[Bus]:
+        async with self.connected(user) as connection:
+            yield bus_on(connection, NAMES, follower=FAST)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    with server_directory() as directory:
+        found = Guarded(directory)
+        run_now(found.start())
+        try:
+            yield found
+        finally:
+            run_now(found.server.kill())
+
+
+async def count_history(bus: Bus) -> int:
+    head = await bus.events.head()
+    return sum([len(batch) async for batch in bus.events.history(0, head.last_seq)])
+
+
+def snapshot(fold: str) -> Snapshot:
+    return Snapshot(
+        fold=fold, seq=1, code_version="", schema_fingerprint="x", taken_at="", state=b"s", digest=state_digest(b"s")
+    )
+
+
+def test_seeds_are_readable_by_their_owner_only(guarded: Guarded):
+    files = list(guarded.keys.iterdir())
+    assert len(files) == len(EMBEDDED) + 1
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_the_manager_can_do_its_work(guarded: Guarded):
+    async with guarded.bus("manager") as bus:
+        event = sealed("podspec", "manager-1", PodSpecDeleted(namespace="d", name="p"), 0, "m1")
+        assert isinstance(await bus.events.append([event]), Appended)
+        assert isinstance(await bus.events.append([event]), Appended), "a lost acknowledgement is settled"
+        other = sealed("podspec", "manager-1", PodSpecDeleted(namespace="d", name="q"), 0, "m2")
+        assert isinstance(await bus.events.append([other]), Conflict)
+        assert await count_history(bus) >= 1
+        await bus.desired.put(DesiredNode(node="n1"))
+        assert await bus.desired.get("n1") == DesiredNode(node="n1")
+        await bus.observations.head()
+        await bus.snapshots.save(snapshot("manager"))
+        assert await bus.snapshots.newest("manager", schema_fingerprint="x") == snapshot("manager")
+
+
+async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
+    async with guarded.bus("scheduler") as bus:
+        batch = [
+            sealed("pod", "u1", PodReleased(namespace="d", name="p", node="n", reason="deleted"), 0, "s1"),
+            sealed("node", "s-n", NodeResourcesReturned(pods=["u1"]), 0, "s1"),
+        ]
+        assert isinstance(await bus.events.append(batch), Appended)
+        verdict = DecisionAbandoned(namespace="d", name="p", attempt=1, reason="r")
+        await bus.verdicts.publish(AggregateRef("pod", "u1"), verdict, origin("s2"))
+        assert await count_history(bus) >= 2
+        await bus.snapshots.save(snapshot("scheduler"))
+    async with guarded.bus("projector") as bus:
+        async with asyncio.timeout(5):
+            async for found in bus.verdicts.follow(0):
+                assert found[0].ref == AggregateRef("pod", "u1")
+                break
+        assert await count_history(bus) >= 2
+        await bus.snapshots.save(snapshot("projector"))
+
+
+@pytest.mark.parametrize(("user", "node"), [("agent-n1", "n1"), ("agent", "sim-7")])
+async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, tmp_path: Path, user: str, node: str):
+    report = NodeUsageReported(updated_at="", report_interval_seconds=60, aggregate_duration_seconds=300)
+    async with guarded.bus("manager") as manager, guarded.bus("scheduler") as scheduler, guarded.bus(user) as bus:
+        await manager.desired.put(DesiredNode(node=node))
+        assert await bus.desired.get(node) == DesiredNode(node=node)
+        feed = bus.pushes.pushes([node])
+        async with asyncio.timeout(10):
+            assert await anext(feed) is None
+            event = sealed("node", node, NodeResourcesReturned(pods=[]), 0, f"push-{node}")
+            assert isinstance(await scheduler.events.append([event]), Appended)
+            push = await anext(feed)
+        assert push is not None
+        await bus.observations.publish(AggregateRef("node", node), report, origin(user))
+        assert bus.connection is not None
+        outbox = Outbox(tmp_path / "outbox", bus.connection, NAMES)
+        outbox.put(AggregateRef("nodestate", node), PodsStarted(pods=[]), origin(f"{user}-1"))
+        outbox.put(AggregateRef("nodestate", node), PodsStarted(pods=["x"]), origin(f"{user}-2"))
+        running = asyncio.ensure_future(outbox.run())
+        async with asyncio.timeout(10):
+            await outbox.flushed()
+        running.cancel()
+        (found,) = await manager.observations.latest([AggregateRef("node", node)])
+        assert found.ref.id == node
+
+
+async def test_the_operator_can_record_a_skip(guarded: Guarded):
+    async with guarded.bus("operator") as bus:
+        skip = EventSkipped(seq=1, reason="r", operator="o")
+        assert isinstance(await bus.events.append([sealed("fold", "projector", skip, 0, "op")]), Appended)
+        assert await count_history(bus) >= 1
+
+
+@pytest.mark.parametrize(
+    ("user", "kind", "event"),
+    [
+        ("scheduler", "podspec", PodSpecDeleted(namespace="d", name="p")),
+        ("scheduler", "nodestate", PodsStarted(pods=[])),
+        ("manager", "pod", PodReleased(namespace="d", name="p", node="n", reason="deleted")),
+        ("projector", "node", NodeResourcesReturned(pods=[])),
+        ("operator", "nodespec", NodeSpecDeleted(name="n")),
+        ("agent-n1", "nodestate", PodsStarted(pods=[])),
+    ],
+)
+async def test_a_fact_of_another_writer_is_refused_at_once(guarded: Guarded, user: str, kind: str, event: object):
+    async with guarded.bus(user) as bus:
+        before = time.monotonic()
+        with pytest.raises(Misconfigured, match="permission denied"):
+            await bus.events.append([sealed(kind, "someone-elses", event, 0, user)])  # type: ignore[arg-type]
+        assert time.monotonic() - before < 2
+    async with guarded.bus("auditor") as auditor:
+        head = await auditor.events.head()
+        found = [e.ref async for batch in auditor.events.history(0, head.last_seq) for e in batch]
+        assert AggregateRef(kind, "someone-elses") not in found
+
+
+@pytest.mark.parametrize("user", [manifest.name for manifest in EMBEDDED if manifest is not BOOTSTRAP])
+@pytest.mark.parametrize(
+    "subject",
+    [
+        f"$JS.API.STREAM.PURGE.{NAMES.ev}",
+        f"$JS.API.STREAM.DELETE.{NAMES.ev}",
+        f"$JS.API.STREAM.UPDATE.{NAMES.ev}",
+        f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}",
+        "$JS.API.STREAM.NAMES",
+        "koord.other.ev.pod.x",
+    ],
+)
+async def test_nobody_changes_streams_or_other_clusters(guarded: Guarded, user: str, subject: str):
+    async with guarded.connected(user) as connection:
+        with pytest.raises(Denied):
+            await connection.request(subject, b"{}", timeout=2)
+
+
+async def test_an_inbox_of_another_user_cannot_be_read(guarded: Guarded):
+    async with guarded.connected("agent-n1") as connection:
+        heard: list[bytes] = []
+
+        def hear(_subject: bytes, _reply: bytes, _header: bytes, payload: bytes) -> None:
+            heard.append(payload)
+
+        await connection.client.subscribe_sink("_INBOX_manager.>", hear)
+        async with guarded.bus("manager") as bus:
+            await bus.events.head()
+        with pytest.raises(Denied):  # a round trip after the subscription was refused
+            await connection.request("koord.perm.ev.pod.x", timeout=2)
+        assert heard == []
+
+
+async def test_a_wrong_key_fails_fast(guarded: Guarded, tmp_path: Path):
+    stranger = ensure_user_key(tmp_path / "stranger.seed")
+    before = time.monotonic()
+    with pytest.raises(ConnectRefused, match=r"(?i)authorization"):
+        await connect(ConnectionSettings(urls=(guarded.server.url,), user="manager", nkey_seed_file=stranger.seed_file))
+    with pytest.raises(ConnectRefused):
+        await connect(ConnectionSettings(urls=(guarded.server.url,), user="manager"))
+    assert time.monotonic() - before < 3
