@@ -216,7 +216,7 @@ class SyntheticCluster:
         parts = {
             "NodeResourcesFit": int(100 * free),
             "TaintToleration": 100 if not machine.gpus or load.gpus else 40,
-            "NodeAffinity": 30 if machine.name.startswith(f"node-{load.namespace[0]}") else 0,
+            "ImageLocality": hash_text(f"{machine.name}/{load.namespace}") % 60,
         }
         return NodeScore(machine.name, sum(parts.values()), parts)
 

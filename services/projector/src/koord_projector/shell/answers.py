@@ -11,20 +11,25 @@ from koord_projector.domain.timeline import TimelineEntry
 from koord_projector.shell.moments import Moment
 
 
-class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster in numbers.
-
-    head, lag_events, trouble   of the projector now, whatever moment was asked for; trouble "": it goes on
-    nodes_reporting             nodes whose usage is in the `*_used` sums
-    """
+class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the projector is. `first_at`, `last_at`: times of the oldest and newest fact, "" without one."""
 
     cluster: str
-    moment: Moment
+    position: int
     head: int
     lag_events: int
     lag_seconds: float
     trouble: str
+    observations: int
+    verdicts: int
     first_at: str
+    last_at: str
+
+
+class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster in numbers. `nodes_reporting`: nodes whose usage is in the `*_used` sums."""
+
+    moment: Moment
     nodes: int
     nodes_reporting: int
     cpu_milli: int

@@ -29,6 +29,7 @@ from koord_projector.shell.answers import (
     PodsAnswer,
     RebuildAnswer,
     SeriesAnswer,
+    StatusAnswer,
 )
 from koord_projector.shell.database import READ_ERRORS, Database
 from koord_projector.shell.endpoints import Endpoint, Parameter, json_answer, number_of, refusal, text_of
@@ -52,6 +53,7 @@ from koord_projector.shell.read_pods import (
 
 PHASES: Final = ("pending", "placed", "running", "terminating")
 QOS: Final = ("LSE", "LSR", "LS", "BE", "SYSTEM")
+_OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
 _MAX_SEQ: Final = 2**62
 _MAX_SECOND: Final = 253_402_300_799
 AT: Final = Parameter(name="at", about="A position of the log or an RFC 3339 time with its zone; absent: now.")
@@ -80,6 +82,8 @@ class FoldState(Protocol):
 
     head: int
     position: int
+    observations: int
+    verdicts: int
     trouble: str
 
     def lag_seconds(self, now: datetime) -> float:
@@ -118,6 +122,12 @@ class ReadApi:
         """The whole API."""
         no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
         return (
+            Endpoint(
+                path="/api/status",
+                handler=self.status,
+                about="How far the projector is, and what is in its way.",
+                answer=StatusAnswer,
+            ),
             Endpoint(
                 path="/api/cluster",
                 handler=self.cluster,
@@ -263,6 +273,27 @@ class ReadApi:
             Route("/openapi.json", describe, methods=["GET"]),
         ]
 
+    async def status(self, _request: Request) -> Response:
+        """`GET /api/status`."""
+        fold = self._fold
+        async with self._database.reading() as connection:
+            newest = await resolve(connection, None)
+            oldest = (await connection.execute(_OLDEST)).scalar()
+        return json_answer(
+            StatusAnswer(
+                cluster=self._cluster,
+                position=newest.position,
+                head=max(fold.head, newest.position),
+                lag_events=max(0, fold.head - newest.position),
+                lag_seconds=fold.lag_seconds(self._clock.now()),
+                trouble=fold.trouble,
+                observations=fold.observations,
+                verdicts=fold.verdicts,
+                first_at=oldest or "",
+                last_at=newest.occurred_at,
+            )
+        )
+
     async def cluster(self, request: Request) -> Response:
         """`GET /api/cluster`."""
         at = text_of(request.query_params, "at")
@@ -270,17 +301,9 @@ class ReadApi:
             moment = await resolve(connection, at)
             nodes = await list_nodes(connection, moment)
             pods = await pod_counts(connection, moment)
-            first = await page_first_time(connection)
-        fold = self._fold
         return json_answer(
             ClusterAnswer(
-                cluster=self._cluster,
                 moment=moment,
-                head=fold.head,
-                lag_events=max(0, fold.head - fold.position),
-                lag_seconds=fold.lag_seconds(self._clock.now()),
-                trouble=fold.trouble,
-                first_at=first,
                 nodes=len(nodes),
                 nodes_reporting=sum(1 for node in nodes if node.cpu_used is not None),
                 pods={phase: pods.get(phase, 0) for phase in PHASES},
@@ -394,11 +417,6 @@ class ReadApi:
             return refusal(415, "the content type must be application/json")
         self._want_rebuild()
         return json_answer(RebuildAnswer(True), 202)
-
-
-async def page_first_time(connection: AsyncConnection) -> str:
-    """Own time of the oldest fact that is kept, "" without one: where the slider begins."""
-    return (await connection.execute(text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1"))).scalar() or ""
 
 
 async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Response:

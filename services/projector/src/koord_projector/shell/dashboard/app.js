@@ -1,0 +1,139 @@
+// The page: which view, which moment, how far the projector is. Views live in views/, one file each.
+//
+// A view is an async function (root, {parameters, query, at, signal, isFirst}) that fills `root`; it is called again when the
+// moment changes and, in live mode, every few seconds, and keeps what it wants to keep in `root.kept`.
+import { get } from "./api.js";
+import { fill, h } from "./dom.js";
+import { grouped, moment } from "./format.js";
+import { clusterView } from "./views/cluster.js";
+import { eventsView } from "./views/events.js";
+import { nodeView } from "./views/node.js";
+import { pendingView } from "./views/pending.js";
+import { podView } from "./views/pod.js";
+import { podsView } from "./views/pods.js";
+
+const ROUTES = [
+  [/^\/cluster$/, "cluster", clusterView, 2000],
+  [/^\/nodes\/([^/]+)$/, "cluster", nodeView, 4000],
+  [/^\/pods$/, "pods", podsView, 3000],
+  [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
+  [/^\/pending$/, "pending", pendingView, 3000],
+  [/^\/events$/, "events", eventsView, 0],
+];
+const STATUS_MILLIS = 2000;
+const SLIDER_STEPS = 2000;
+
+const root = document.getElementById("view");
+const slider = document.getElementById("slider");
+const live = document.getElementById("live");
+const shown = document.getElementById("moment");
+const status = document.getElementById("status");
+slider.max = String(SLIDER_STEPS);
+
+let range = null; // [first, last] in milliseconds
+let running = null; // AbortController of the view being drawn
+let timer = 0;
+let drawn = ""; // route of what is on the page
+
+function parsed() {
+  const [path, search] = (location.hash.slice(1) || "/cluster").split("?");
+  return { path, query: new URLSearchParams(search ?? "") };
+}
+
+/** Goes to a path, keeping the moment. */
+function go(path, at) {
+  const query = at ? `?at=${encodeURIComponent(at)}` : "";
+  if (`#${path}${query}` === location.hash) draw();
+  else location.hash = `${path}${query}`;
+}
+
+async function draw() {
+  clearTimeout(timer);
+  running?.abort();
+  running = new AbortController();
+  const { signal } = running;
+  const { path, query } = parsed();
+  const at = query.get("at") ?? "";
+  const found = ROUTES.find(([pattern]) => pattern.test(path)) ?? ROUTES[0];
+  const [pattern, name, view, millis] = found;
+  const parameters = (pattern.exec(path) ?? []).slice(1).map(decodeURIComponent);
+  for (const link of document.querySelectorAll("nav a")) {
+    link.toggleAttribute("aria-current", link.dataset.view === name);
+    link.href = `#/${link.dataset.view}${at ? `?at=${encodeURIComponent(at)}` : ""}`;
+  }
+  const isFirst = drawn !== path;
+  if (isFirst) {
+    root.kept?.close?.();
+    root.kept = null;
+    fill(root);
+    root.focus({ preventScroll: true });
+    scrollTo(0, 0);
+    drawn = path;
+  }
+  try {
+    const answer = await view(root, { parameters, query, at, signal, isFirst, go });
+    if (!signal.aborted) showMoment(at, answer);
+  } catch (error) {
+    if (signal.aborted) return;
+    if (isFirst) fill(root, h("p", { class: "error" }, error.message));
+    else status.textContent = error.message;
+  }
+  if (!signal.aborted && !at && millis) timer = setTimeout(draw, millis);
+}
+
+let told = { at: "", answer: null }; // what the page shows
+
+function showMoment(at, answer) {
+  told = { at, answer };
+  live.setAttribute("aria-pressed", String(!at));
+  shown.classList.toggle("past", Boolean(at));
+  const asked = /^\d*$/.test(at) ? answer?.occurred_at : at;
+  if (answer) shown.textContent = `${moment(asked)} · position ${grouped(answer.position)}`;
+  placeThumb();
+}
+
+function placeThumb() {
+  const { at, answer } = told;
+  if (range && !slider.matches(":active")) {
+    const time = at && answer ? new Date(/^\d+$/.test(at) ? answer.occurred_at : at).getTime() : range[1];
+    slider.value = String(Math.round(((time - range[0]) / Math.max(1, range[1] - range[0])) * SLIDER_STEPS));
+  }
+}
+
+async function look() {
+  try {
+    const answer = await get("/api/status");
+    document.getElementById("cluster-name").textContent = answer.cluster;
+    const lag = answer.lag_events > 500 ? ` · ${grouped(answer.lag_events)} events behind` : "";
+    status.textContent = answer.trouble || `${grouped(answer.position)} events${lag}`;
+    status.classList.toggle("bad", Boolean(answer.trouble));
+    if (answer.first_at) range = [new Date(answer.first_at).getTime(), new Date(answer.last_at).getTime()];
+    placeThumb();
+  } catch (error) {
+    status.textContent = `no answer: ${error.message}`;
+    status.classList.add("bad");
+  }
+  setTimeout(look, STATUS_MILLIS);
+}
+
+let asked = 0;
+slider.addEventListener("input", () => {
+  if (!range) return;
+  const part = Number(slider.value) / SLIDER_STEPS;
+  const time = new Date(range[0] + (range[1] - range[0]) * part).toISOString();
+  shown.textContent = moment(time);
+  shown.classList.add("past");
+  clearTimeout(asked); // while the slider moves, a few moments a second are enough
+  asked = setTimeout(() => go(parsed().path, part >= 1 ? "" : time), 90);
+});
+live.addEventListener("click", () => go(parsed().path, ""));
+document.getElementById("theme").addEventListener("click", () => {
+  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("koord-theme", dark ? "light" : "dark");
+  root.kept?.repaint?.();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => root.kept?.repaint?.());
+addEventListener("hashchange", draw);
+look();
+draw();

@@ -1,0 +1,74 @@
+// Time series by uPlot (vendor/), in the colours of the theme.
+import { color, h } from "./dom.js";
+
+const HOUR = 3600;
+const DAY = 24 * HOUR;
+// [from this step on, text, and what is added below it when the day changed (columns 3 to 8 of uPlot's table)]
+const TIME_LABELS = [
+  [DAY, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1],
+];
+const BINARY_STEPS = Array.from({ length: 56 }, (_, power) => 2 ** power);
+
+/** lines: [{label, color (name of a theme colour), values, width?, dash?, fill?}]; times in seconds, ascending. */
+export class Chart {
+  constructor({ height = 190, format, binary = false }) {
+    this.height = height;
+    this.binary = binary; // ticks at powers of two, for bytes
+    this.format = format;
+    this.element = h("div", { class: "chart" });
+    this.plot = null;
+    this.shape = "";
+    this.observer = new ResizeObserver(() => this.plot?.setSize({ width: this.#width(), height: this.height }));
+    this.observer.observe(this.element);
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.plot?.destroy();
+  }
+
+  show(times, lines) {
+    this.last = [times, lines];
+    const data = [times, ...lines.map((line) => line.values)];
+    const shape = lines.map((line) => line.label).join("|");
+    if (this.plot && shape === this.shape) this.plot.setData(data);
+    else this.#make(data, lines, shape);
+  }
+
+  repaint() {
+    if (!this.last) return;
+    this.shape = "";
+    this.show(...this.last);
+  }
+
+  #width() { return Math.max(200, this.element.clientWidth); }
+
+  #make(data, lines, shape) {
+    this.plot?.destroy();
+    this.shape = shape;
+    const axis = { stroke: color("muted"), grid: { stroke: color("soft"), width: 1 }, ticks: { stroke: color("line") } };
+    this.plot = new uPlot({
+      width: this.#width(),
+      height: this.height,
+      cursor: { points: { size: 7 }, drag: { x: false, y: false } },
+      legend: { live: true },
+      scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      axes: [{ ...axis, values: TIME_LABELS }, { ...axis, size: 66, incrs: this.binary ? BINARY_STEPS : undefined, values: (_plot, ticks) => ticks.map(this.format) }],
+      series: [
+        { value: (_plot, time) => (time ? new Date(time * 1000).toLocaleTimeString("en-GB") : "") },
+        ...lines.map((line) => ({
+          label: line.label,
+          stroke: color(line.color),
+          width: line.width ?? 2,
+          dash: line.dash,
+          fill: line.fill ? `${color(line.color)}26` : undefined,
+          points: { show: false },
+          spanGaps: true,
+          value: (_plot, value) => (value === null || value === undefined ? "–" : this.format(value)),
+        })),
+      ],
+    }, data, this.element);
+  }
+}

@@ -1,0 +1,44 @@
+// A scheduling decision drawn: what excluded how many nodes, and what the best scores are made of.
+import { h } from "./dom.js";
+import { grouped } from "./format.js";
+
+const PART_COLORS = ["c1", "c3", "c4", "c2", "c5", "c6"];
+const EXCLUDED_COLORS = ["c2", "c5", "c4", "c6"];
+
+/** explanation as in the event; chosen: name of the node that was taken, "" for a verdict. */
+export function explanation(found, chosen) {
+  const exclusions = found.exclusions ?? [];
+  const top = found.top ?? [];
+  return h("div", { class: "why" }, funnel(found, exclusions), top.length > 0 && scores(top, chosen),
+    h("div", { class: "note" }, "policy ", h("code", {}, found.policy_version),
+      ` · decided on position ${grouped(found.based_on?.ev ?? 0)} of the facts, ${grouped(found.based_on?.obs ?? 0)} of the observations`));
+}
+
+function funnel(found, exclusions) {
+  const parts = exclusions.map((part, index) => ({ ...part, color: EXCLUDED_COLORS[index % EXCLUDED_COLORS.length] }));
+  const bar = [...parts.map((part) => [part.excluded, part.color]), [found.nodes_feasible, "c3"]].filter(([count]) => count > 0);
+  return h("div", {},
+    h("div", { class: "funnel", role: "img", "aria-label": `${found.nodes_feasible} of ${found.nodes_considered} nodes were feasible` },
+      bar.map(([count, name]) => h("i", { css: { flex: String(count), background: `var(--${name})` } }))),
+    h("div", { class: "keys" },
+      h("span", {}, swatch("c3"), h("b", {}, grouped(found.nodes_feasible)), ` of ${grouped(found.nodes_considered)} nodes feasible`),
+      parts.map((part) => h("span", {}, swatch(part.color), h("b", {}, `−${grouped(part.excluded)}`), ` ${part.plugin}: `,
+        Object.entries(part.reasons).map(([reason, count]) => `${reason} (${grouped(count)})`).join(", ")))));
+}
+
+function scores(top, chosen) {
+  const plugins = [...new Set(top.flatMap((node) => Object.keys(node.parts)))];
+  const tint = (plugin) => PART_COLORS[plugins.indexOf(plugin) % PART_COLORS.length];
+  const most = Math.max(1, ...top.map((node) => node.total));
+  return h("div", {},
+    h("div", { class: "scores" }, top.map((node) => [
+      h("a", { href: `#/nodes/${encodeURIComponent(node.node)}`, class: node.node === chosen ? "chosen" : "" },
+        node.node === chosen ? `✓ ${node.node}` : node.node),
+      h("span", { class: "track" }, Object.entries(node.parts).filter(([, part]) => part > 0).map(([plugin, part]) =>
+        h("i", { title: `${plugin}: ${part}`, css: { width: `${(part / most) * 100}%`, background: `var(--${tint(plugin)})` } }))),
+      h("span", { class: node.node === chosen ? "chosen" : "" }, grouped(node.total)),
+    ])),
+    h("div", { class: "keys" }, plugins.map((plugin) => h("span", {}, swatch(tint(plugin)), plugin))));
+}
+
+export const swatch = (name) => h("span", { class: "swatch", css: { background: `var(--${name})` } });

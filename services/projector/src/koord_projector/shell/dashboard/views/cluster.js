@@ -1,0 +1,157 @@
+// The cluster: totals, every node as a cell, totals over time.
+import { get } from "../api.js";
+import { Chart } from "../chart.js";
+import { fill, h, segments } from "../dom.js";
+import { bytes, cores, grouped, moment, percent, share } from "../format.js";
+import { HeatMap, rampLegend } from "../heatmap.js";
+
+const SERIES_MILLIS = 6000;
+const METRICS = { requested: "Requested", used: "Used", reclaimed: "Reclaimed" };
+const RESOURCES = { cpu: "CPU", memory: "Memory", gpu: "GPU" };
+const SAYS = {
+  requested: "share of the allocatable amount that pods hold, best-effort pods excluded",
+  used: "share of the allocatable amount that is really used, as the agents report",
+  reclaimed: "share of the allocatable amount that is offered to best-effort pods because others do not use it",
+};
+
+export async function clusterView(root, { at, signal, go }) {
+  root.kept ??= build(root, go);
+  const page = root.kept;
+  page.at = at;
+  const [cluster, nodes] = await Promise.all([get("/api/cluster", { at }, signal), get("/api/nodes", { at }, signal)]);
+  page.nodes = nodes.nodes;
+  fill(page.tiles, tiles(cluster));
+  page.paint();
+  if (Date.now() - page.seriesAt > SERIES_MILLIS) {
+    page.seriesAt = Date.now();
+    page.series = await get("/api/series", { points: 300 }, signal);
+  }
+  page.plot(at ? new Date(cluster.moment.occurred_at).getTime() / 1000 : null);
+  return cluster.moment;
+}
+
+function build(root, go) {
+  const page = { nodes: [], metric: "requested", resource: "cpu", seriesAt: 0, series: null, at: "" };
+  page.tiles = h("div", { class: "tiles" });
+  page.switches = h("div", { class: "bar" });
+  page.heat = new HeatMap({
+    describe: (name) => describe(page.nodes.find((node) => node.name === name)),
+    open: (name) => go(`/nodes/${encodeURIComponent(name)}`, page.at),
+  });
+  page.legend = h("div", { class: "legend" });
+  page.cpu = new Chart({ format: (value) => cores(value) });
+  page.pods = new Chart({ format: grouped });
+  page.choose = (name, value) => { page[name] = value; page.paint(); };
+  page.paint = () => paint(page);
+  page.plot = (until) => plot(page, until);
+  page.repaint = () => { page.heat.paint(); page.cpu.repaint(); page.pods.repaint(); };
+  page.close = () => { page.heat.close(); page.cpu.close(); page.pods.close(); };
+  fill(root, h("div", { class: "stack" }, page.tiles,
+    h("section", { class: "panel", "aria-label": "Nodes" }, page.switches, page.heat.element, h("div", { css: { height: "10px" } }), page.legend),
+    h("div", { class: "columns" },
+      h("section", { class: "panel" }, h("h2", {}, "CPU over time ", h("span", { class: "note" }, "cores")), page.cpu.element),
+      h("section", { class: "panel" }, h("h2", {}, "Pods over time"), page.pods.element))));
+  return page;
+}
+
+function tiles(cluster) {
+  const requested = share(cluster.cpu_requested, cluster.cpu_milli);
+  const used = share(cluster.cpu_used, cluster.cpu_milli);
+  const memory = share(cluster.memory_requested, cluster.memory_bytes);
+  const batch = share(cluster.batch_cpu_requested, cluster.batch_cpu);
+  const { pods } = cluster;
+  return [
+    tile("Nodes", grouped(cluster.nodes), `${grouped(cluster.nodes_reporting)} report usage`),
+    tile("Pods running", grouped(pods.running), `${grouped(pods.pending)} pending · ${grouped(pods.placed)} starting`),
+    tile("CPU requested", percent(requested), `${cores(cluster.cpu_requested)} of ${cores(cluster.cpu_milli)} cores`, requested, "c1"),
+    tile("CPU used", percent(used), `${cores(cluster.cpu_used)} cores · ${cores(cluster.be_cpu_used)} by BE`, used, "c2"),
+    tile("Memory requested", percent(memory), `${bytes(cluster.memory_requested)} of ${bytes(cluster.memory_bytes)}`, memory, "c4"),
+    tile("CPU reclaimed", `${cores(cluster.batch_cpu)}`, `cores · ${cores(cluster.batch_cpu_requested)} taken (${percent(batch)})`, batch, "c3"),
+  ];
+}
+
+function tile(label, value, detail, ratio, tint) {
+  return h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value),
+    ratio !== undefined && h("div", { class: "meter" }, h("i", { css: { width: `${Math.min(100, ratio * 100)}%`, background: `var(--${tint})` } })),
+    h("div", { class: "detail", title: detail }, detail));
+}
+
+function ratioOf(node, metric, resource) {
+  const [whole, requested, used, offered] = {
+    cpu: [node.cpu_milli, node.cpu_requested, node.cpu_used, node.batch_cpu],
+    memory: [node.memory_bytes, node.memory_requested, node.memory_used, node.batch_memory],
+    gpu: [node.gpus, node.gpus_requested, null, null],
+  }[resource];
+  if (!whole) return null;
+  const part = { requested, used, reclaimed: offered }[metric];
+  return part === null ? null : part / whole;
+}
+
+function paint(page) {
+  const { metric, resource, nodes } = page;
+  const hasGpus = nodes.some((node) => node.gpus > 0);
+  const ramp = metric === "reclaimed" ? "green" : "heat";
+  fill(page.switches, h("h2", {}, "Nodes "), h("span", { class: "note" }, SAYS[metric]), h("span", { class: "push" }),
+    segments("Amount", Object.entries(METRICS).map(([value, label]) => [value, label, resource === "gpu" && value !== "requested"]),
+      metric, (value) => page.choose("metric", value)),
+    segments("Resource", Object.entries(RESOURCES).filter(([value]) => value !== "gpu" || hasGpus)
+      .map(([value, label]) => [value, label, value === "gpu" && metric !== "requested"]),
+      resource, (value) => page.choose("resource", value)));
+  const cells = nodes.map((node) => ({ key: node.name, ratio: ratioOf(node, metric, resource), marked: node.unschedulable }));
+  page.heat.show(cells, ramp, `${nodes.length} nodes by ${METRICS[metric]} ${RESOURCES[resource]}; arrow keys choose, Enter opens`);
+  const cordoned = nodes.filter((node) => node.unschedulable).length;
+  const suppressed = nodes.filter((node) => node.be_quota_us >= 0).length;
+  fill(page.legend, rampLegend(ramp), h("span", {}, h("span", { class: "swatch", css: { background: "var(--over)" } }), "over 100 %"),
+    h("span", {}, h("span", { class: "swatch", css: { border: "1px solid var(--nodata)" } }), "no figure"),
+    h("span", {}, `◢ ${grouped(cordoned)} unschedulable`), h("span", { class: "push" }, `best effort held back on ${grouped(suppressed)} nodes`));
+}
+
+function describe(node) {
+  if (!node) return [];
+  const row = (label, part, whole, show) => h("tr", {}, h("td", {}, label),
+    h("td", {}, part === null ? "–" : `${show(part)} of ${show(whole)} (${percent(share(part, whole))})`));
+  return [h("b", {}, node.name), node.unschedulable && h("span", { class: "note" }, " unschedulable"),
+    h("table", {}, h("tbody", {},
+      row("CPU requested", node.cpu_requested, node.cpu_milli, cores),
+      row("CPU used", node.cpu_used, node.cpu_milli, cores),
+      row("CPU reclaimed", node.batch_cpu, node.cpu_milli, cores),
+      row("best effort holds", node.batch_cpu_requested, node.batch_cpu, cores),
+      row("memory requested", node.memory_requested, node.memory_bytes, bytes),
+      row("memory used", node.memory_used, node.memory_bytes, bytes),
+      node.gpus > 0 && row("GPUs", node.gpus_requested, node.gpus, grouped),
+      h("tr", {}, h("td", {}, "pods"), h("td", {}, `${grouped(node.pods)} (${grouped(node.be_pods)} best effort)`)),
+      h("tr", {}, h("td", {}, "best-effort quota"), h("td", {}, node.be_quota_us < 0 ? "unlimited" : `${cores(node.be_quota_us / 100)} cores`)))),
+    node.reported_at && h("div", { class: "note" }, `reported ${moment(node.reported_at)}`)];
+}
+
+function plot(page, until) {
+  const found = page.series;
+  if (!found) return;
+  const end = until ?? Infinity;
+  const count = found.time.filter((time) => time <= end).length;
+  const times = found.time.slice(0, count);
+  const column = (name) => found.columns[name].slice(0, count);
+  const used = onTimes(times, found.usage_time, found.usage.cpu);
+  page.cpu.show(times, [
+    { label: "allocatable", color: "c6", values: column("cpu_milli"), width: 1.5, dash: [5, 4] },
+    { label: "requested", color: "c1", values: column("cpu_requested") },
+    { label: "best effort on reclaimed", color: "c3", values: column("batch_cpu_requested") },
+    { label: "used", color: "c2", values: used, fill: true },
+  ]);
+  page.pods.show(times, [
+    { label: "running", color: "c3", values: column("pods_running"), fill: true },
+    { label: "starting", color: "c1", values: column("pods_placed") },
+    { label: "pending", color: "c2", values: column("pods_pending") },
+  ]);
+}
+
+// Usage has its own times: each value goes to the nearest of ours that is not before it, the rest stays open.
+function onTimes(times, from, values) {
+  const result = times.map(() => null);
+  let at = 0;
+  from.forEach((time, index) => {
+    while (at < times.length && times[at] < time) at += 1;
+    if (at < times.length) result[at] = values[index];
+  });
+  return result;
+}

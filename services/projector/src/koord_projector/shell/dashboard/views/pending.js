@@ -1,0 +1,29 @@
+// Pods that wait, and what they wait for: the reasons of their last verdicts, counted.
+import { get } from "../api.js";
+import { fill, h } from "../dom.js";
+import { grouped, moment } from "../format.js";
+
+export async function pendingView(root, { at, signal, go }) {
+  const answer = await get("/api/pending", { at }, signal);
+  const most = Math.max(1, ...answer.reasons.map((reason) => reason.pods));
+  const suffix = at ? `?at=${encodeURIComponent(at)}` : "";
+  fill(root, h("div", { class: "stack" },
+    h("section", { class: "panel" },
+      h("div", { class: "bar" }, h("h2", {}, `${grouped(answer.pending)} pods are pending`),
+        h("span", { class: "note" }, answer.judged === answer.pending ? "all were tried" : `${grouped(answer.judged)} were tried at least once`)),
+      answer.reasons.length === 0 ? h("p", { class: "empty" }, "Nothing keeps a pod waiting.")
+        : h("div", { class: "gauge", css: { "grid-template-columns": "minmax(200px, max-content) minmax(0, 1fr) 210px" } }, answer.reasons.map((reason) => [
+          h("span", {}, reason.reason, h("span", { class: "note" }, ` ${reason.plugin}`)),
+          h("span", { class: "lane" }, h("i", { css: { width: `${(reason.pods / most) * 100}%`, background: "var(--c2)" } })),
+          h("span", { class: "right" }, `${grouped(reason.pods)} pods, up to ${grouped(reason.nodes_max)} nodes`),
+        ]))),
+    answer.pods.length > 0 && h("section", { class: "panel" },
+      h("h2", {}, "Waiting longest"),
+      h("div", { class: "table" }, h("table", { class: "list" },
+        h("thead", {}, h("tr", {}, ["Pod", "QoS", "Submitted"].map((name) => h("th", {}, name)), h("th", { class: "number" }, "Attempts"), h("th", {}, "Why"))),
+        h("tbody", {}, answer.pods.map((pod) => h("tr", { class: "link", onclick: (event) => { if (!event.target.closest("a")) go(`/pods/${encodeURIComponent(pod.uid)}`, at); } },
+          h("td", { class: "nowrap" }, h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}${suffix}` }, h("span", { class: "note" }, `${pod.namespace}/`), pod.name)),
+          h("td", {}, h("span", { class: `qos ${pod.qos}` }, pod.qos)), h("td", { class: "nowrap" }, moment(pod.submitted_at)),
+          h("td", { class: "number" }, grouped(pod.attempts)), h("td", {}, pod.message || "not tried yet")))))))));
+  return answer.moment;
+}

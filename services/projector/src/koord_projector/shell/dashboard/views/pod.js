@@ -1,0 +1,75 @@
+// One pod: what it is, and its life with the explanation of each decision.
+import { get } from "../api.js";
+import { Chart } from "../chart.js";
+import { fill, h } from "../dom.js";
+import { explanation } from "../explanation.js";
+import { amount, between, bytes, cores, grouped, moment } from "../format.js";
+
+export async function podView(root, { parameters, at, signal }) {
+  const answer = await get(`/api/pods/${encodeURIComponent(parameters[0])}`, { at }, signal);
+  const { pod } = answer;
+  if (!root.kept) {
+    const page = { open: new Set() };
+    page.cpu = new Chart({ height: 150, format: (value) => cores(value) });
+    page.memory = new Chart({ height: 150, binary: true, format: (value) => bytes(value) });
+    page.head = h("div", { class: "title" });
+    page.life = h("ol", { class: "life" });
+    page.facts = h("dl", { class: "facts" });
+    page.usage = h("section", { class: "panel" }, h("h2", {}, "Used ", h("span", { class: "note" }, "as its node's agent reports")), h("div", { class: "note" }, "cores"), page.cpu.element, h("div", { class: "note" }, "memory"), page.memory.element);
+    page.close = () => { page.cpu.close(); page.memory.close(); };
+    page.repaint = () => { page.cpu.repaint(); page.memory.repaint(); };
+    fill(root, h("div", { class: "stack" }, page.head, h("div", { class: "columns wide-left" },
+      h("section", { class: "panel" }, h("h2", {}, "Life"), page.life),
+      h("div", { class: "stack", css: { "align-content": "start" } }, h("section", { class: "panel" }, h("h2", {}, "Pod"), page.facts), page.usage))));
+    root.kept = page;
+  }
+  const page = root.kept;
+  fill(page.head, h("h1", {}, h("span", { class: "note" }, `${pod.namespace}/`), pod.name), h("span", { class: `phase ${pod.phase}` }, pod.phase));
+  fill(page.life, answer.timeline.map((entry) => step(entry, answer.timeline[0], page)));
+  const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
+  const suffix = at ? `?at=${encodeURIComponent(at)}` : "";
+  fill(page.facts,
+    fact("node", pod.node ? h("a", { href: `#/nodes/${encodeURIComponent(pod.node)}${suffix}` }, pod.node) : "none"),
+    fact("QoS", h("span", { class: `qos ${pod.qos}` }, pod.qos || "–")), fact("priority class", pod.priority_class || "–"),
+    Object.entries(pod.requests).map(([name, value]) => fact(name, amount(name, value))),
+    fact("submitted", moment(pod.submitted_at)),
+    pod.placed_at && fact("placed", `${moment(pod.placed_at)} (after ${between(pod.submitted_at, pod.placed_at)})`),
+    pod.started_at && fact("started", `${moment(pod.started_at)} (after ${between(pod.submitted_at, pod.started_at)})`),
+    Object.entries(answer.object?.metadata?.labels ?? {}).map(([name, value]) => fact(name, value)),
+    fact("uid", h("code", {}, pod.uid)));
+  page.usage.hidden = answer.usage.length < 2;
+  if (answer.usage.length >= 2) {
+    const times = answer.usage.map((point) => new Date(point.reported_at).getTime() / 1000);
+    const asked = (names) => names.map((name) => pod.requests[name]).find((value) => value !== undefined) ?? null;
+    const line = (values, names) => [
+      { label: "used", color: "c2", values, fill: true },
+      { label: "requested", color: "c1", values: values.map(() => asked(names)), width: 1.5, dash: [5, 4] },
+    ];
+    page.cpu.show(times, line(answer.usage.map((point) => point.cpu_used), ["cpu", "kubernetes.io/batch-cpu"]));
+    page.memory.show(times, line(answer.usage.map((point) => point.memory_used), ["memory", "kubernetes.io/batch-memory"]));
+  }
+  return answer.moment;
+}
+
+function step(entry, first, page) {
+  const key = entry.event_id || `${entry.stream}/${entry.position}`;
+  const body = h("pre", { class: "mono", hidden: !page.open.has(key), css: { overflow: "auto", "max-height": "360px" } });
+  const show = () => { body.textContent = JSON.stringify(entry.body, null, 2); };
+  if (!body.hidden) show();
+  const toggle = () => {
+    body.hidden = !body.hidden;
+    if (body.hidden) page.open.delete(key);
+    else { page.open.add(key); show(); }
+  };
+  return h("li", { class: `step-${entry.step}` },
+    h("div", { class: "head" }, h("span", { class: "step" }, entry.step),
+      h("span", { class: "when" }, moment(entry.occurred_at), entry !== first && ` · +${between(first.occurred_at, entry.occurred_at)}`)),
+    h("div", {}, entry.sentence),
+    entry.explanation && explanation(entry.explanation, entry.body.node ?? ""),
+    h("div", { class: "who" },
+      h("span", {}, entry.stream === "ev" ? `position ${grouped(entry.position)}` : `verdict after position ${grouped(entry.position)}`),
+      h("span", {}, `by ${entry.actor || "unknown"}`),
+      entry.trace_id && h("span", {}, "trace ", h("code", { title: entry.trace_id }, entry.trace_id.slice(0, 16))),
+      h("a", { href: location.hash, onclick: (event) => { event.preventDefault(); toggle(); } }, "event")),
+    body);
+}
