@@ -83,6 +83,8 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     real_second = clock.real_seconds(1.0)
     interval_ms = round(1000 * (tick_seconds / real_second if math.isfinite(real_second) else tick_seconds))
     kept = Kept(settings.state_dir)
+    if kept.set_aside is not None:
+        shell.log.warning("state_set_aside", file=str(kept.set_aside))
     announced = kept.announced()
     if fleet is None:
         name = node_name(settings, os.environ)

@@ -79,7 +79,8 @@ class Cycle:
                 await asyncio.sleep(GATHER_SECONDS)
             else:
                 await self.round()
-                due = max(due + self.tick_seconds, _HOST.monotonic())
+                # A round that took long is followed by a rest, not by the rounds that were missed.
+                due = max(due + self.tick_seconds, _HOST.monotonic() + self.tick_seconds / 2)
 
     def begin(self) -> None:
         """Says that the agents took over."""
@@ -134,7 +135,7 @@ class Cycle:
             self.metrics.suppressed(node, agent.be_quota_us)
             if self.fleet is None:
                 self.logger.debug("node_round", node=node, sentence=tick.sentence)
-            stretch = await _let_others_run(stretch)
+            stretch = await self._let_others_run(stretch)
         return suppressed
 
     async def _report_all(self, now_ms: int) -> int:
@@ -157,7 +158,7 @@ class Cycle:
             origin = self._origin(node, causation=f"{self.start_id}/{slot}")
             await ports.reports.publish(AggregateRef("node", name_token(node)), report, origin)
             count += 1
-            stretch = await _let_others_run(stretch)
+            stretch = await self._let_others_run(stretch)
         self.metrics.reports.inc(count)
         return count
 
@@ -232,20 +233,24 @@ class Cycle:
         self._said[0] = sentence
         log("round", sentence=sentence, reports=reports, outbox=len(self.outbox), seconds=round(took, 3))
 
+    async def _let_others_run(self, since: float) -> float:
+        """Gives the event loop away when this stretch took long; the begin of the present stretch.
+
+        Pods that were pushed meanwhile start now, not only after the round.
+        """
+        if _HOST.monotonic() - since < LONGEST_STRETCH_SECONDS:
+            return since
+        await asyncio.sleep(0)
+        if self.changed:
+            self.take_changes()
+        return _HOST.monotonic()
+
     async def _something_changes(self, real_seconds: float) -> None:
         try:
             async with asyncio.timeout(real_seconds):
                 await self.wakeup.wait()
         except TimeoutError:
             return
-
-
-async def _let_others_run(since: float) -> float:
-    """Gives the event loop away when this stretch took long; the begin of the present stretch."""
-    if _HOST.monotonic() - since < LONGEST_STRETCH_SECONDS:
-        return since
-    await asyncio.sleep(0)
-    return _HOST.monotonic()
 
 
 def _phase(node: str) -> int:

@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 OUT_OF_ORDER_MS = 60_000
@@ -56,6 +57,7 @@ def aggregate(points: Points, name: str) -> float:
     return sum(points.values) / count
 
 
+@lru_cache(maxsize=4096)
 def percentile_index(count: int, fraction: float) -> int:
     """Index int(f32(count) * f32(fraction)) - 1 in single precision, never below 0 (agent spec, 5)."""
     product = _float32(_float32(float(count)) * _float32(fraction))

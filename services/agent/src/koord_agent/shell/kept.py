@@ -41,17 +41,25 @@ class KeptFact(msgspec.Struct, frozen=True):
 class Kept:
     """The file. Not thread-safe: one task owns it.
 
-    folder    None: in memory, lost with the process
+    folder      None: in memory, lost with the process
+    set_aside   where a file that could not be read was put; None: it could
     """
 
     def __init__(self, folder: Path | None) -> None:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(":memory:" if folder is None else folder / "agent.sqlite", isolation_level=None)
-        self._db.execute("pragma journal_mode = wal")
-        # The queue survives the process; a power cut may take the last moments, said again or never.
-        self._db.execute("pragma synchronous = normal")
-        self._db.executescript(_SCHEMA)
+        self.set_aside: Path | None = None
+        if folder is None:
+            self._db = _open(":memory:")
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "agent.sqlite"
+        try:
+            self._db = _open(file)
+        except sqlite3.DatabaseError:
+            # Better to say some starts again than not to enforce; the damaged file stays for whoever looks into it.
+            self.set_aside = file.rename(file.with_suffix(".damaged"))
+            for leftover in folder.glob("agent.sqlite-*"):
+                leftover.unlink()
+            self._db = _open(file)
 
     def facts(self) -> list[KeptFact]:
         """Facts that wait, oldest first."""
@@ -117,7 +125,7 @@ class Kept:
         found: dict[str, DesiredNode] = {}
         problems: list[str] = []
         for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):
-            if digest != _digest(body):
+            if not isinstance(body, bytes) or digest != _digest(body):
                 problems.append(f"{node}: the kept desired state is damaged")
             elif now_ms - at_ms > max_age_ms:
                 problems.append(f"{node}: the kept desired state is {(now_ms - at_ms) // 1000} s old")
@@ -131,6 +139,19 @@ class Kept:
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
+
+
+def _open(file: Path | str) -> sqlite3.Connection:
+    db = sqlite3.connect(file, isolation_level=None)
+    try:
+        db.execute("pragma journal_mode = wal")
+        # The queue survives the process; a power cut may take the last moments, which are then said again or never.
+        db.execute("pragma synchronous = normal")
+        db.executescript(_SCHEMA)
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db
 
 
 def _fact(row: Any) -> KeptFact:

@@ -163,6 +163,7 @@ class NodeAgent:
             now_ms=now_ms,
             policy=self.desired.collect,
             pods=[pod.reported for pod in self._pods.values()],
+            with_system_aggregates=False,  # the observation has no place for them
         )
         return usage_reported(report, updated_at=rfc3339_of(now_ms), be_quota_us=self._be_quota_us)
 
