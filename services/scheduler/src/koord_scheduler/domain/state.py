@@ -31,7 +31,7 @@ from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, rename_pod
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns import Demand, NodeColumns, NodeShape, node_shape
@@ -229,8 +229,7 @@ class SchedulerState:
             pod.submitted_at = stored.occurred_at
             pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
         try:
-            spec = rename_pod(spec)
-            pod.template = self.templates.of(spec)
+            pod.template, spec = self.templates.read(spec)
         except InvalidInput:
             # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
             pod.template = None

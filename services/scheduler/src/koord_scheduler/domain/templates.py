@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from koordcore.protocol.objects import NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
+from koordcore.protocol.resource_names import rename_pod
 from koordcore.values import codec
 
 from koord_scheduler.domain.columns import Demand, NodeColumns
@@ -45,21 +46,28 @@ class Templates:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._by_key: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._by_spec: dict[bytes, PodTemplate] = {}
+        self._by_spec: dict[bytes, tuple[PodTemplate, bool]] = {}
 
     def of(self, pod: Pod) -> PodTemplate:
-        """The template of a pod.
+        """The template of a pod; see `read`."""
+        return self.read(pod)[0]
+
+    def read(self, pod: Pod) -> tuple[PodTemplate, Pod]:
+        """The template of a pod, and the pod with deprecated resource names replaced.
 
         raises    InvalidInput for a request that is no quantity
+        source    scheduler-core spec, 3 (input transformers)
         """
         spec = codec.encode(pod.spec)
-        template = self._by_spec.get(spec)
-        if template is None:
-            template = self._make(pod)
+        known = self._by_spec.get(spec)
+        if known is None:
+            renamed = rename_pod(pod)
+            known = self._make(renamed), renamed is not pod
             if len(self._by_spec) >= _REMEMBERED_SPECS:
                 self._by_spec.clear()
-            self._by_spec[spec] = template
-        return template
+            self._by_spec[spec] = known
+        template, is_renamed = known
+        return template, rename_pod(pod) if is_renamed else pod
 
     def _make(self, pod: Pod) -> PodTemplate:
         spec = pod.spec
