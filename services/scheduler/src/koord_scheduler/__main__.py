@@ -8,7 +8,6 @@ from koordcore.service.run import run_service
 from koord_scheduler.compose import compose
 from koord_scheduler.settings import SchedulerSettings
 
-
 _COLLECT_AFTER = (50_000, 20, 50)
 
 
