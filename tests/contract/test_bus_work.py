@@ -234,12 +234,13 @@ async def test_a_worker_that_died_in_the_middle_leaves_its_work_to_the_next(plac
         await asyncio.Event().wait()
 
     dying = await connect(ConnectionSettings(urls=(place.url,), user="dying"))
-    worker = Worker(dying, spec, hang, letters)
+    worker = Worker(dying, spec, hang, letters, graceful_seconds=0.1)
     await ask(place, b"now")
     await worker.__aenter__()
     async with asyncio.timeout(10):
         await taken.wait()
-    await dying.client.close()  # as a killed process: no stop, no nak
+    await dying.client.close()  # as a killed process: no nak
+    await worker.__aexit__()
     effects = Effects()
     async with Worker(place.connection, spec, effects, letters):
 

@@ -23,6 +23,9 @@ import msgspec
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import ConnectionClosedError
+from nats.js import JetStreamContext
 
 from koordcore.bus.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.consumers import ConsumerSpec
@@ -61,7 +64,10 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 
 
 class Worker:
-    """Carries out the messages of one durable consumer with `workers` of them under way at once."""
+    """Carries out the messages of one durable consumer with `workers` of them under way at once.
+
+    graceful_seconds    how long leaving the context waits for what is under way
+    """
 
     def __init__(
         self,
@@ -71,6 +77,7 @@ class Worker:
         dead_letters: DeadLetters,
         *,
         workers: int = 4,
+        graceful_seconds: float = 15.0,
         metrics: BusMetrics = NO_METRICS,
     ) -> None:
         self._connection = connection
@@ -78,8 +85,8 @@ class Worker:
         self._handler = handler
         self._dead_letters = dead_letters
         self._metrics = metrics
-        self._broker = _SharedBroker(connection.client)
-        self._broker.subscriber(
+        self._broker = _SharedBroker(connection.client, graceful_seconds)
+        self._subscriber = self._broker.subscriber(
             spec.filter_subject,
             stream=JStream(spec.stream, declare=False),
             durable=spec.durable,
@@ -87,16 +94,34 @@ class Worker:
             ack_policy=AckPolicy.MANUAL,
             max_workers=workers,
             decoder=_whole_message,
-        )(self._on_message)
+        )
+        self._subscriber(self._on_message)
 
     async def __aenter__(self) -> "Worker":
         """Begin. The consumer must exist (bootstrap)."""
         await self._broker.start()
+        self._rest_when_closed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Take no more; what is under way is redelivered after `ack_wait` if it does not end."""
-        await self._broker.stop()
+        try:
+            await self._broker.stop()
+        except* ConnectionClosedError:
+            pass
+
+    def _rest_when_closed(self) -> None:
+        """FastStream fetches again at once after `ConnectionClosedError`: it would occupy the loop for ever."""
+        pull = self._subscriber.subscription
+        assert isinstance(pull, JetStreamContext.PullSubscription)
+        fetch = pull.fetch
+
+        async def patient_fetch(batch: int = 1, timeout: float | None = FETCH_SECONDS) -> list[Msg]:
+            if self._connection.is_closed:
+                await asyncio.sleep(FETCH_SECONDS)
+            return await fetch(batch=batch, timeout=timeout)
+
+        pull.fetch = patient_fetch  # type: ignore[method-assign]
 
     async def _on_message(self, message: NatsMessage) -> None:
         raw = message.raw_message
@@ -161,8 +186,8 @@ class Worker:
 class _SharedBroker(NatsBroker):
     """A broker on the connection of the process: it neither makes nor ends one."""
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(apply_types=False, logger=None)
+    def __init__(self, client: Client, graceful_seconds: float) -> None:
+        super().__init__(apply_types=False, logger=None, graceful_timeout=graceful_seconds)
         self._shared = client
 
     async def _connect(self) -> Client:
