@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import typer
+from koordcore.embedded.errors import EmbeddedError
 from koordctl.__main__ import run
 from koordctl.app import app
 from koordctl.nodes import host_node_name, simulated_nodes
-from koordctl.stack import StackOptions, choose_ports, shared_clock
+from koordctl.stack import StackOptions, choose_ports, shared_clock, wipe
 from typer.testing import CliRunner
 
 COMMANDS = [
@@ -118,6 +119,15 @@ def test_ports_stay_the_same_while_they_are_free(tmp_path: Path) -> None:
 
 def test_ports_follow_the_base_when_one_is_given(tmp_path: Path) -> None:
     assert choose_ports(StackOptions(var=tmp_path, port_base=20000), ["a", "b"]) == {"a": 20000, "b": 20001}
+
+
+def test_only_a_stacks_own_folder_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("ten years of work")
+    with pytest.raises(EmbeddedError, match="other things"):
+        wipe(StackOptions(var=tmp_path))
+    (tmp_path / "ports.json").write_text("{}")
+    wipe(StackOptions(var=tmp_path))
+    assert not tmp_path.exists()
 
 
 def test_clock_of_a_later_run_never_goes_back(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import CATALOGUE, UnreadableEvent
+from koordcore.ports.eventlog import EventLog
 from koordcore.state import ClusterState
 
-from koordctl.log import LogTrouble, OpenLog
+from koordctl.log import LogTrouble
 
 BATCH = 1000
 
@@ -38,7 +39,7 @@ class Folded:
 
 
 async def fold_to(
-    log: OpenLog,
+    log: EventLog,
     upto: int,
     *,
     marks: Iterable[int] = (),
@@ -59,7 +60,7 @@ async def fold_to(
     if 0 in marked:
         folded.hashes[0] = folded.state.hash()
     if upto > 0:
-        async for batch in log.bus.events.history(0, upto, batch=BATCH):
+        async for batch in log.history(0, upto, batch=BATCH):
             for stored in batch:
                 try:
                     event = folded.state.apply(stored)
@@ -84,11 +85,11 @@ async def fold_to(
     return folded
 
 
-async def skipped_positions(log: OpenLog) -> set[int]:
+async def skipped_positions(log: EventLog) -> set[int]:
     """Positions that operators told the folds to pass over."""
-    head = await log.bus.events.head()
+    head = await log.head()
     found: set[int] = set()
-    async for batch in log.bus.events.history(0, head.last_seq, kinds=["fold"]):
+    async for batch in log.history(0, head.last_seq, kinds=["fold"]):
         for stored in batch:
             event = CATALOGUE.read(stored)
             if isinstance(event, EventSkipped):

@@ -35,6 +35,7 @@ from koordcore.values.invalid import InvalidInput
 from koordctl.log import DEFAULT_CLUSTER, key_folder
 
 SERVICES: Final = ("manager", "scheduler", "projector")
+PORTS_FILE: Final = "ports.json"
 SIMULATOR: Final = "agent-sim-"
 READY_SECONDS: Final = 60.0
 NATS_READY_SECONDS: Final = 30.0
@@ -86,7 +87,7 @@ def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
     """
     if options.port_base is not None:
         return {name: options.port_base + index for index, name in enumerate(names)}
-    file = options.var / "ports.json"
+    file = options.var / PORTS_FILE
     before: dict[str, int] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         before = msgspec.json.decode(file.read_bytes(), type=dict[str, int])
@@ -158,7 +159,12 @@ def manager_url(processes: Sequence[ProcessSpec]) -> str:
 
 
 def wipe(options: StackOptions) -> None:
-    """Deletes the data of a stack that does not run, wherever Postgres keeps it, and everything else below `var`."""
+    """Deletes the data of a stack that does not run, wherever Postgres keeps it, and everything else below `var`.
+
+    raises    EmbeddedError for a folder that holds something else than a stack's data
+    """
+    if options.var.exists() and any(options.var.iterdir()) and not (options.var / PORTS_FILE).exists():
+        raise EmbeddedError(f"{options.var} holds other things than a stack's data: name an empty folder")
     PostgresServer(PostgresConfig(data_dir=options.var / "postgres")).wipe()
     shutil.rmtree(options.var, ignore_errors=True)
 

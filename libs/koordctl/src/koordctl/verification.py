@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import httpx
+from koordcore.ports.eventlog import EventLog
 
 from koordctl.clients import refusal
 from koordctl.folding import Folded, fold_to
-from koordctl.log import LogTrouble, OpenLog
+from koordctl.log import LogTrouble
 
 TRIES_SECONDS: Final = 10.0
 """How long to look for one position."""
@@ -56,7 +57,7 @@ class Verdict:
         return all(self.folded.hashes[standing.position] == standing.hash for standing in (self.live, self.projector))
 
 
-async def verify_now(log: OpenLog, *, manager: str, projector: str, seconds: float) -> Verdict:
+async def verify_now(log: EventLog, *, manager: str, projector: str, seconds: float) -> Verdict:
     """Compares the three folds.
 
     manager, projector   base URLs

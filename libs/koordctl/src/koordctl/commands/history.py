@@ -84,7 +84,7 @@ async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("replay", total=max(upto, 1))
-        return await fold_to(log, upto, progress=lambda position: bar.update(task, completed=position))
+        return await fold_to(log.bus.events, upto, progress=lambda position: bar.update(task, completed=position))
 
 
 async def _projector() -> tuple[int, str] | None:
@@ -135,5 +135,5 @@ def verify(
 async def _verify(seconds: float) -> Verdict:
     async with open_log() as log:
         return await verify_now(
-            log, manager=service_url("manager"), projector=service_url("projector"), seconds=seconds
+            log.bus.events, manager=service_url("manager"), projector=service_url("projector"), seconds=seconds
         )
