@@ -8,13 +8,14 @@ import stat
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from contract.bus_worlds import SMALL, origin, sealed
 from contract.log_worlds import FAST
 from koordcore.bus.bootstrap import bootstrap
-from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, connect
+from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles, connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.manifest import BOOTSTRAP, EMBEDDED, agent
 from koordcore.bus.memory import state_digest
@@ -24,7 +25,8 @@ from koordcore.bus.principals import nats_users, seed_file
 from koordcore.bus.streams import streams
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
+from koordcore.embedded.tls import ensure_tls_files
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.mirror import NodeSpecDeleted, PodSpecDeleted
@@ -224,6 +226,20 @@ async def test_an_inbox_of_another_user_cannot_be_read(guarded: Guarded):
         with pytest.raises(Denied):  # a round trip after the subscription was refused
             await connection.request("koord.perm.ev.pod.x", timeout=2)
         assert heard == []
+
+
+async def test_a_server_is_reached_over_tls_and_only_with_its_own_authority(tmp_path: Path):
+    files = ensure_tls_files(tmp_path / "ours", now=datetime.now(UTC))
+    others = ensure_tls_files(tmp_path / "others", now=datetime.now(UTC))
+    tls = NatsTls(certificate=files.server_certificate, key=files.server_key, ca=files.ca, verify_clients=True)
+    async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", sync_interval="1s", tls=tls)) as server:
+        client = TlsClientFiles(ca=files.ca, certificate=files.client_certificate, key=files.client_key)
+        connection = await connect(ConnectionSettings(urls=(server.url,), tls=client))
+        assert connection.is_connected
+        await connection.drain_and_close()
+        stranger = TlsClientFiles(ca=others.ca, certificate=others.client_certificate, key=others.client_key)
+        with pytest.raises(ConnectRefused, match="certificate"):
+            await connect(ConnectionSettings(urls=(server.url,), tls=stranger, connect_seconds=5))
 
 
 async def test_a_wrong_key_fails_fast(guarded: Guarded, tmp_path: Path):

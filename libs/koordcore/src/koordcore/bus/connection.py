@@ -106,6 +106,7 @@ class BusConnection:
         self.client = client
         self.settings = settings
         self.epoch = 0
+        self.is_closing = False
         self._inbox = ""
         self._tokens = itertools.count(1)
         self._waiting: dict[bytes, tuple[asyncio.Future[Reply], tuple[str, ...]]] = {}
@@ -207,6 +208,7 @@ class BusConnection:
 
     async def drain_and_close(self) -> None:
         """Send what is pending, then close. Call after the last append was acknowledged."""
+        self.is_closing = True
         if not self.client.is_closed:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
                 if self.client.is_connected:
@@ -272,7 +274,8 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
         log.warning("bus_connection_error user=%s error=%s", settings.user, text)
 
     async def on_disconnect() -> None:
-        log.warning("bus_disconnected user=%s", settings.user)
+        if not connection.is_closing:
+            log.warning("bus_disconnected user=%s", settings.user)
         connection.disconnected()
 
     async def on_reconnect() -> None:

@@ -20,6 +20,8 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, Stored
 from koordcore.ports.eventlog import LogHead
 
 RING = 10_000
+UNSENT_BYTES = 4 * 1024 * 1024
+"""Beyond so much that the socket has not taken yet, observations wait in the ring: they are shed before facts."""
 _READS_AT_ONCE = 32
 
 
@@ -62,14 +64,13 @@ class JetStreamObservationLog:
         """See `ObservationLog.publish`. Never blocks; raises nothing but bugs (`InvalidName`)."""
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
         command = hpub(self._names.subject(self._class, ref), "", encode_headers(new.headers), new.body)
-        if self._connection.is_connected and not self._ring:
+        if self._is_open() and not self._ring:
             self._connection.write(command)
             return
         if len(self._ring) == self._ring.maxlen:
             self.dropped += 1
         self._ring.append(command)
-        if self._connection.is_connected:
-            self._send_ring()
+        self._send_ring()
 
     async def head(self) -> LogHead:
         """See `ObservationLog.head`."""
@@ -91,5 +92,8 @@ class JetStreamObservationLog:
         return [event for event in found if event is not None]
 
     def _send_ring(self) -> None:
-        while self._ring and self._connection.is_connected:
+        while self._ring and self._is_open():
             self._connection.write(self._ring.popleft())
+
+    def _is_open(self) -> bool:
+        return self._connection.is_connected and self._connection.client.pending_data_size < UNSENT_BYTES
