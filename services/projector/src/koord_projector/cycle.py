@@ -86,7 +86,7 @@ async def project_facts(world: World) -> None:
         except (HistoryGone, LogChanged) as error:
             world.progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
             world.logger.error("history_gone", reason=str(error))
-            await _wait_for_rebuild(world, LONGEST_PAUSE)
+            await _rebuild_wanted_within(world, LONGEST_PAUSE)
         except LOG_ERRORS as error:
             world.logger.warning("log_away", error=_first_line(error), retry_seconds=pause)
             await asyncio.sleep(pause)
@@ -104,12 +104,16 @@ async def _session(world: World) -> AsyncGenerator[tuple[Writer, Projection]]:
     writer = await Writer.open(world.dsn)
     try:
         loaded = await load_projection(writer)
-        if world.progress.rebuild_wanted.is_set() or not loaded.is_current:
-            world.logger.info("rebuilding", wanted=world.progress.rebuild_wanted.is_set(), current=loaded.is_current)
+        wanted = world.progress.rebuild_wanted.is_set()
+        if wanted or not loaded.is_current:
+            world.progress.halt("rebuilding from the first event")
+            world.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
             await writer.clear()
-            world.progress.rebuild_wanted.clear()
             loaded = await load_projection(writer)
         projection = loaded.projection
+        if wanted:
+            world.progress.committed(projection.position, "")
+            world.progress.rebuild_wanted.clear()
         await _require_same_log(world.log, projection.position, loaded.event_id)
         world.progress.head = (await world.log.head()).last_seq
         world.progress.committed(projection.position, "")
@@ -189,10 +193,13 @@ async def _halt(
             world.figures.halted(True)
             world.logger.error("fold_halted", fold=FOLD, stream="ev", seq=unreadable.seq, cause=unreadable.reason)
             while not await _is_skipped(world.log, unreadable.seq):
-                await _wait_for_rebuild(world, LOOK_SECONDS)
+                if await _rebuild_wanted_within(world, LOOK_SECONDS):
+                    raise RebuildWanted
         world.logger.warning("event_skipped", fold=FOLD, seq=unreadable.seq, cause=unreadable.reason)
         rest = [event for event in events if event.seq >= unreadable.seq]
         projection.skip(rest[0])
+        # Lent before, but handed back with what was committed before the halt.
+        await lend_states(writer, projection, projection.unknown_states(rest))
         again = await _apply(projection, rest[1:])
         await writer.write(projection.take_changes())
         world.progress.committed(projection.position, rest[-1].occurred_at)
@@ -215,14 +222,14 @@ async def _is_skipped(log: EventLog, seq: int) -> bool:
     return False
 
 
-async def _wait_for_rebuild(world: World, seconds: float) -> None:
-    """Waits; raises RebuildWanted as soon as somebody asks for one."""
+async def _rebuild_wanted_within(world: World, seconds: float) -> bool:
+    """Waits, but not longer than until somebody asks for a rebuild; whether somebody did."""
     try:
         async with asyncio.timeout(seconds):
             await world.progress.rebuild_wanted.wait()
     except TimeoutError:
-        return
-    raise RebuildWanted
+        return False
+    return True
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ from koord_projector.settings import ProjectorSettings
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.memory import MemoryLog
 from koordcore.service.run import Shell, serve
-from pydantic import SecretStr
 from synthetic_cluster import SyntheticCluster
 
 
@@ -36,7 +35,7 @@ async def serving(dsn: str, bus: Bus) -> AsyncGenerator[str]:
         shells.append(shell)
         assemble(shell, bus)
 
-    settings = ProjectorSettings(dsn=SecretStr(dsn), cluster="demo", log_level="warning")
+    settings = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning"})
     running = asyncio.create_task(serve(settings, compose, handle_signals=False))
     try:
         async with asyncio.timeout(60):

@@ -1,0 +1,71 @@
+"""Answers made of stored facts and verdicts: a pod's life in order, reasons counted."""
+
+from koord_projector.domain.pending import count_reasons
+from koord_projector.domain.timeline import Fact, pod_timeline, trace_id
+from koord_projector.domain.verdicts import VerdictRow
+from koordcore.events.envelope import BasedOn
+from koordcore.events.explanation import PlacementExplanation, PluginExclusion
+from koordcore.events.verdict import PodUnschedulable
+
+
+def fact(seq: int, type_name: str, **body: object) -> Fact:
+    return Fact(
+        seq=seq,
+        kind="pod",
+        id="u",
+        type=type_name,
+        occurred_at=f"2026-01-01T00:00:{seq:02d}.000000Z",
+        actor="scheduler/0",
+        event_id=str(seq),
+        traceparent=f"00-{seq:032x}-{seq:016x}-01",
+        body=body,
+    )
+
+
+def verdict(seq: int, based_on: int) -> VerdictRow:
+    return VerdictRow(
+        uid="u",
+        occurred_at="2026-01-01T00:00:00.000000Z",
+        event_id=f"v{seq}",
+        seq=seq,
+        type="PodUnschedulable",
+        attempt=seq,
+        based_on=based_on,
+        actor="scheduler/0",
+        traceparent="",
+        body='{"message": "0/3 nodes are available", "explanation": {"nodes_considered": 3}}',
+    )
+
+
+def test_a_verdict_stands_behind_the_newest_fact_it_was_based_on() -> None:
+    facts = [fact(9, "PodPlaced", node="a"), fact(2, "PodSpecAdded")]
+    life = pod_timeline(facts, [verdict(2, 5), verdict(1, 5), verdict(3, 8)])
+    assert [entry.event_id for entry in life] == ["2", "v1", "v2", "v3", "9"]
+    assert [entry.step for entry in life] == ["submitted", *["unschedulable"] * 3, "placed"]
+    assert life[1].sentence == "0/3 nodes are available"
+    assert life[1].explanation == {"nodes_considered": 3}
+
+
+def test_a_trace_id_is_cut_out_of_its_context() -> None:
+    assert trace_id(f"00-{7:032x}-{1:016x}-01") == f"{7:032x}"
+    assert trace_id("") == trace_id("nonsense") == ""
+
+
+def unschedulable(**reasons: int) -> PodUnschedulable:
+    explanation = PlacementExplanation(
+        nodes_considered=5,
+        nodes_feasible=0,
+        exclusions=[PluginExclusion("Fit", sum(reasons.values()), dict(reasons))],
+        policy_version="p",
+        based_on=BasedOn(1),
+    )
+    return PodUnschedulable(namespace="d", name="p", attempt=1, queued_at="", message="0/5", explanation=explanation)
+
+
+def test_reasons_are_counted_per_pod_most_pods_first() -> None:
+    counted = count_reasons([unschedulable(cpu=2, memory=3), unschedulable(cpu=5), unschedulable(gpu=5)])
+    assert [(each.reason, each.pods, each.nodes_max) for each in counted] == [
+        ("cpu", 2, 5),
+        ("gpu", 1, 5),
+        ("memory", 1, 3),
+    ]

@@ -1,0 +1,166 @@
+"""The pure projection: rows answer for every past position what a fold to that position says."""
+
+import pytest
+from histories import Action, actions, every_kind_once, history
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koord_projector.domain.nodes import NO_FIGURES, NodeChange, NodeFigures, be_pods_of
+from koord_projector.domain.pods import Episode, Phase
+from koord_projector.domain.projection import LONGEST_ID, Changes, Projection
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
+from koordcore.events.registry import UnreadableEvent
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import NodeAgentState, NodeLedger, NodeSpecState, PodSpecState, PodState
+from koordcore.state.cluster import decode_state
+
+
+class Tables:
+    """What the writer would have made of the changes, in memory."""
+
+    def __init__(self) -> None:
+        self.aggregates: dict[AggregateRef, bytes] = {}
+        self.episodes: dict[tuple[str, int], Episode] = {}
+        self.nodes: list[NodeChange] = []
+        self.series: dict[int, object] = {}
+
+    def write(self, changes: Changes) -> None:
+        for row in changes.new_aggregates:
+            assert row.ref not in self.aggregates
+            self.aggregates[row.ref] = row.state
+        for row in changes.changed_aggregates:
+            assert row.ref in self.aggregates
+            self.aggregates[row.ref] = row.state
+        for ref in changes.gone_aggregates:
+            del self.aggregates[ref]
+        for pod in changes.pods:
+            assert ((pod.uid, pod.from_seq) in self.episodes) == pod.stored
+            pod.stored = True
+            self.episodes[pod.uid, pod.from_seq] = pod
+        self.nodes.extend(changes.nodes)
+        self.series.update({row.second: row for row in changes.series})
+
+
+def project(events: list[StoredEvent], sizes: list[int]) -> Tables:
+    """Folds in batches of the given sizes (cycled), lending states as the loader does."""
+    tables, projection, start, turn = Tables(), Projection(), 0, 0
+    while start < len(events):
+        batch = events[start : start + sizes[turn % len(sizes)]]
+        for ref in projection.unknown_states(batch):
+            projection.lend(ref, decode_state(ref.kind, tables.aggregates[ref]))
+        for event in batch:
+            projection.apply(event)
+        tables.write(projection.take_changes())
+        start, turn = start + len(batch), turn + 1
+    return tables
+
+
+def phase_at(episode: Episode, position: int) -> Phase | None:
+    """What the SQL of `read_pods` says."""
+    if episode.from_seq > position or (episode.to_seq is not None and episode.to_seq <= position):
+        return None
+    if episode.deleted_seq is not None and episode.deleted_seq <= position:
+        return Phase.TERMINATING
+    if episode.placed_seq is None or episode.placed_seq > position:
+        return Phase.PENDING
+    started, stopped = episode.started_seq, episode.stopped_seq
+    runs = started is not None and started <= position and (stopped is None or stopped > position)
+    return Phase.RUNNING if runs else Phase.PLACED
+
+
+def pods_by_fold(state: ClusterState) -> dict[str, tuple[Phase, str]]:
+    """Uid -> phase and node, from the states of the aggregates."""
+    found: dict[str, tuple[Phase, str]] = {}
+    specs, places, agents = (state.of_kind(kind) for kind in (PodSpecState, PodState, NodeAgentState))
+    for uid in {*specs, *places}:
+        place = places.get(uid)
+        node = place.node if isinstance(place, PodState) else ""
+        if uid not in specs and not node:
+            continue
+        agent = agents.get(name_token(node))
+        if uid not in specs:
+            phase = Phase.TERMINATING
+        elif not node:
+            phase = Phase.PENDING
+        else:
+            phase = Phase.RUNNING if isinstance(agent, NodeAgentState) and uid in agent.running else Phase.PLACED
+        found[uid] = (phase, node)
+    return found
+
+
+@settings(max_examples=150)
+@given(actions)
+def test_any_past_list_of_pods_is_the_folds(steps: list[Action]) -> None:
+    events = history(steps)
+    tables, state = project(events, [3, 1, 7]), ClusterState()
+    for event in events:
+        state.apply(event)
+        listed = {
+            episode.uid: (phase, episode.node if phase is not Phase.PENDING else "")
+            for episode in tables.episodes.values()
+            if (phase := phase_at(episode, event.seq)) is not None
+        }
+        assert listed == pods_by_fold(state)
+
+
+@settings(max_examples=150)
+@given(actions)
+def test_any_past_figures_of_nodes_are_the_folds(steps: list[Action]) -> None:
+    events = history(steps)
+    tables, state = project(events, [5]), ClusterState()
+    for event in events:
+        state.apply(event)
+        figures: dict[str, NodeFigures] = {
+            change.token: change.figures for change in tables.nodes if change.seq <= event.seq
+        }
+        specs, ledgers = state.of_kind(NodeSpecState), state.of_kind(NodeLedger)
+        for token in {*figures, *specs, *ledgers}:
+            found, spec, ledger = figures.get(token, NO_FIGURES), specs.get(token), ledgers.get(token)
+            assert found.exists == (spec is not None and spec.object is not None)
+            assert found.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)
+            assert found.pods == (len(ledger.pods) if ledger else 0)
+            assert found.be_pods == (be_pods_of(ledger) if ledger else 0)
+
+
+@settings(max_examples=100)
+@given(actions, st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_rows_do_not_depend_on_batching(steps: list[Action], sizes: list[int]) -> None:
+    events = history(steps)
+    one, other = project(events, [1]), project(events, sizes)
+    assert one.aggregates == other.aggregates
+    assert one.episodes == other.episodes
+    assert one.nodes == other.nodes
+    assert one.series == other.series
+
+
+def test_totals_and_counts_are_the_sums_over_rows() -> None:
+    events = history(every_kind_once())
+    projection = Projection()
+    for event in events:
+        projection.apply(event)
+    figures = [each for each in projection.nodes.figures.values() if each.exists]
+    assert projection.totals.nodes == len(figures)
+    assert projection.totals.cpu_requested == sum(each.cpu_requested for each in figures)
+    living = [episode.phase() for episode in projection.pods.living.values()]
+    assert projection.pods.counts == {phase: living.count(phase) for phase in Phase}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"body": b'{"object": 1}'}, "body"),
+        ({"body": b'{"object":{},"more":"\xff"}'}, "utf-8"),
+        ({"body": b'{"object":{},"more":"\x00"}'}, "NUL"),
+        ({"ref": AggregateRef("podspec", "x" * (LONGEST_ID + 1))}, "characters"),
+        ({"headers": {"Koord-Type": "PodTeleported"}}, "no such event type"),
+    ],
+)
+def test_an_unreadable_event_changes_nothing(change: dict[str, object], reason: str) -> None:
+    projection = Projection()
+    good = history([Action("add-pod", 0, 0)])[0]
+    fields: dict[str, object] = {"seq": 1, "ref": good.ref, "headers": good.headers, "body": good.body} | change
+    with pytest.raises(UnreadableEvent, match=reason):
+        projection.apply(StoredEvent(**fields))  # type: ignore[arg-type]  # any field is replaced
+    assert projection.position == 0
+    assert not projection.pods.living
+    projection.apply(good)
+    assert projection.position == 1

@@ -1,0 +1,487 @@
+"""The projector on a real Postgres: rows and position are one, and nothing that happens to either loses the other."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import msgspec
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from histories import Action, Recorder, every_kind_once, history
+from koord_projector.shell.database import Database
+from koord_projector.shell.moments import Moment, resolve
+from koord_projector.shell.read_nodes import list_nodes
+from koord_projector.shell.read_objects import aggregates_hash, list_objects, state_at
+from koord_projector.shell.read_pods import PodFilter, list_pods
+from koord_projector.shell.tables import metadata
+from koord_projector.shell.writer import Writer
+from koordcore.bus.memory import MemoryLog
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import StoredEvent, name_token
+from koordcore.events.mirror import NamespaceObserved
+from koordcore.protocol.objects import Namespace, ObjectMeta
+from koordcore.service.tracing import FinishedSpan, Tracer
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import NodeLedger, NodeSpecState
+from koordcore.values import codec
+from projector_world import Projector, projector, wait_for
+from psycopg import sql
+from servers import fresh_database
+from sqlalchemy import Connection
+from synthetic_cluster import SyntheticCluster, small
+
+pytestmark = pytest.mark.postgres
+
+TABLES = ("events", "aggregates", "pods", "node_versions", "node_names", "cluster_series")
+
+
+def all_rows(dsn: str) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every folded table, and the position, in an order of their own.
+
+    Without the stream's own time of the events: each memory log has another one.
+    """
+    with psycopg.connect(dsn) as connection:
+        rows = {
+            table: sorted(connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))), key=repr)
+            for table in TABLES
+        }
+        rows["events"] = [(*row[:6], 0, *row[7:]) for row in rows["events"]]
+        rows["projection"] = connection.execute("SELECT position FROM projection WHERE stream = 'ev'").fetchall()
+        return rows
+
+
+def folded(events: Sequence[StoredEvent], upto: int | None = None) -> ClusterState:
+    """The fold of the events up to a position."""
+    state = ClusterState()
+    for event in events:
+        if upto is None or event.seq <= upto:
+            state.apply(event)
+    return state
+
+
+async def stored_hash(it: Projector) -> tuple[int, str]:
+    """What `/api/hash` answers."""
+    async with it.database.reading() as connection:
+        found = await aggregates_hash(connection)
+        return found.position, found.hash
+
+
+async def run_to_end(dsn: str, events: Sequence[StoredEvent], *, batch_events: int = 2000) -> tuple[int, str]:
+    """Projects all events into an empty database; position and hash of the rows."""
+    async with projector(dsn, batch_events=batch_events) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+            return await stored_hash(it)
+
+
+async def test_hash_of_the_rows_is_the_hash_of_the_fold(postgres_dsn: str) -> None:
+    events = [*history(every_kind_once())]
+    assert await run_to_end(postgres_dsn, events) == (len(events), folded(events).hash())
+
+
+async def test_events_stand_in_the_table_as_they_stood_in_the_log(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    odd = dict(events[0].headers) | {"Koord-Actor": "a\tb\\n\n", "Koord-Causation-Id": "c\r'\\"}
+    events[0] = StoredEvent(1, events[0].ref, odd, b'{ "object": {"metadata":\t{"name": "t\\t\\u0007\\\\n"}} }\n')
+    events[0].headers  # noqa: B018  the body is a node's: unusual, but valid
+    await run_to_end(postgres_dsn, events)
+    with psycopg.connect(postgres_dsn) as connection:
+        rows = connection.execute("SELECT seq, actor, causation_id, body FROM events ORDER BY seq").fetchall()
+    assert rows == [(event.seq, event.actor, event.causation_id, event.body.decode()) for event in events]
+
+
+async def test_any_batching_gives_the_same_rows(postgres_server_dsn: str, postgres_dsn: str) -> None:
+    events = small()
+    await run_to_end(postgres_dsn, events)
+    expected = all_rows(postgres_dsn)
+    for batch_events in (1, 7):
+        with fresh_database(postgres_server_dsn) as dsn:
+            async with projector(dsn, batch_events=batch_events) as it, it.running():
+                for start in range(0, len(events), 23):  # arrives in pieces
+                    it.write(events[start : start + 23])
+                    await asyncio.sleep(0)
+                await it.caught_up()
+            assert all_rows(dsn) == expected
+
+
+async def test_a_restart_at_any_position_goes_on_with_the_same_rows(
+    postgres_server_dsn: str, postgres_dsn: str
+) -> None:
+    events = history([*every_kind_once(), *(Action(what, 0, 1) for what in ("add-pod", "place", "started"))])
+    await run_to_end(postgres_dsn, events)
+    expected = all_rows(postgres_dsn)
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with projector(dsn) as it:
+            for start in range(0, len(events), 6):
+                it.write(events[start : start + 6])
+                async with it.running():
+                    await it.caught_up()
+        assert all_rows(dsn) == expected
+
+
+async def test_a_transaction_that_fails_late_leaves_nothing_behind(postgres_dsn: str) -> None:
+    events = small()
+    async with projector(postgres_dsn) as it:
+        await it.database.migrate()
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$"
+            )
+            connection.execute("CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON projection EXECUTE FUNCTION refuse()")
+        it.write(events)
+        with pytest.raises(ExceptionGroup) as failed:
+            async with it.running():
+                await it.caught_up()
+        assert failed.group_contains(psycopg.errors.RaiseException)
+        assert not any(all_rows(postgres_dsn).values())
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute("DROP TRIGGER refuse ON projection")
+        async with it.running():
+            await it.caught_up()
+            assert await stored_hash(it) == (len(events), folded(events).hash())
+
+
+async def test_sessions_that_are_killed_again_and_again_lose_and_repeat_nothing(postgres_dsn: str) -> None:
+    events = small()
+    async with projector(postgres_dsn, batch_events=20) as it, it.running():
+        for start in range(0, len(events), 60):
+            it.write(events[start : start + 60])
+            await wait_for(lambda start=start: it.progress.position > start)
+            with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+        await it.caught_up()
+        assert await stored_hash(it) == (len(events), folded(events).hash())
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*), max(seq) FROM events").fetchone() == (len(events), len(events))
+
+
+async def test_a_database_restored_to_an_older_state_is_continued_from_there(
+    postgres_server_dsn: str, postgres_dsn: str
+) -> None:
+    events = small()
+    half = len(events) // 2
+    await run_to_end(postgres_dsn, events[:half])
+    backup = all_rows(postgres_dsn)
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with projector(dsn) as it:
+            it.write(events)
+            async with it.running():
+                await it.caught_up()
+                expected = all_rows(dsn)
+                _replace_rows(dsn, backup)  # under the running projector
+                more = Recorder()
+                more.write("namespace", "ns-1", _namespace())
+                last = msgspec.structs.replace(more.events[0], seq=len(events) + 1)
+                it.write([last])
+                await wait_for(lambda: it.progress.position == last.seq)
+                await it.caught_up()
+                assert await stored_hash(it) == (last.seq, folded([*events, last]).hash())
+        now = all_rows(dsn)
+        assert [row for row in now["events"] if row[0] != last.seq] == expected["events"]
+        assert now["pods"] == expected["pods"]
+        assert now["node_versions"] == expected["node_versions"]
+
+
+def _namespace() -> NamespaceObserved:
+    return NamespaceObserved(object=Namespace(metadata=ObjectMeta(name="ns-1")))
+
+
+def _replace_rows(dsn: str, rows: dict[str, list[tuple[object, ...]]]) -> None:
+    with psycopg.connect(dsn) as connection:
+        for table in TABLES:
+            name = sql.Identifier(table)
+            connection.execute(sql.SQL("DELETE FROM {}").format(name))
+            for row in rows[table]:
+                marks = sql.SQL(", ").join([sql.Placeholder()] * len(row))
+                connection.execute(sql.SQL("INSERT INTO {} VALUES ({})").format(name, marks), row)
+        event_id = connection.execute("SELECT event_id FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        assert event_id is not None
+        position = rows["projection"][0][0]
+        connection.execute(
+            "UPDATE projection SET position = %s, event_id = %s WHERE stream = 'ev'", (position, event_id[0])
+        )
+
+
+async def test_a_rebuild_gives_the_same_rows_and_keeps_the_archives(postgres_dsn: str) -> None:
+    cluster = SyntheticCluster(nodes=8, pods=40, minutes=30)
+    async with projector(postgres_dsn) as it:
+        it.write(cluster.facts)
+        for message in cluster.reports:
+            await it.observations.publish(message.ref, message.event, message.origin)
+        async with it.running():
+            await it.caught_up()
+            await wait_for(lambda: it.progress.observations == len(cluster.reports))
+            before = all_rows(postgres_dsn)
+            it.progress.rebuild_wanted.set()
+            await wait_for(lambda: not it.progress.rebuild_wanted.is_set())
+            await it.caught_up()
+            assert all_rows(postgres_dsn) == before
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM observations").fetchone() == (len(cluster.reports),)
+
+
+async def test_rows_of_another_version_of_the_projection_are_made_again(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    await run_to_end(postgres_dsn, events)
+    before = all_rows(postgres_dsn)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("UPDATE projection SET schema = '0:old' WHERE stream = 'ev'")
+        connection.execute("UPDATE pods SET name = 'stale'")
+    assert await run_to_end(postgres_dsn, events) == (len(events), folded(events).hash())
+    assert all_rows(postgres_dsn) == before
+
+
+async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    poison = 9
+    good = events[: poison - 1]
+    events[poison - 1] = StoredEvent(poison, events[poison - 1].ref, events[poison - 1].headers, b"{")
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await wait_for(lambda: "halted before event 9" in it.progress.trouble)
+            assert not it.health.is_ready()
+            assert await stored_hash(it) == (poison - 1, folded(good).hash())
+            assert b'koord_bus_follower_halted{fold="projector"} 1.0' in it.metrics.render()[0]
+            record = Recorder()
+            record.write("fold", "projector", EventSkipped(seq=poison, reason="torn", operator="me"))
+            skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
+            it.write([skip])
+            await wait_for(lambda: it.progress.position == skip.seq)
+            assert it.health.is_ready()
+            expected = ClusterState()
+            for event in [*events, skip]:
+                if event.seq == poison:
+                    expected.skip(event.seq)
+                else:
+                    expected.apply(event)
+            assert await stored_hash(it) == (skip.seq, expected.hash())
+        # The record is honoured by a fold from zero, too, which meets the poison before the record.
+        it.progress.rebuild_wanted.set()
+        async with it.running():
+            await it.caught_up()
+            assert await stored_hash(it) == (skip.seq, expected.hash())
+
+
+async def test_a_trimmed_log_is_said_and_not_ready(postgres_dsn: str) -> None:
+    async with projector(postgres_dsn) as it:
+        it.write(history(every_kind_once()))
+        it.log.trim(10)
+        async with it.running():
+            await wait_for(lambda: "gone" in it.progress.trouble)
+            assert not it.health.is_ready()
+
+
+async def test_another_log_than_the_folded_one_is_said_and_not_mixed_in(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    await run_to_end(postgres_dsn, events[:12])
+    before = all_rows(postgres_dsn)
+    async with projector(postgres_dsn) as it:
+        it.write(small())
+        async with it.running():
+            await wait_for(lambda: "position 12" in it.progress.trouble)
+            assert not it.health.is_ready()
+            assert all_rows(postgres_dsn) == before
+            it.progress.rebuild_wanted.set()
+            await it.caught_up()
+            assert (await stored_hash(it))[1] == folded(small()).hash()
+
+
+async def test_two_projectors_on_one_database_do_not_spoil_it(postgres_dsn: str) -> None:
+    events = small()
+    log = MemoryLog()
+    async with (
+        projector(postgres_dsn, batch_events=11, log=log) as one,
+        projector(postgres_dsn, batch_events=13, log=log) as other,
+        one.running(),
+        other.running(),
+    ):
+        for start in range(0, len(events), 50):
+            one.write(events[start : start + 50])
+            await asyncio.sleep(0.01)
+        await one.caught_up()
+        assert await stored_hash(one) == (len(events), folded(events).hash())
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (len(events),)
+
+
+async def test_any_past_moment_is_answered_as_a_fold_to_it_would(postgres_dsn: str) -> None:
+    events = small()
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+        for position in range(1, len(events) + 1, 41):
+            state = folded(events, position)
+            async with it.database.reading() as connection:
+                moment = await resolve(connection, str(position))
+                nodes = {node.name: node for node in await list_nodes(connection, moment)}
+                pods = await list_pods(connection, moment, PodFilter(), limit=500, cursor=None)
+                for kind in ("podspec", "node"):
+                    page = await list_objects(connection, moment, kind, after="", limit=500)
+                    found = {each.id: each.state for each in page.objects}
+                    expected = {ref.id: json.loads(codec.encode_canonical(s)) for ref, s in state if ref.kind == kind}
+                    assert found == expected
+            specs, ledgers = state.of_kind(NodeSpecState), state.of_kind(NodeLedger)
+            assert set(nodes) == {token for token, spec in specs.items() if spec.object is not None}
+            for name, node in nodes.items():
+                ledger = ledgers.get(name_token(name))
+                assert node.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)
+            placed = {pod.uid: pod.node for pod in pods.pods if pod.node}
+            held = {uid: token for token, ledger in ledgers.items() for uid in ledger.pods}
+            between = {events[position - 1].ref.id}  # placed, its node's ledger is the next event
+            assert {uid for uid in placed if uid not in between} == {uid for uid in held if uid not in between}
+
+
+async def test_a_time_means_everything_that_had_happened_by_then(postgres_dsn: str) -> None:
+    events = small()
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            for event in events[::53]:
+                at = await resolve(connection, event.occurred_at)
+                last = max(other.seq for other in events if other.occurred_at <= event.occurred_at)
+                assert at == Moment(position=last, occurred_at=event.occurred_at, live=False)
+            assert (await resolve(connection, "2001-01-01T00:00:00Z")).position == 0
+            assert (await resolve(connection, "2101-01-01T00:00:00+02:00")).position == len(events)
+            assert await state_at(connection, await resolve(connection, "0"), "nodespec", "node-a-000") is None
+
+
+async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(postgres_dsn: str) -> None:
+    cluster = SyntheticCluster(nodes=5, pods=30, minutes=20)
+    async with projector(postgres_dsn) as it:
+        for message in cluster.reports:
+            await it.observations.publish(message.ref, message.event, message.origin)
+        broken = cluster.reports[0].ref
+        it.observations._log.store(broken, {"Koord-Type": "NodeUsageReported", "Koord-Schema": "1"}, b"{")  # pyright: ignore[reportPrivateUsage]
+        for message in cluster.verdicts:
+            await it.verdicts.publish(message.ref, message.event, message.origin)
+        for _ in range(2):  # the second run has nothing to add
+            async with it.running():
+                await wait_for(lambda: it.progress.observations == len(cluster.reports) + 1)
+                await wait_for(lambda: it.progress.verdicts == len(cluster.verdicts))
+        page = it.metrics.render()[0].decode()
+        assert 'koord_projector_unreadable_total{stream="obs"} 1.0' in page
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM observations").fetchone() == (len(cluster.reports),)
+        assert connection.execute("SELECT count(*) FROM verdicts").fetchone() == (len(cluster.verdicts),)
+
+
+async def test_a_stream_of_observations_that_was_made_again_is_followed_from_its_start(postgres_dsn: str) -> None:
+    cluster = SyntheticCluster(nodes=3, pods=10, minutes=20)
+    half = len(cluster.reports) // 2
+    for part in (cluster.reports[:half], cluster.reports[half : half + 2]):
+        async with projector(postgres_dsn) as it:
+            for message in part:
+                await it.observations.publish(message.ref, message.event, message.origin)
+            async with it.running():
+                await wait_for(lambda part=part: it.progress.observations == len(part))
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM observations").fetchone() == (half + 2,)
+
+
+class Spans:
+    """Keeps spans."""
+
+    def __init__(self) -> None:
+        self.spans: list[FinishedSpan] = []
+
+    def write(self, span: FinishedSpan) -> None:
+        self.spans.append(span)
+
+    def close(self) -> None:
+        pass
+
+
+async def test_every_folded_event_continues_its_trace(postgres_dsn: str) -> None:
+    events, spans = history(every_kind_once()), Spans()
+    async with projector(postgres_dsn, tracer=Tracer("projector", sinks=[spans])) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+    assert [span.trace_id for span in spans.spans] == [event.traceparent.split("-")[1] for event in events]
+    assert spans.spans[0].parent_id == events[0].traceparent.split("-")[2]
+
+
+async def test_migrations_make_the_tables_that_the_statements_expect(postgres_dsn: str) -> None:
+    database = Database(postgres_dsn)
+    await asyncio.gather(database.migrate(), database.migrate())  # two services that start together
+
+    def differences(connection: Connection) -> list[object]:
+        found = compare_metadata(MigrationContext.configure(connection), metadata)
+        return [each for each in found if "ix_" not in repr(each)]
+
+    async with database.engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+    await database.close()
+
+
+async def test_postgres_that_comes_late_is_waited_for(postgres_dsn: str) -> None:
+    from psycopg.conninfo import conninfo_to_dict
+
+    events = history(every_kind_once())
+    address = conninfo_to_dict(postgres_dsn)
+    gate = asyncio.Event()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not gate.is_set():
+            writer.close()
+            return
+        up, down = await asyncio.open_connection(str(address["host"]), int(str(address["port"])))
+        await asyncio.gather(_pump(reader, down), _pump(up, writer))
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    through = postgres_dsn.replace(f":{address['port']}/", f":{port}/")
+    first = Database(postgres_dsn)
+    await first.migrate()
+    await first.close()
+    async with projector(through) as it:
+        it.write(events)
+        it.database.migrate = first_migrated  # type: ignore[method-assign]  # done above, the gate is closed
+        async with it.running():
+            await wait_for(lambda: "Postgres is away" in it.progress.trouble)
+            assert not it.health.is_ready()
+            gate.set()
+            await it.caught_up()
+    server.close()
+
+
+async def first_migrated() -> None:
+    """Nothing to do."""
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+async def test_the_writer_refuses_a_position_that_is_not_the_databases(postgres_dsn: str) -> None:
+    from koord_projector.domain.projection import Projection
+    from koord_projector.shell.writer import Moved
+
+    database = Database(postgres_dsn)
+    await database.migrate()
+    writer = await Writer.open(postgres_dsn)
+    projection = Projection(5)
+    late = [msgspec.structs.replace(event, seq=event.seq + 5) for event in history([Action("add-pod", 0, 0)])]
+    projection.apply(late[0])
+    with pytest.raises(Moved, match="position 0, not 5"):
+        await writer.write(projection.take_changes())
+    await writer.close()
+    await database.close()
+    assert not any(all_rows(postgres_dsn).values())
