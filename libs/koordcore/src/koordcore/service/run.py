@@ -13,6 +13,7 @@ The HTTP server is the first component: it answers `/healthz` while the others s
 """
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,6 +35,7 @@ from koordcore.service.tracing import Tracer, make_tracer
 S = TypeVar("S", bound=ServiceSettings)
 
 EXIT_USAGE: Final = 2
+_COLLECT_AFTER: Final = (50_000, 20, 50)
 _LAG_LOOK_SECONDS: Final = 1.0
 
 
@@ -69,6 +71,10 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
         for problem in error.problems:
             sys.stderr.write(f"koord-{name}: {problem}\n")
         return EXIT_USAGE
+    # Almost everything that a fold holds lives long and is in no cycle: with the default thresholds the collector takes
+    # a fifth of the processor's time under load (measured at 20,000 pods).
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
         return runner.run(serve(settings, compose))
 
