@@ -178,7 +178,7 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
 
     async with open_log(var) as log:
         verdict = await verify_now(
-            log, manager=url_of(processes, "manager"), projector=url_of(processes, "projector"), seconds=60
+            log.bus.events, manager=url_of(processes, "manager"), projector=url_of(processes, "projector"), seconds=60
         )
     assert verdict.equal, verdict
     return audit
