@@ -1,8 +1,10 @@
 """The whole projector as a service over memory streams and a real Postgres: what API and browser tests talk to."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import concurrent.futures
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 from koord_projector.compose import assemble
@@ -59,3 +61,32 @@ async def _caught_up(shells: list[Shell[ProjectorSettings]], bus: Bus, running: 
             if (status["position"], status["observations"], status["verdicts"]) == (facts, reports, verdicts):
                 return
     raise AssertionError(f"the projector ended with status {running.result()}")
+
+
+@contextmanager
+def served_in_a_thread(dsn: str, cluster: SyntheticCluster) -> Generator[str]:
+    """A caught-up projector in a thread with a loop of its own, for tests without one; yields its base URL."""
+    begun: concurrent.futures.Future[str] = concurrent.futures.Future()
+    over = threading.Event()
+
+    async def live() -> None:
+        bus, _ = await bus_with(cluster)
+        async with serving(dsn, bus) as url:
+            begun.set_result(url)
+            await asyncio.to_thread(over.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(live())
+        except BaseException as error:
+            if not begun.done():
+                begun.set_exception(error)
+            raise
+
+    thread = threading.Thread(target=run, name="projector")
+    thread.start()
+    try:
+        yield begun.result(60)
+    finally:
+        over.set()
+        thread.join(30)

@@ -86,9 +86,14 @@ class Message:
 
 
 class SyntheticCluster:
-    """Writes itself when it is made: `facts`, `reports`, `verdicts`."""
+    """Writes itself when it is made: `facts`, `reports`, `verdicts`.
 
-    def __init__(self, *, nodes: int = 300, pods: int = 2000, minutes: int = 180, seed: int = 7) -> None:
+    evil_name   ends the name of one pod: text that a page must not run
+    """
+
+    def __init__(
+        self, *, nodes: int = 300, pods: int = 2000, minutes: int = 180, seed: int = 7, evil_name: str = ""
+    ) -> None:
         self.facts: list[StoredEvent] = []
         self.reports: list[Message] = []
         self.verdicts: list[Message] = []
@@ -100,6 +105,7 @@ class SyntheticCluster:
         self._placed: list[_Load] = []
         self._pods = pods
         self._submitted = 0
+        self._evil_name = evil_name
         self._live()
 
     def _machine(self, number: int) -> _Machine:
@@ -144,7 +150,8 @@ class SyntheticCluster:
         load = _Load(
             uid=f"{self._random.getrandbits(32):08x}-0000-4000-8000-{number:012x}",
             namespace=team,
-            name=f"{team}-{self._random.choice(('api', 'worker', 'cache', 'batch'))}-{number:05d}",
+            name=f"{team}-{self._random.choice(('api', 'worker', 'cache', 'batch'))}-{number:05d}"
+            + (self._evil_name if number == 30 else ""),
             qos=TEAMS[team],
             cpu=cpu,
             memory=memory,

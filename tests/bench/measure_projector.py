@@ -45,10 +45,9 @@ async def _replay(dsn: str, events: list[StoredEvent]) -> list[Result]:
 
 
 async def _paced(dsn: str, events: list[StoredEvent]) -> list[Result]:
-    async with projector(dsn) as it:
-        async with it.running():
-            lags = await _feed(it, it.log, events[: EVENTS_PER_SECOND * PACED_SECONDS])
-            await it.caught_up()
+    async with projector(dsn) as it, it.running():
+        lags = await _feed(it, it.log, events[: EVENTS_PER_SECOND * PACED_SECONDS])
+        await it.caught_up()
     lags.sort()
     return [
         Result(

@@ -63,15 +63,13 @@ def line_of(values: Iterable[str | int | bool | None]) -> bytes:
 
 def column_of(value: str | int | bool | None) -> str:
     """One value as it stands in a line."""
-    match value:
-        case None:
-            return "\\N"
-        case bool():
-            return "t" if value else "f"
-        case int():
-            return str(clamp(value))
-        case str():
-            return escape(value)
+    if isinstance(value, str):
+        return value if value.isalnum() else value.translate(_ESCAPES)
+    if value is None:
+        return "\\N"
+    if value is True or value is False:
+        return "t" if value else "f"
+    return str(value) if -INT_MAX <= value <= INT_MAX else str(clamp(value))
 
 
 def event_line(event: StoredEvent) -> bytes:

@@ -1,0 +1,238 @@
+"""The dashboard in headless Chromium, on a believable cluster: every view, slider, themes, no injected text.
+
+With KOORD_SCREENSHOTS=<folder> the pictures of the README are written there, from a larger cluster.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from projector_service import served_in_a_thread
+from servers import fresh_database
+from synthetic_cluster import SyntheticCluster
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PICTURES = os.environ.get("KOORD_SCREENSHOTS", "")
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.browser,
+    pytest.mark.xdist_group("dashboard"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium at /usr/bin/chromium (apt-get install chromium)"),
+]
+
+EVIL = '<img src=x onerror="document.title=1">'
+
+
+@pytest.fixture(scope="module")
+def cluster() -> SyntheticCluster:
+    if PICTURES:
+        return SyntheticCluster()
+    return SyntheticCluster(nodes=40, pods=300, evil_name=EVIL)
+
+
+@pytest.fixture(scope="module")
+def base_url(postgres_server_dsn: str, cluster: SyntheticCluster) -> Iterator[str]:
+    with fresh_database(postgres_server_dsn) as dsn, served_in_a_thread(dsn, cluster) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, base_url: str) -> Iterator[Page]:
+    """A page that fails its test when the browser complains about anything."""
+    complaints: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    page = browser.new_page(
+        base_url=base_url, viewport={"width": 1366, "height": 860}, color_scheme="light", timezone_id="UTC"
+    )
+    page.on("console", note)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.set_default_timeout(15_000)
+    yield page
+    page.close()
+    assert complaints == []
+
+
+def test_the_cluster_is_drawn_and_a_node_opens(page: Page, cluster: SyntheticCluster) -> None:
+    page.goto("/")
+    nodes = sum(1 for event in cluster.facts if event.type == "NodeSpecAdded")
+    expect(page.locator(".tile", has_text="Nodes").locator(".value")).to_have_text(str(nodes))
+    expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
+    canvas = page.locator(".heat canvas")
+    expect(canvas).to_have_attribute("aria-label", re.compile(f"{nodes} nodes by Requested CPU"))
+    assert colours(page) > 3
+    page.get_by_role("button", name="Reclaimed").click()
+    expect(canvas).to_have_attribute("aria-label", re.compile("Reclaimed CPU"))
+    canvas.hover(position={"x": 20, "y": 20})
+    expect(page.locator(".tip b")).to_have_text("node-a-000")
+    expect(page.locator(".tip")).to_contain_text("CPU requested")
+    expect(page.locator(".chart canvas")).to_have_count(2)
+    canvas.click(position={"x": 20, "y": 20})
+    expect(page.locator("h1")).to_have_text("node-a-000")
+    expect(page.locator("h2", has_text="Why so much is reclaimed")).to_be_visible()
+    expect(page.locator(".terms").first).to_contain_text("safety margin")
+
+
+def colours(page: Page) -> int:
+    """How many colours the heat map shows."""
+    count = page.evaluate(
+        """() => { const canvas = document.querySelector(".heat canvas");
+                   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+                   const found = new Set();
+                   for (let i = 0; i < data.length; i += 4)
+                     if (data[i + 3] === 255) found.add([data[i], data[i + 1], data[i + 2]].join());
+                   return found.size; }"""
+    )
+    assert isinstance(count, int)
+    return count
+
+
+def test_the_heat_map_is_used_with_the_keyboard(page: Page) -> None:
+    page.goto("/")
+    canvas = page.locator(".heat canvas")
+    expect(canvas).to_have_attribute("aria-label", re.compile("nodes by"))
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tip b")).to_have_text("node-a-003")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("node-a-003")
+
+
+def test_the_slider_shows_a_past_moment_and_live_comes_back(page: Page, base_url: str) -> None:
+    page.goto("/")
+    running = page.locator(".tile", has_text="Pods running").locator(".value")
+    expect(running).to_have_text(re.compile(r"\d"))
+    now = running.inner_text()
+    expect(page.locator("#moment")).to_contain_text("position")
+    page.wait_for_function("document.getElementById('slider').value === '2000'")
+    page.locator("#slider").fill("500")
+    expect(page).to_have_url(re.compile(r"at=2026-11-20T07"))
+    expect(page.locator("#live")).to_have_attribute("aria-pressed", "false")
+    expect(running).not_to_have_text(now)
+    moment = re.search(r"at=([^&]+)", page.url)
+    assert moment is not None
+    answer = page.request.get(f"{base_url}/api/cluster?at={moment[1]}").json()
+    expect(running).to_have_text(f"{answer['pods']['running']:,}")
+    page.get_by_role("link", name="Pods", exact=True).click()  # the moment stays
+    expect(page).to_have_url(re.compile(r"#/pods\?at="))
+    expect(page.locator(".bar .note")).to_contain_text(f"{answer['pods']['running']:,} running")
+    page.locator("#live").click()
+    expect(page).not_to_have_url(re.compile("at="))
+    expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
+
+
+def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: SyntheticCluster) -> None:
+    placed = {event.ref.id for event in cluster.facts if event.type == "PodPlaced"}
+    placed -= {event.ref.id for event in cluster.facts if event.type == "PodReleased"}
+    uid = next(message.ref.id for message in cluster.verdicts if message.ref.id in placed)
+    page.goto("/#/pods")
+    expect(page.locator("table.list tbody tr")).to_have_count(100)
+    page.get_by_label("any phase").select_option("pending")
+    expect(page.locator(".phase.running")).to_have_count(0)
+    expect(page.locator("table.list tbody tr").first).to_contain_text("nodes are available")
+    page.get_by_label("any phase").select_option("")
+    page.get_by_label("Name", exact=True).fill(uid)
+    expect(page.locator("table.list tbody tr.link")).to_have_count(1)
+    page.locator("table.list tbody tr a").first.click()
+    steps = page.locator(".life .step")
+    expect(steps.first).to_have_text("submitted")
+    expect(page.locator(".life .step", has_text="placed")).to_have_count(1)
+    decision = page.locator(".life li.step-placed")
+    expect(decision.locator(".funnel")).to_be_visible()
+    expect(decision.locator(".scores .chosen").first).to_contain_text("✓ node-")
+    assert decision.locator(".scores .track i").count() >= 2
+    expect(page.locator(".life li.step-unschedulable").first).to_contain_text("nodes are available")
+    decision.get_by_role("link", name="event").click()
+    expect(decision.locator("pre")).to_contain_text('"policy_version"')
+
+
+def test_pending_pods_are_shown_with_their_reasons(page: Page) -> None:
+    page.goto("/#/pending")
+    expect(page.locator("h2").first).to_have_text(re.compile(r"\d+ pods are pending"))
+    expect(page.locator(".gauge")).to_contain_text("Insufficient cpu")
+    expect(page.locator("table.list tbody tr").first).to_contain_text("nodes are available")
+
+
+def test_events_tail_filters_and_opens(page: Page, cluster: SyntheticCluster) -> None:
+    page.goto("/#/events")
+    expect(page.locator(".tail .row").first.locator(".seq")).to_have_text(f"{len(cluster.facts):,}")
+    page.get_by_label("Kind").select_option("nodestate")
+    expect(page.locator(".tail .row").first.locator(".type")).to_have_text(re.compile("Pods|BeCpu|Agent"))
+    page.locator(".tail .row").first.click()
+    expect(page.locator(".tail pre")).to_contain_text('"occurred_at"')
+
+
+def test_a_users_text_is_text(page: Page) -> None:
+    if PICTURES:
+        pytest.skip("the pictures' cluster has no such pod")
+    page.goto("/#/pods")
+    page.get_by_label("Name", exact=True).fill("onerror")
+    row = page.locator("table.list tbody tr").first
+    expect(row).to_contain_text(EVIL)
+    row.locator("a").first.click()
+    expect(page.locator("h1")).to_contain_text(EVIL)
+    expect(page.locator("main img")).to_have_count(0)
+    assert page.title() == "Koordstream"
+    policy = page.request.get("/").headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+
+
+def test_the_theme_follows_the_system_and_can_be_chosen(browser: Browser, base_url: str) -> None:
+    context = browser.new_context(base_url=base_url, color_scheme="dark")
+    page = context.new_page()
+    background = "getComputedStyle(document.body).backgroundColor"
+    page.goto("/")
+    dark = page.evaluate(background)
+    page.locator("#theme").click()
+    light = page.evaluate(background)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(background) == light
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(background) == light
+    context.close()
+
+
+@pytest.mark.skipif(not PICTURES, reason="pictures are only made on demand (KOORD_SCREENSHOTS)")
+def test_pictures_for_the_readme(browser: Browser, base_url: str, cluster: SyntheticCluster) -> None:
+    placed = {event.ref.id for event in cluster.facts if event.type == "PodPlaced"}
+    tried = [message.ref.id for message in cluster.verdicts]
+    life = next(uid for uid in dict.fromkeys(tried) if uid in placed and 2 <= tried.count(uid) <= 2)
+    pictures: tuple[tuple[str, str, Literal["light", "dark"]], ...] = (
+        ("dashboard-cluster-dark", "/#/cluster", "dark"),
+        ("dashboard-cluster-light", "/#/cluster", "light"),
+        ("dashboard-pod", f"/#/pods/{life}", "light"),
+    )
+    for name, path, scheme in pictures:
+        context = browser.new_context(
+            base_url=base_url, viewport={"width": 1366, "height": 960}, color_scheme=scheme, timezone_id="UTC"
+        )
+        page = context.new_page()
+        page.goto(path)
+        expect(page.locator("#moment")).to_contain_text("position")
+        expect(page.locator("#status")).to_contain_text("events")
+        expect(page.locator(".u-legend").last).to_be_visible()
+        page.screenshot(path=Path(PICTURES) / f"{name}.png")
+        context.close()

@@ -1,0 +1,298 @@
+"""The read API over HTTP: what it answers about a believable cluster, and that its OpenAPI document is true."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from koordcore.bus.factory import memory_bus
+from koordcore.bus.memory import MemoryLog
+from koordcore.events.observation import NodeUsageReported
+from koordcore.state import ClusterState
+from projector_service import served_in_a_thread, serving
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    positive_data_acceptance,  # pyright: ignore[reportUnknownVariableType]  partly untyped
+)
+from servers import fresh_database
+from synthetic_cluster import SyntheticCluster, small
+
+pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("read-api")]
+
+CLUSTER = SyntheticCluster(nodes=20, pods=200)
+
+
+@pytest.fixture(scope="module")
+def base_url(postgres_server_dsn: str) -> Iterator[str]:
+    with fresh_database(postgres_server_dsn) as dsn, served_in_a_thread(dsn, CLUSTER) as url:
+        yield url
+
+
+@pytest.fixture
+def client(base_url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=base_url, timeout=20) as client:
+        yield client
+
+
+def get(client: httpx.Client, path: str, **query: Any) -> Any:
+    response = client.get(path, params=query)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def folded(upto: int) -> ClusterState:
+    state = ClusterState()
+    for event in CLUSTER.facts[:upto]:
+        state.apply(event)
+    return state
+
+
+def test_status_and_hash_are_those_of_the_log(client: httpx.Client) -> None:
+    status = get(client, "/api/status")
+    assert (status["position"], status["lag_events"], status["trouble"]) == (len(CLUSTER.facts), 0, "")
+    assert (status["first_at"], status["last_at"]) == (CLUSTER.facts[0].occurred_at, CLUSTER.facts[-1].occurred_at)
+    assert get(client, "/api/hash") == {"position": len(CLUSTER.facts), "hash": folded(len(CLUSTER.facts)).hash()}
+
+
+def test_the_cluster_is_the_sum_of_its_nodes_at_every_moment(client: httpx.Client) -> None:
+    for at in ("", "100", CLUSTER.facts[500].occurred_at):
+        cluster, nodes = get(client, "/api/cluster", at=at), get(client, "/api/nodes", at=at)
+        assert cluster["moment"] == nodes["moment"]
+        for name in ("cpu_milli", "cpu_requested", "memory_requested", "batch_cpu"):
+            assert cluster[name] == sum(node[name] for node in nodes["nodes"])
+        pods = get(client, "/api/pods", at=at, limit=1000)
+        assert {phase: count for phase, count in cluster["pods"].items() if count} == pods["counts"]
+
+
+def test_usage_belongs_to_the_moment(client: httpx.Client) -> None:
+    half = CLUSTER.reports[len(CLUSTER.reports) // 2].origin.occurred_at
+    known = {node["name"]: node for node in get(client, "/api/nodes", at=half)["nodes"]}
+    newest: dict[str, NodeUsageReported] = {}
+    moment = get(client, "/api/nodes", at=half)["moment"]["occurred_at"]
+    for message in CLUSTER.reports:
+        assert isinstance(message.event, NodeUsageReported)
+        if message.event.updated_at <= moment:
+            newest[message.ref.id] = message.event
+    for name, report in newest.items():
+        assert report.node_usage is not None
+        assert known[name]["cpu_used"] == report.node_usage.cpu_milli
+
+
+def test_pods_are_filtered_and_paged(client: httpx.Client) -> None:
+    every = get(client, "/api/pods", limit=1000)
+    assert every["cursor"] is None
+    assert every["total"] == len(every["pods"])
+    seen: list[str] = []
+    cursor = ""
+    while cursor is not None:
+        page = get(client, "/api/pods", limit=7, cursor=cursor)
+        seen += [pod["uid"] for pod in page["pods"]]
+        cursor = page["cursor"]
+    assert seen == [pod["uid"] for pod in every["pods"]]
+    for name, value in (
+        ("qos", "BE"),
+        ("phase", "pending"),
+        ("namespace", "search"),
+        ("node", every["pods"][3]["node"]),
+    ):
+        found = get(client, "/api/pods", limit=1000, **{name: value})["pods"]
+        assert [pod["uid"] for pod in found] == [pod["uid"] for pod in every["pods"] if pod[name] == value]
+    one = every["pods"][5]
+    assert get(client, "/api/pods", text=one["name"].upper())["pods"][0]["uid"] == one["uid"]
+    assert get(client, "/api/pods", text="%")["total"] == 0
+
+
+def test_a_pods_life_is_told_in_order_with_who_when_and_why(client: httpx.Client) -> None:
+    tried = next(message.ref.id for message in CLUSTER.verdicts if message.ref.id in _placed())
+    answer = get(client, f"/api/pods/{tried}")
+    steps = [entry["step"] for entry in answer["timeline"]]
+    assert steps[0] == "submitted"
+    assert steps.index("unschedulable") < steps.index("placed") < steps.index("started")
+    placed = answer["timeline"][steps.index("placed")]
+    fact = CLUSTER.facts[int(placed["position"]) - 1]
+    assert (placed["type"], placed["actor"], placed["trace_id"]) == (
+        "PodPlaced",
+        fact.actor,
+        fact.traceparent.split("-")[1],
+    )
+    assert placed["explanation"] == json.loads(fact.body)["explanation"]
+    verdict = answer["timeline"][1]
+    assert (verdict["stream"], verdict["explanation"]["nodes_feasible"]) == ("why", 0)
+    by_name = get(client, f"/api/namespaces/{answer['pod']['namespace']}/pods/{answer['pod']['name']}")
+    assert by_name["pod"]["uid"] == tried
+    before = get(client, f"/api/pods/{tried}", at=placed["position"] - 1)
+    assert before["pod"]["phase"] == "pending"
+    assert before["pod"]["message"].startswith("0/20 nodes are available")
+
+
+def _placed() -> set[str]:
+    return {event.ref.id for event in CLUSTER.facts if event.type == "PodPlaced"}
+
+
+def test_a_pod_that_is_gone_is_still_explained(client: httpx.Client) -> None:
+    gone = next(event.ref.id for event in CLUSTER.facts if event.type == "PodReleased")
+    answer = get(client, f"/api/pods/{gone}")
+    assert answer["pod"]["phase"] == "gone"
+    assert answer["object"] is None
+    assert [entry["step"] for entry in answer["timeline"]][-3:] == ["stopped", "deleted", "released"]
+
+
+def test_a_node_explains_what_is_reclaimed_and_held_back(client: httpx.Client) -> None:
+    suppressed = next(event.ref.id for event in CLUSTER.facts if event.type == "BeCpuSuppressed")
+    answer = get(client, f"/api/nodes/{suppressed}")
+    terms = answer["overcommit"][0]["body"]["terms"]["cpu"]
+    taken = terms["margin"] + max(terms["system_used"], terms.get("reserved", 0)) + terms["high_priority_used"]
+    assert terms["result"] == max(0, terms["capacity"] - taken)
+    assert answer["suppression"][0]["body"]["terms"]["threshold_percent"] == 65
+    assert len(answer["usage"]) == sum(1 for message in CLUSTER.reports if message.ref.id == suppressed)
+    assert {pod["node"] for pod in answer["pods"]} <= {suppressed}
+
+
+def test_pending_reasons_are_counted(client: httpx.Client) -> None:
+    answer = get(client, "/api/pending")
+    pods = get(client, "/api/pods", phase="pending", limit=1000)
+    assert answer["pending"] == pods["total"] > 0
+    assert {pod["uid"] for pod in answer["pods"]} == {pod["uid"] for pod in pods["pods"]}
+    assert answer["reasons"][0]["pods"] == max(reason["pods"] for reason in answer["reasons"])
+    assert all(pod["message"].startswith("0/20 nodes") for pod in answer["pods"])
+
+
+def test_events_are_paged_backwards_and_filtered(client: httpx.Client) -> None:
+    seen: list[int] = []
+    before: int | None = 400
+    while before is not None:
+        page = get(client, "/api/events", before=before, limit=90)
+        seen += [event["seq"] for event in page["events"]]
+        before = page["before"]
+    assert seen == list(range(399, 0, -1))
+    only = get(client, "/api/events", type="PodPlaced", limit=500)["events"]
+    assert len(only) == sum(1 for event in CLUSTER.facts if event.type == "PodPlaced")
+    whole = get(client, f"/api/events/{only[0]['seq']}")
+    assert whole["body"] == json.loads(CLUSTER.facts[int(whole["seq"]) - 1].body)
+
+
+def test_objects_can_be_read_as_of_any_moment(client: httpx.Client) -> None:
+    uid = next(event.ref.id for event in CLUSTER.facts if event.type == "PodPlaced")
+    placed = next(event.seq for event in CLUSTER.facts if event.type == "PodPlaced")
+    assert get(client, f"/api/objects/pod/{uid}", at=placed - 1)["state"] is None
+    assert get(client, f"/api/objects/pod/{uid}", at=placed)["state"]["seq"] == placed
+    ids: list[str] = []
+    after = ""
+    while after is not None:
+        page = get(client, "/api/objects/nodespec", at="300", limit=6, after=after)
+        ids += [each["id"] for each in page["objects"]]
+        after = page["after"]
+    assert ids == sorted(event.ref.id for event in CLUSTER.facts[:300] if event.ref.kind == "nodespec")
+
+
+def test_series_are_columns_over_the_whole_time(client: httpx.Client) -> None:
+    answer = get(client, "/api/series", points=50)
+    assert answer["time"] == sorted(answer["time"])
+    assert {len(column) for column in answer["columns"].values()} == {len(answer["time"])}
+    cluster = get(client, "/api/cluster")
+    assert answer["columns"]["cpu_requested"][-1] == cluster["cpu_requested"]
+    assert answer["usage"]["cpu"]
+    assert {len(column) for column in answer["usage"].values()} == {len(answer["usage_time"])}
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/api/nodes?at=yesterday", "at"),
+        ("/api/nodes?at=999999999", "at"),
+        ("/api/nodes?at=2026-01-01T00:00:00", "at"),
+        ("/api/pods?phase=lost", "phase"),
+        ("/api/pods?limit=0", "limit"),
+        ("/api/pods?cursor=x", "cursor"),
+        ("/api/pods?text=%00", "text"),
+        ("/api/objects/thing", "kind"),
+        ("/api/events/-1", "seq"),
+        ("/api/series?since=10&until=5", "until"),
+    ],
+)
+def test_a_bad_parameter_is_refused_with_field_rule_and_value(client: httpx.Client, path: str, field: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 400
+    body = response.json()
+    assert body["field"] == field
+    assert body["rule"]
+    assert body["error"].startswith(f"{field}: must be ")
+
+
+def test_a_rebuild_cannot_be_asked_for_by_a_form_of_another_site(client: httpx.Client) -> None:
+    response = client.post("/admin/rebuild", content="", headers={"content-type": "text/plain"})
+    assert response.status_code == 415
+
+
+async def test_the_live_tail_sends_what_is_committed_and_ends_with_the_service(postgres_dsn: str) -> None:
+    events, log = small(), MemoryLog()
+    async with (
+        serving(postgres_dsn, memory_bus(log=log)) as url,
+        httpx.AsyncClient(base_url=url, timeout=20) as client,
+        client.stream("GET", "/api/events/stream") as response,
+    ):
+        lines = response.aiter_lines()
+        assert await anext(lines) == "retry: 2000"
+        for event in events[:3]:
+            log.store(event.ref, dict(event.headers), event.body)
+        seen: list[int] = []
+        async with asyncio.timeout(10):
+            while len(seen) < 3:
+                line = await anext(lines)
+                if line.startswith("data: "):
+                    seen += [event["seq"] for event in json.loads(line.removeprefix("data: "))]
+        assert seen == [1, 2, 3]
+        for event in events[3:]:
+            log.store(event.ref, dict(event.headers), event.body)
+        skipped = 0
+        async with asyncio.timeout(10):
+            while not seen or seen[-1] < len(events):
+                line = await anext(lines)
+                if line.startswith("data: ["):
+                    seen += [event["seq"] for event in json.loads(line.removeprefix("data: "))]
+                elif line.startswith("data: "):
+                    skipped += json.loads(line.removeprefix("data: "))["skipped"]
+        assert seen == sorted(seen)
+        assert len(seen) + skipped == len(events)
+
+
+async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) -> None:
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with serving(dsn, memory_bus()) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+            name = dsn.rpartition("/")[2]
+            with psycopg.connect(postgres_server_dsn, autocommit=True) as admin:
+                admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+            response = await client.get("/api/cluster")
+            assert response.status_code == 503
+            assert "Postgres" in response.json()["error"]
+            assert (await client.get("/healthz")).status_code == 200
+            async with asyncio.timeout(10):
+                while "Postgres is away" not in (await client.get("/readyz")).text:
+                    pass  # asked again until its loop has noticed
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_every_answer_is_as_the_openapi_document_says(base_url: str, mode: GenerationMode) -> None:
+    schema: Any = schemathesis.openapi.from_url(f"{base_url}/openapi.json")
+    asked: set[str] = set()
+    for found in schema.exclude(path=["/api/events/stream", "/admin/rebuild"]).get_all_operations():
+        operation = found.ok()
+        if mode is GenerationMode.NEGATIVE and not list(operation.iter_parameters()):
+            continue
+
+        @settings(
+            max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], database=None
+        )
+        @given(operation.as_strategy(generation_mode=mode))
+        def check(case: Any) -> None:
+            # A text that is no moment or no kind is refused although its schema is just "string".
+            case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])
+
+        check()
+        asked.add(operation.path)
+    assert len(asked) >= 12
