@@ -252,10 +252,20 @@ class Writer:
 
 
 async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
-    """The stream's position, its row locked until the end of the transaction."""
-    await cursor.execute("SELECT position FROM projection WHERE stream = %s FOR UPDATE", (stream,))
-    row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    """The stream's position, its row locked until the end of the transaction.
+
+    The row is made when there is none: two writers that both begin at 0 have to meet at something.
+    """
+    for _ in range(2):
+        await cursor.execute("SELECT position FROM projection WHERE stream = %s FOR UPDATE", (stream,))
+        row = await cursor.fetchone()
+        if row is not None:
+            return int(row[0])
+        await cursor.execute(
+            "INSERT INTO projection (stream, position, event_id, schema) VALUES (%s, 0, '', %s) ON CONFLICT DO NOTHING",
+            (stream, projection_schema()),
+        )
+    return 0
 
 
 async def _require_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
