@@ -29,6 +29,13 @@ def var_directory() -> Path:
     return here / DEFAULT_VAR
 
 
+def live_directory() -> Path:
+    """Where the commands look for a running stack: `var_directory()`, or the demo below it while only that one runs."""
+    var = var_directory()
+    demo = var / "demo"
+    return demo if running_stack(var) is None and running_stack(demo) is not None else var
+
+
 def state_file(var: Path) -> Path:
     """The running stack's state file."""
     return var / "run" / "stack.json"
@@ -45,7 +52,7 @@ def find_service(name: str) -> str | None:
     given = os.environ.get(f"KOORD_{name.upper()}")
     if given:
         return given.rstrip("/")
-    stack = running_stack(var_directory())
+    stack = running_stack(live_directory())
     status = stack.find(name) if stack is not None else None
     return status.urls.get("http") if status is not None else None
 

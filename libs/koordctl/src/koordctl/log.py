@@ -31,7 +31,7 @@ from koordcore.bus.reads import ApiError, StreamReader
 from koordcore.embedded.stack import read_stack
 from koordcore.ports.eventlog import HistoryGone, Misconfigured
 
-from koordctl.clients import state_file, var_directory
+from koordctl.clients import live_directory, state_file
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def operator_settings(var: Path | None = None) -> ConnectionSettings:
 
     raises    LogTrouble when no stack runs and no address is given
     """
-    var = var or var_directory()
+    var = var or live_directory()
     given, seed = os.environ.get("KOORD_NATS"), os.environ.get("KOORD_NATS_SEED")
     if given:
         seed_path = Path(seed) if seed else None

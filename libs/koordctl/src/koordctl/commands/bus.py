@@ -17,7 +17,7 @@ from koordcore.service.clock import SystemClock
 from koordcore.values.timestamps import rfc3339
 from prometheus_client.parser import text_string_to_metric_families
 
-from koordctl.clients import running_stack, var_directory
+from koordctl.clients import live_directory, running_stack
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
 
@@ -69,7 +69,7 @@ def consumers() -> None:
 
       koord bus consumers
     """
-    stack = running_stack(var_directory())
+    stack = running_stack(live_directory())
     if stack is None:
         fail("nothing runs: start the stack with `koord up`")
     rows: list[list[object]] = []

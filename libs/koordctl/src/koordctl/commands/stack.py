@@ -13,7 +13,7 @@ from koordcore.embedded.process import http_ok
 from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
 from koordcore.embedded.supervisor import Supervisor
 
-from koordctl.clients import running_stack, state_file, var_directory
+from koordctl.clients import live_directory, running_stack, state_file, var_directory
 from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
 from koordctl.output import console, errors, fail, show_table
 from koordctl.stack import StackOptions, manager_url, shared_clock, specs
@@ -131,7 +131,7 @@ def down(var: Var = None) -> None:
 
       koord down
     """
-    folder = (var or var_directory()).absolute()
+    folder = (var or live_directory()).absolute()
     if asyncio.run(stop_stack(state_file(folder))):
         console.print("stopped", highlight=False)
     else:
@@ -145,7 +145,7 @@ def status(var: Var = None) -> None:
 
       koord status
     """
-    folder = (var or var_directory()).absolute()
+    folder = (var or live_directory()).absolute()
     stack = read_stack(state_file(folder))
     if stack is None or not stack.is_live:
         fail(
