@@ -21,11 +21,10 @@ from koordcore.service.logging import Logger
 from koord_projector.domain.archive import LONGEST_TOKEN, report_time
 from koord_projector.domain.verdicts import verdict_row
 from koord_projector.figures import ProjectorMetrics
+from koord_projector.patience import FIRST_PAUSE, LOG_ERRORS, LONGEST_PAUSE, first_line
 from koord_projector.progress import Progress
 from koord_projector.shell.database import WRITE_ERRORS
 from koord_projector.shell.writer import OBSERVATIONS, VERDICTS, Moved, Writer
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
 Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 """(writer, position before, messages) -> how many could be kept."""
@@ -58,8 +57,8 @@ async def keep_archive(archive: Archive) -> None:
         except (Moved, HistoryGone) as moved:
             archive.logger.warning("archive_moved", stream=archive.stream, reason=str(moved))
             await asyncio.sleep(FIRST_PAUSE)
-        except WRITE_ERRORS as error:
-            archive.logger.warning("archive_waits", stream=archive.stream, error=str(error), retry_seconds=pause)
+        except (*WRITE_ERRORS, *LOG_ERRORS) as error:
+            archive.logger.warning("archive_waits", stream=archive.stream, error=first_line(error), retry_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 

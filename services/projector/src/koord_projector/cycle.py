@@ -16,7 +16,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -29,6 +28,7 @@ from koordcore.service.tracing import Tracer, extract
 
 from koord_projector.domain.projection import Projection
 from koord_projector.figures import ProjectorMetrics
+from koord_projector.patience import FIRST_PAUSE, LOG_ERRORS, LONGEST_PAUSE, first_line
 from koord_projector.progress import Progress
 from koord_projector.shell.database import WRITE_ERRORS
 from koord_projector.shell.loader import lend_states, load_projection
@@ -39,9 +39,6 @@ FOLD = "projector"
 QUEUED_BATCHES = 4
 EVENTS_WITHOUT_PAUSE = 200
 """Events folded before the event loop may serve others: about 10 ms."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-LOG_ERRORS = (NoAnswer, NotConnected, TimeoutError)
-"""The log does not answer at present."""
 LOOK_SECONDS = 2.0
 """How often a halted fold looks for a recorded skip, in real seconds."""
 
@@ -88,12 +85,12 @@ async def project_facts(world: World) -> None:
             world.logger.error("history_gone", reason=str(error))
             await _rebuild_wanted_within(world, LONGEST_PAUSE)
         except LOG_ERRORS as error:
-            world.logger.warning("log_away", error=_first_line(error), retry_seconds=pause)
+            world.logger.warning("log_away", error=first_line(error), retry_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
         except WRITE_ERRORS as error:
-            world.progress.halt(f"Postgres is away: {_first_line(error)}")
-            world.logger.warning("postgres_away", error=_first_line(error), retry_seconds=pause)
+            world.progress.halt(f"Postgres is away: {first_line(error)}")
+            world.logger.warning("postgres_away", error=first_line(error), retry_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
@@ -296,10 +293,6 @@ async def watch_head(world: World) -> None:
             world.progress.head = max(world.progress.position, (await world.log.head()).last_seq)
             world.progress.look()
         except LOG_ERRORS as error:
-            world.logger.debug("log_away", error=_first_line(error))
+            world.logger.debug("log_away", error=first_line(error))
         world.figures.lag(world.progress.head - world.progress.position, world.progress.lag_seconds(world.clock.now()))
         await asyncio.sleep(1.0)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
