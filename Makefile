@@ -1,7 +1,7 @@
 # The one door. Every recipe sets up what it needs; nothing but Python 3.11, git and make is needed first.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 UV := var/tools/bin/uv
 export UV_PYTHON_DOWNLOADS := never
@@ -19,7 +19,8 @@ help: ## what each target does
 
 $(UV):
 	@echo "==> installing uv into var/tools"
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed ($(PYTHON) not found); set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv var/tools && var/tools/bin/pip install --quiet --disable-pip-version-check "uv>=0.13"
 
 $(VENV)/.synced: uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml) | $(UV)
