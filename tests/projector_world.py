@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 
 from koord_projector.archive import STORES, Archive, keep_archive
 from koord_projector.cycle import World, project_facts, watch_head
+from koord_projector.domain.pods import Phase
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.progress import Progress
 from koord_projector.shell.database import Database
 from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
-from koordcore.events.envelope import StoredEvent
+from koordcore.events.envelope import StoredEvent, name_token
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Health
 from koordcore.service.logging import logger
 from koordcore.service.metrics import Metrics
 from koordcore.service.tracing import Tracer
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
 
 
 @dataclass
@@ -81,6 +84,26 @@ class Projector:
     async def caught_up(self) -> None:
         """Waits until every fact of the log is committed."""
         await wait_for(lambda: self.progress.position == self.log.last_seq and not self.progress.trouble)
+
+
+def pods_by_fold(state: ClusterState) -> dict[str, tuple[Phase, str]]:
+    """Uid -> phase and node, from the states of the aggregates."""
+    found: dict[str, tuple[Phase, str]] = {}
+    specs, places, agents = (state.of_kind(kind) for kind in (PodSpecState, PodState, NodeAgentState))
+    for uid in {*specs, *places}:
+        place = places.get(uid)
+        node = place.node if isinstance(place, PodState) else ""
+        if uid not in specs and not node:
+            continue
+        agent = agents.get(name_token(node))
+        if uid not in specs:
+            phase = Phase.TERMINATING
+        elif not node:
+            phase = Phase.PENDING
+        else:
+            phase = Phase.RUNNING if isinstance(agent, NodeAgentState) and uid in agent.running else Phase.PLACED
+        found[uid] = (phase, node)
+    return found
 
 
 async def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:

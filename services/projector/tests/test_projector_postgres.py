@@ -26,7 +26,7 @@ from koordcore.service.tracing import FinishedSpan, Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec
-from projector_world import Projector, projector, wait_for
+from projector_world import Projector, pods_by_fold, projector, wait_for
 from psycopg import sql
 from servers import fresh_database
 from sqlalchemy import Connection
@@ -317,7 +317,8 @@ async def test_any_past_moment_is_answered_as_a_fold_to_it_would(postgres_dsn: s
         it.write(events)
         async with it.running():
             await it.caught_up()
-        for position in range(1, len(events) + 1, 41):
+        ends = [event.seq for event in events if event.type in ("PodReleased", "PodSpecDeleted")]
+        for position in sorted({*range(1, len(events) + 1, 41), *ends[:6], *(seq - 1 for seq in ends[:6])}):
             state = folded(events, position)
             async with it.database.reading() as connection:
                 moment = await resolve(connection, str(position))
@@ -333,6 +334,8 @@ async def test_any_past_moment_is_answered_as_a_fold_to_it_would(postgres_dsn: s
             for name, node in nodes.items():
                 ledger = ledgers.get(name_token(name))
                 assert node.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)
+            assert len({pod.uid for pod in pods.pods}) == len(pods.pods)
+            assert {pod.uid: (pod.phase, pod.node) for pod in pods.pods} == pods_by_fold(state)
             placed = {pod.uid: pod.node for pod in pods.pods if pod.node}
             held = {uid: token for token, ledger in ledgers.items() for uid in ledger.pods}
             between = {events[position - 1].ref.id}  # placed, its node's ledger is the next event
