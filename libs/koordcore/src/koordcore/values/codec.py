@@ -17,7 +17,7 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: object) -> bytes:
-    """UTF-8 JSON of a struct, dataclass or builtin; a struct leaves out fields at their default where its type says so."""
+    """UTF-8 JSON of a struct, dataclass or builtin; a struct may leave out fields at their default."""
     return _encoder.encode(value)
 
 
