@@ -31,7 +31,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The pod no longer holds its place; what it took was returned to the node in the same atomic batch.
 
-    reason    "deleted" (gone from the API), "node-gone", "bind-failed"
+    reason    "deleted" (gone from the API), "finished" (phase Succeeded or Failed), "node-gone"
     """
 
     namespace: str
