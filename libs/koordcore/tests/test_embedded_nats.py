@@ -6,7 +6,9 @@ import asyncio
 import datetime
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import nats
 import pytest
@@ -18,7 +20,11 @@ from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, 
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.tls import ensure_tls_files
 from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import StreamConfig
+from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.nats
 NOW = datetime.datetime.now(datetime.UTC)
@@ -142,12 +148,22 @@ def test_certificates_about_to_end_are_made_anew(tmp_path: Path) -> None:
     assert ensure_tls_files(tmp_path, now=later).ca.read_bytes() != before
 
 
+async def answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer, asked for again while the stream has no leader yet or has just lost it."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await ask()
+            except (NoStreamResponseError, ServiceUnavailableError, NatsTimeoutError):
+                await asyncio.sleep(0.1)
+
+
 async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: NatsCluster) -> None:
     connection = await nats.connect(list(nats_cluster.urls))
     try:
         stream = connection.jetstream()
         await stream.add_stream(StreamConfig(name="R3", subjects=["r3.>"], num_replicas=3))
-        await stream.publish("r3.a", b"before")
+        await answered(lambda: stream.publish("r3.a", b"before"))
         leader = await nats_cluster.meta_leader()
         assert leader is not None
         await leader.kill()
@@ -157,7 +173,7 @@ async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: 
         assert new_leader is not leader
         await nats_cluster.start()
         assert leader.is_running
-        message = await stream.get_last_msg("R3", "r3.a")
+        message = await answered(lambda: stream.get_last_msg("R3", "r3.a"))
         assert message.data == b"before"
     finally:
         await connection.close()

@@ -3,11 +3,9 @@
 With KOORD_SCREENSHOTS=<folder> the pictures of the README are written there, from a larger cluster.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
@@ -20,7 +18,6 @@ ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PICTURES = os.environ.get("KOORD_SCREENSHOTS", "")
 
 pytestmark = [
     pytest.mark.postgres,
@@ -34,8 +31,6 @@ EVIL = '<img src=x onerror="document.title=1">'
 
 @pytest.fixture(scope="module")
 def cluster() -> SyntheticCluster:
-    if PICTURES:
-        return SyntheticCluster()
     return SyntheticCluster(nodes=40, pods=300, evil_name=EVIL)
 
 
@@ -184,8 +179,6 @@ def test_events_tail_filters_and_opens(page: Page, cluster: SyntheticCluster) ->
 
 
 def test_a_users_text_is_text(page: Page) -> None:
-    if PICTURES:
-        pytest.skip("the pictures' cluster has no such pod")
     page.goto("/#/pods")
     page.get_by_label("Name", exact=True).fill("onerror")
     row = page.locator("table.list tbody tr").first
@@ -213,26 +206,3 @@ def test_the_theme_follows_the_system_and_can_be_chosen(browser: Browser, base_u
     page.emulate_media(color_scheme="light")
     assert page.evaluate(background) == light
     context.close()
-
-
-@pytest.mark.skipif(not PICTURES, reason="pictures are only made on demand (KOORD_SCREENSHOTS)")
-def test_pictures_for_the_readme(browser: Browser, base_url: str, cluster: SyntheticCluster) -> None:
-    placed = {event.ref.id for event in cluster.facts if event.type == "PodPlaced"}
-    tried = [message.ref.id for message in cluster.verdicts]
-    life = next(uid for uid in dict.fromkeys(tried) if uid in placed and 2 <= tried.count(uid) <= 2)
-    pictures: tuple[tuple[str, str, Literal["light", "dark"]], ...] = (
-        ("dashboard-cluster-dark", "/#/cluster", "dark"),
-        ("dashboard-cluster-light", "/#/cluster", "light"),
-        ("dashboard-pod", f"/#/pods/{life}", "light"),
-    )
-    for name, path, scheme in pictures:
-        context = browser.new_context(
-            base_url=base_url, viewport={"width": 1366, "height": 960}, color_scheme=scheme, timezone_id="UTC"
-        )
-        page = context.new_page()
-        page.goto(path)
-        expect(page.locator("#moment")).to_contain_text("position")
-        expect(page.locator("#status")).to_contain_text("events")
-        expect(page.locator(".u-legend").last).to_be_visible()
-        page.screenshot(path=Path(PICTURES) / f"{name}.png")
-        context.close()
