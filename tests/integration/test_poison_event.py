@@ -1,0 +1,88 @@
+"""A poison event in the real log: the service lives, stays readable, says why it is not ready, and goes on when an
+operator records that the event is to be passed over.
+"""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from koord_manager.compose import assemble
+from koord_manager.settings import ManagerSettings
+from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.streams import StreamSizes
+from koordcore.embedded.nats import NatsServer
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
+from koordcore.ports.eventlog import Appended
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell, serve
+from koordcore.service.sole_leader import SoleLeader
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1"},
+    "status": {"capacity": {"cpu": 4, "memory": "8Gi"}},
+}
+ORIGIN = Origin(causation_id="test", correlation_id="test", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+
+
+async def ready(client: httpx.AsyncClient, status: int) -> str:
+    """The readiness page once it has this status."""
+    async with asyncio.timeout(20):
+        while True:
+            page = await client.get("/readyz")
+            if page.status_code == status:
+                return page.text
+            await asyncio.sleep(0.05)
+
+
+async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_skip(nats_server: NatsServer) -> None:
+    settings = BusSettings(urls=(nats_server.url,), cluster="poison")
+    sizes = StreamSizes(**dict.fromkeys(StreamSizes.__dataclass_fields__, 16 * 1024 * 1024))
+    await bootstrap_bus(settings, sizes=sizes)
+    async with open_bus(settings) as bus:
+        started: asyncio.Future[Shell[ManagerSettings]] = asyncio.get_running_loop().create_future()
+
+        async def compose(shell: Shell[ManagerSettings]) -> None:
+            assemble(shell, bus, SoleLeader("test"))
+
+            async def say_started() -> None:
+                started.set_result(shell)
+
+            shell.service.add(Component(name="started", start=say_started))
+
+        manager_settings = ManagerSettings.load(["--log-level=error", "--cluster=poison"], {})
+        serving = asyncio.create_task(serve(manager_settings, compose, handle_signals=False))
+        shell = await started
+        async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client:
+            await ready(client, 200)
+            assert (await client.post("/v1/apply", content=json.dumps(NODE))).status_code == 200
+
+            # a broken writer
+            headers = {"Nats-Msg-Id": "poison-1", "Koord-Type": "NodeSpecAdded", "Koord-Schema": "1"}
+            poison = NewEvent(AggregateRef("nodespec", "evil"), headers, b'{"object": "not a node"}', 0)
+            stored = await bus.events.append([poison])
+            assert isinstance(stored, Appended)
+
+            page = await ready(client, 503)
+            assert f"halted before event {stored.last_seq}" in page
+            assert (await client.get("/healthz")).status_code == 200
+            nodes = (await client.get("/v1/objects/nodes")).json()["items"]
+            assert [node["metadata"]["name"] for node in nodes] == ["n1"]
+
+            # an operator's record, as `koord bus skip manager <seq> --reason ...` writes it
+            skip = EventSkipped(seq=stored.last_seq, reason="broken writer", operator="test")
+            record = CATALOGUE.seal([Draft(AggregateRef("fold", "manager"), skip, 0)], ORIGIN)
+            assert isinstance(await bus.events.append(record), Appended)
+
+            await ready(client, 200)
+            changed = {**NODE, "metadata": {"name": "n1", "labels": {"zone": "a"}}}
+            answer = (await client.post("/v1/apply", content=json.dumps(changed))).json()
+            assert answer["results"][0]["action"] == "configured"
+        shell.service.stop("test ended")
+        assert await serving == 0
