@@ -14,11 +14,10 @@ ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "-
 
 
 def _page_of_a_told_pod(url: str) -> str:
-    """The page of a pod that waited for batch resources and was placed in the end, else of any placed pod."""
-    with urllib.request.urlopen(f"{url}/api/pods?phase=running&qos=BE&limit=200") as answer:
-        pods = json.load(answer)["items"]
-    longest = max(pods, key=lambda pod: pod.get("waited_seconds") or 0)
-    return f"/#/pods/{longest['uid']}"
+    """The page of a running pod that was refused at least once before, else of any running pod."""
+    with urllib.request.urlopen(f"{url}/api/pods?phase=running&limit=500") as answer:
+        pods = json.load(answer)["pods"]
+    return f"/#/pods/{max(pods, key=lambda pod: pod['attempts'])['uid']}"
 
 
 def main() -> None:
