@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from contract.bus_worlds import SMALL, origin, sealed
 from contract.log_worlds import FAST
+from koord_agent.shell.own_facts import AgentFacts
 from koordcore.bus.bootstrap import bootstrap
 from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles, connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.manifest import BOOTSTRAP, EMBEDDED, agent
 from koordcore.bus.memory import state_digest
 from koordcore.bus.names import BusNames
-from koordcore.bus.outbox import Outbox
 from koordcore.bus.principals import nats_users, seed_file
 from koordcore.bus.streams import streams
 from koordcore.embedded.keys import ensure_user_key
@@ -140,7 +140,7 @@ async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
 
 
 @pytest.mark.parametrize(("user", "node"), [("agent-n1", "n1"), ("agent", "sim-7")])
-async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, tmp_path: Path, user: str, node: str):
+async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: str, node: str):
     report = NodeUsageReported(updated_at="", report_interval_seconds=60, aggregate_duration_seconds=300)
     async with guarded.bus("manager") as manager, guarded.bus("scheduler") as scheduler, guarded.bus(user) as bus:
         await manager.desired.put(DesiredNode(node=node))
@@ -154,13 +154,14 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, tmp_path
         assert push is not None
         await bus.observations.publish(AggregateRef("node", node), report, origin(user))
         assert bus.connection is not None
-        outbox = Outbox(tmp_path / "outbox", bus.connection, NAMES)
-        outbox.put(AggregateRef("nodestate", node), PodsStarted(pods=[]), origin(f"{user}-1"))
-        outbox.put(AggregateRef("nodestate", node), PodsStarted(pods=["x"]), origin(f"{user}-2"))
-        running = asyncio.ensure_future(outbox.run())
-        async with asyncio.timeout(10):
-            await outbox.flushed()
-        running.cancel()
+        own = AgentFacts(bus.connection, NAMES)
+        first = await own.append([sealed("nodestate", node, PodsStarted(pods=[]), 0, f"{user}-1")])
+        assert isinstance(first, Appended)
+        again = await own.append([sealed("nodestate", node, PodsStarted(pods=["x"]), first.last_seq, f"{user}-2")])
+        assert isinstance(again, Appended)
+        newest = await own.last_of(AggregateRef("nodestate", node))
+        assert newest is not None
+        assert newest.seq == again.last_seq
         (found,) = await manager.observations.latest([AggregateRef("node", node)])
         assert found.ref.id == node
 

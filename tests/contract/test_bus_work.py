@@ -1,22 +1,22 @@
-"""An agent's outbox, workers and the dead letter queue on a real server."""
+"""An agent's own facts, workers and the dead letter queue on a real server."""
 
 import asyncio
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
-from contract.bus_worlds import Place, opened, origin, sealed
+from contract.bus_worlds import Place, opened, sealed
 from contract.log_worlds import FAST, eventually
 from contract.lossy_proxy import LossyProxy
+from koord_agent.shell.own_facts import AgentFacts
 from koordcore.bus.bootstrap import Change, StreamDiffers
 from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.consumers import ConsumerSpec, bootstrap_consumers
 from koordcore.bus.dlq import DeadLetters, NoSuchItem
-from koordcore.bus.outbox import Outbox
 from koordcore.bus.worker import PermanentFailure, TransientFailure, Worker, WorkItem
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.nodestate import PodsStarted
+from koordcore.ports.eventlog import Appended
 
 pytestmark = pytest.mark.nats
 
@@ -38,93 +38,33 @@ def started(number: int) -> PodsStarted:
     return PodsStarted(pods=[f"p{number}"])
 
 
-# --- outbox ---
+# --- an agent's own facts ---
 
 
-async def flush(outbox: Outbox) -> None:
-    """Run the sender until everything is stored."""
-    running = asyncio.ensure_future(outbox.run())
-    async with asyncio.timeout(20):
-        await outbox.flushed()
-    running.cancel()
-
-
-async def test_facts_of_an_agent_arrive_once_and_in_order(place: Place, tmp_path: Path):
-    outbox = Outbox(tmp_path / "outbox", place.connection, place.bus.names)
-    for number in range(30):
-        assert outbox.put(AggregateRef("nodestate", f"n{number % 3}"), started(number), origin(str(number)))
-    await flush(outbox)
-    found = await facts(place)
-    for node in range(3):
-        mine = [CATALOGUE.read(stored) for stored in found if stored.ref.id == f"n{node}"]
-        assert mine == [started(number) for number in range(node, 30, 3)]
-    assert len(found) == 30
-
-
-async def test_facts_outlive_the_agent_and_an_absence_of_the_bus(place: Place, tmp_path: Path):
+async def test_a_fact_whose_acknowledgement_was_lost_is_stored_once(place: Place):
     proxy = LossyProxy(place.url)
     await proxy.start()
     connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
-    await proxy.stop()
-    outbox = Outbox(tmp_path / "outbox", connection, place.bus.names)
-    for number in range(3):
-        outbox.put(N1, started(number), origin(str(number)))
-    running = asyncio.ensure_future(outbox.run())
-    await asyncio.wait({running}, timeout=0.1)
-    running.cancel()
-    assert outbox.depth == 3
-    outbox.close()
-    await connection.drain_and_close()
-    again = Outbox(tmp_path / "outbox", place.connection, place.bus.names)
-    assert again.depth == 3
-    again.put(N1, started(3), origin("3"))
-    await flush(again)
-    assert [CATALOGUE.read(stored) for stored in await facts(place)] == [started(number) for number in range(4)]
-
-
-async def test_a_fact_whose_acknowledgement_was_lost_is_stored_once(place: Place, tmp_path: Path):
-    proxy = LossyProxy(place.url)
-    await proxy.start()
-    connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
-    outbox = Outbox(tmp_path / "outbox", connection, place.bus.names, publish_seconds=0.2)
-    outbox.put(N1, started(0), origin("0"))
-    await flush(outbox)
+    own = AgentFacts(connection, place.bus.names)
+    first = await own.append([sealed("nodestate", "n1", started(0), 0, "a")])
+    assert isinstance(first, Appended)
     proxy.swallow = True
-    outbox.put(N1, started(1), origin("1"))
-    outbox.put(N1, started(2), origin("2"))
-    running = asyncio.ensure_future(outbox.run())
+    second = asyncio.ensure_future(own.append([sealed("nodestate", "n1", started(1), first.last_seq, "b")]))
 
     async def second_is_stored() -> bool:
-        return (await place.bus.events.head()).last_seq == 2
+        return (await place.bus.events.head()).last_seq == first.last_seq + 1
 
     await eventually(second_is_stored)
     proxy.swallow = False
-    async with asyncio.timeout(10):
-        await outbox.flushed()
-    running.cancel()
-    assert [CATALOGUE.read(stored) for stored in await facts(place)] == [started(0), started(1), started(2)]
+    async with asyncio.timeout(20):
+        answer = await second
+    assert isinstance(answer, Appended)
+    last = await own.last_of(N1)
+    assert last is not None
+    assert last.seq == answer.last_seq == first.last_seq + 1
+    assert [CATALOGUE.read(stored) for stored in await facts(place)] == [started(0), started(1)]
     await connection.drain_and_close()
     await proxy.stop()
-
-
-async def test_a_new_agent_goes_on_after_the_facts_of_its_predecessor(place: Place, tmp_path: Path):
-    await place.bus.events.append([sealed("nodestate", "n1", started(0), 0, "a")])
-    outbox = Outbox(tmp_path / "outbox", place.connection, place.bus.names)
-    outbox.put(N1, started(1), origin("1"))
-    await flush(outbox)
-    # Somebody wrote behind its back, although the agent is the only writer: it goes on after that.
-    await place.bus.events.append([sealed("nodestate", "n1", started(2), 2, "b")])
-    outbox.put(N1, started(3), origin("3"))
-    await flush(outbox)
-    assert [CATALOGUE.read(stored) for stored in await facts(place)] == [started(number) for number in range(4)]
-
-
-async def test_a_full_outbox_keeps_the_oldest(place: Place, tmp_path: Path):
-    outbox = Outbox(tmp_path / "outbox", place.connection, place.bus.names, bound=2)
-    assert [outbox.put(N1, started(number), origin(str(number))) for number in range(3)] == [True, True, False]
-    assert (outbox.depth, outbox.refused) == (2, 1)
-    await flush(outbox)
-    assert [CATALOGUE.read(stored) for stored in await facts(place)] == [started(0), started(1)]
 
 
 # --- workers and the dead letter queue ---
