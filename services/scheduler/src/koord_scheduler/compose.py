@@ -7,12 +7,10 @@ from contextlib import AsyncExitStack
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.fold import Folded, FoldRunner, FoldSource
 from koordcore.ports.leadership import Leadership
-from koordcore.service.bus import bus_settings, kv_leadership
+from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
-from koordcore.service.leadership import LeaseTimes
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
-from koordcore.service.sole_leader import SoleLeader
 
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.domain.profile import default_profile
@@ -30,12 +28,7 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
-    times = LeaseTimes(
-        duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
-    )
-    leadership: Leadership = (
-        kv_leadership(settings, bus, times) if settings.leader_elect else SoleLeader(settings.instance)
-    )
+    leadership = leadership_of(settings, bus)
     shell.service.add(Component(name="bus", close=resources.aclose))
     shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
     assemble(shell, bus, leadership)

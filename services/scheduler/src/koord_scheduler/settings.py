@@ -1,12 +1,13 @@
 """What the scheduler can be told, besides what every service can be told."""
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from koordcore.service.settings import Flag, Seconds, ServiceSettings, TextList
+from koordcore.service.bus import ElectedSettings
+from koordcore.service.settings import Seconds, TextList
 from pydantic import Field
 
 
-class SchedulerSettings(ServiceSettings):
+class SchedulerSettings(ElectedSettings):
     """Settings of `koord-scheduler`."""
 
     service: ClassVar[str] = "scheduler"
@@ -23,16 +24,6 @@ class SchedulerSettings(ServiceSettings):
     )
     pod_initial_backoff: Seconds = Field(1.0, gt=0, description="First wait of a pod whose attempt failed.")
     pod_max_backoff: Seconds = Field(10.0, gt=0, description="Longest wait of a pod whose attempts fail.")
-    leader_elect: bool = Field(True, description="Stand for election; without it this instance always leads.")
-    lease_duration: Annotated[Seconds, Flag("leader-elect-lease-duration")] = Field(
-        15.0, gt=0, description="How long others wait for a leader that does not renew, in the host's time."
-    )
-    lease_renew_deadline: Annotated[Seconds, Flag("leader-elect-renew-deadline")] = Field(
-        10.0, gt=0, description="When a leader that could not renew stops leading, in the host's time."
-    )
-    lease_retry: Annotated[Seconds, Flag("leader-elect-retry-period")] = Field(
-        2.0, gt=0, description="How often a leader renews and others look, in the host's time."
-    )
 
     def names(self) -> frozenset[str]:
         """Scheduler names with the one that a pod without a name means."""

@@ -1,13 +1,36 @@
 """From a service's settings to its bus: how it reaches the log, and how it stands for election without Kubernetes.
 
-Imported by composition roots only.
+Imported by composition roots and by the settings of services of which one instance leads.
 """
+
+from typing import Annotated
+
+from pydantic import Field
 
 from koordcore.bus.connection import TlsClientFiles
 from koordcore.bus.factory import Bus, BusSettings
+from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
 from koordcore.service.leadership import KvLeadership, LeaseTimes, unique_holder
-from koordcore.service.settings import ServiceSettings
+from koordcore.service.settings import Flag, Seconds, ServiceSettings
+from koordcore.service.sole_leader import SoleLeader
+
+
+class ElectedSettings(ServiceSettings):
+    """Settings of a service of which several instances may run and one leads."""
+
+    leader_elect: Annotated[bool, Flag("enable-leader-election")] = Field(
+        True, description="Stand for election; without it this instance always leads."
+    )
+    lease_duration: Annotated[Seconds, Flag("leader-elect-lease-duration")] = Field(
+        15.0, gt=0, description="How long others wait for a leader that does not renew, in the host's time."
+    )
+    lease_renew_deadline: Annotated[Seconds, Flag("leader-elect-renew-deadline")] = Field(
+        10.0, gt=0, description="When a leader that could not renew stops leading, in the host's time."
+    )
+    lease_retry: Annotated[Seconds, Flag("leader-elect-retry-period")] = Field(
+        2.0, gt=0, description="How often a leader renews and others look, in the host's time."
+    )
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
@@ -25,8 +48,13 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
     )
 
 
-def kv_leadership(settings: ServiceSettings, bus: Bus, times: LeaseTimes) -> KvLeadership:
-    """Election among the instances of the service, in the host's time: a scaled clock would renew too rarely."""
+def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
+    """Election among the instances of the service by a key of the log's server; without election, this one leads.
+
+    In the host's time: by a scaled clock a lease would be over before it can be renewed.
+    """
+    if not settings.leader_elect:
+        return SoleLeader(settings.instance)
     assert bus.connection is not None, "leadership by a key needs a server"
     return KvLeadership(
         bus.connection.client.jetstream(),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
@@ -34,5 +62,7 @@ def kv_leadership(settings: ServiceSettings, bus: Bus, times: LeaseTimes) -> KvL
         key=f"leader.{settings.service}",
         holder=unique_holder(settings.instance),
         clock=SystemClock(),
-        times=times,
+        times=LeaseTimes(
+            duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
+        ),
     )
