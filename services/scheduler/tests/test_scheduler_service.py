@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import httpx
+import pytest
 from koord_scheduler.compose import assemble
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.settings import SchedulerSettings
@@ -197,6 +198,15 @@ class Slow:
 
 
 async def test_two_schedulers_never_place_twice_nor_overfill() -> None:
+    # Whether they meet is up to the loop's timing; that they do no harm has to hold each time.
+    for _ in range(5):
+        if await refusals_of_a_race() > 0:
+            return
+    pytest.fail("they never met")
+
+
+async def refusals_of_a_race() -> float:
+    """Two schedulers fill the same nodes; gives how many decisions the log refused."""
     shared = MemoryLog()
     bus = memory_bus(log=shared)
     nodes, pods = 8, 400
@@ -213,7 +223,7 @@ async def test_two_schedulers_never_place_twice_nor_overfill() -> None:
             assert (free == 0).all()
         refused = one.shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total")
         also = other.shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total")
-        assert (refused or 0) + (also or 0) > 0, "they never met"
+    return (refused or 0) + (also or 0)
 
 
 class Unsteady:
