@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console(soft_wrap=False)
-errors = Console(stderr=True)
+errors = Console(stderr=True, soft_wrap=True)
 
 
 class Format(StrEnum):

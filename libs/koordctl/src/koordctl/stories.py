@@ -191,7 +191,8 @@ def explanation_lines(why: PlacementExplanation) -> list[str]:
         parts = " + ".join(f"{plugin} {value}" for plugin, value in _most_first(score.parts) if value) or "0"
         lines.append(f"score {place}. {score.node} {score.total} = {parts}")
     facts, samples = why.based_on.ev, why.based_on.obs
-    lines.append(f"based on facts up to {facts}, observations up to {samples}, policy {why.policy_version}")
+    observed = f", observations up to {samples}" if samples else ""
+    lines.append(f"based on facts up to {facts}{observed}, policy {why.policy_version}")
     return lines
 
 

@@ -1,12 +1,12 @@
 """`koord explain pod|node`: the whole story from the log, on one screen."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 
-from koordctl.clients import manager
+from koordctl.clients import manager, projector
 from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.output import Format, console, fail, field, gib, milli, show_document
 from koordctl.stories import (
@@ -19,6 +19,8 @@ from koordctl.stories import (
     pod_story,
     quota,
 )
+
+NOT_FOUND: Final = 404
 
 app = typer.Typer(help="Why is it as it is? The answer, from the log.", no_args_is_help=True)
 
@@ -42,7 +44,7 @@ def pod(
 
       koord explain pod web -n shop -o json
     """
-    known = uid or str(field(manager.get(f"/v1/objects/Pod/{name}", {"namespace": namespace}), "metadata.uid"))
+    known = uid or _uid_of(namespace, name)
     story = wait_for(_pod_story(known))
     if not story.moments:
         fail(f"nothing is known of a pod with uid {known}")
@@ -72,6 +74,17 @@ def node(
         show_document(msgspec.to_builtins(story), output)
     else:
         _print_node(story)
+
+
+def _uid_of(namespace: str, name: str) -> str:
+    """The uid of a pod, or of the last one of that name that is gone. Ends the command when there never was one."""
+    live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
+    if live.status_code != NOT_FOUND:
+        return str(field(manager.decoded(live), "metadata.uid"))
+    past = projector.request("GET", f"/api/namespaces/{namespace}/pods/{name}")
+    if past.status_code == NOT_FOUND:
+        fail(f"there is no pod {namespace}/{name}, and there never was one")
+    return str(field(projector.decoded(past), "pod.uid"))
 
 
 async def _pod_story(uid: str) -> PodStory:
@@ -126,6 +139,8 @@ def _print_moment(moment: Moment) -> None:
 
 
 def _print_node(story: NodeStory) -> None:
+    if not story.allocatable:
+        _say(f"Node {story.name} is gone; what follows is the last that was known of it", style="bold red")
     _say(f"Node {story.name}: {story.host or 'no agent yet'}", style="bold")
     allocatable = ", ".join(f"{name} {_amount(name, amount)}" for name, amount in sorted(story.allocatable.items()))
     _say(f"  allocatable {allocatable}")

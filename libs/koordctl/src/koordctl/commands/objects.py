@@ -1,5 +1,6 @@
 """`koord apply`, `delete`, `get`: objects by the manager, their past by the projector."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,15 +59,15 @@ def delete(
     if filename:
         _submit("/v1/delete", filename)
         return
+    if target and len(target) == 1 and "/" in target[0]:
+        target = target[0].split("/", 1)
     if not target or len(target) < 2:
-        fail("what? koord delete KIND NAME [NAME ...], or -f FILE", status=2)
+        fail("name what to delete: koord delete KIND NAME [NAME ...], KIND/NAME, or -f FILE", status=2)
     kind = kind_named(target[0])
     documents = [
         {"kind": kind, "name": name, **({} if kind in CLUSTER_SCOPED else {"namespace": namespace})}
         for name in target[1:]
     ]
-    import json
-
     _report(manager.post("/v1/delete", json.dumps({"kind": "List", "items": documents}).encode()).json())
 
 
@@ -183,6 +184,8 @@ def _submit(path: str, names: list[str]) -> None:
                 errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False)
                 failed = True
                 continue
+            if not answer["results"]:
+                errors.print(f"{label}: no objects in it", highlight=False)
             failed = not _report(answer, exit_on_refusal=False) or failed
     if failed:
         raise typer.Exit(1)
@@ -208,6 +211,8 @@ def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
     fine = True
     for result in answer["results"]:
         where = f"{result.get('kind', '').lower() or 'document'}/{result.get('name', '?')}"
+        if result.get("namespace"):
+            where += f" in {result['namespace']}"
         if result["action"] in ("refused", "failed", "not-found"):
             fine = False
             errors.print(f"{where} {result['action']}", highlight=False)

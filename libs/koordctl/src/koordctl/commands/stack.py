@@ -38,7 +38,7 @@ def up(
     ] = DEFAULT_NODES,
     agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Measure this host as a real node.")] = True,
     sync: Annotated[str, typer.Option("--sync", help="When the log is synced to disk: `always`, or a time.")] = "1s",
-    traces: Annotated[bool, typer.Option("--traces", help="Write spans to <var>/log/traces.jsonl.")] = False,
+    traces: Annotated[bool, typer.Option("--traces", help="Write spans to traces.jsonl beside the logs.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
 ) -> None:
     """Start the embedded stack: log, store, manager, scheduler, projector, agents.
@@ -162,7 +162,8 @@ def status(var: Var = None) -> None:
         ports = ",".join(str(port) for port in process.ports.values())
         rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
     show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
-    console.print(f"{stack.phase.value}; dashboard {dashboard(stack)}", highlight=False)
+    phase = Phase.DEGRADED if stack.phase is Phase.READY and not fine else stack.phase
+    console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
     if not fine:
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ export async function get(path, parameters = {}, signal = undefined) {
     const text = await response.text();
     let sentence = text.slice(0, 300);
     try { sentence = JSON.parse(text).error ?? sentence; } catch { /* not JSON: the text itself */ }
-    throw new Error(`${response.status}: ${sentence}`);
+    throw Object.assign(new Error(`${response.status}: ${sentence}`), { status: response.status });
   }
   return response.json();
 }

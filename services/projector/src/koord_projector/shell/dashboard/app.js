@@ -75,8 +75,14 @@ async function draw() {
     if (!signal.aborted) showMoment(at, answer);
   } catch (error) {
     if (signal.aborted) return;
-    if (isFirst) fill(root, h("p", { class: "error" }, error.message));
-    else status.textContent = error.message;
+    if (isFirst || error.status === 404) {
+      // what is shown belongs to another moment: it must not stand under this one
+      root.kept?.close?.();
+      root.kept = null;
+      drawn = "";
+      fill(root, h("p", { class: "error" }, error.message));
+      showMoment(at, null);
+    } else status.textContent = error.message;
   }
   if (!signal.aborted && !at && millis) timer = setTimeout(draw, millis);
 }
@@ -89,13 +95,15 @@ function showMoment(at, answer) {
   shown.classList.toggle("past", Boolean(at));
   const asked = /^\d*$/.test(at) ? answer?.occurred_at : at;
   if (answer) shown.textContent = `${moment(asked)} · position ${grouped(answer.position)}`;
+  else if (at) shown.textContent = /^\d+$/.test(at) ? `position ${grouped(Number(at))}` : moment(at);
   placeThumb();
 }
 
 function placeThumb() {
   const { at, answer } = told;
   if (range && !slider.matches(":active")) {
-    const time = at && answer ? new Date(/^\d+$/.test(at) ? answer.occurred_at : at).getTime() : range[1];
+    const asked = /^\d*$/.test(at) ? answer?.occurred_at : at;
+    const time = at && asked ? new Date(asked).getTime() : range[1];
     slider.value = String(Math.round(((time - range[0]) / Math.max(1, range[1] - range[0])) * SLIDER_STEPS));
   }
 }
