@@ -264,3 +264,32 @@ async def test_a_deployment_has_its_pods_after_some_rounds(replicas: int) -> Non
 
     assert result.action == "deleted"
     assert len(manager.view.state.of_kind(PodSpecState)) == 0
+
+
+async def test_documents_may_use_what_stands_before_them_in_the_same_request() -> None:
+    manager = Manager(MemoryLog())
+    gold = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: gold}, value: 9000}"
+    spec = "{priorityClassName: gold, containers: [{name: c, image: i}]}"
+    user = f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {spec}}}"
+    async with running(manager):
+        results = await manager.apply(f"{gold}\n---\n{user}")
+
+    assert [result.action for result in results] == ["created", "created"]
+
+
+async def test_a_workload_whose_priority_class_is_gone_waits_for_it() -> None:
+    manager = Manager(MemoryLog())
+    gold = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: gold}, value: 9000}"
+    web = (
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1, template: "
+        "{spec: {priorityClassName: gold, containers: [{name: c, image: i}]}}}}"
+    )
+    async with running(manager):
+        await manager.apply(f"{gold}\n---\n{web}")
+        await manager.intake.submit([Target("PriorityClass", "", "gold")], "gone")
+        await control_round(manager.world, manager.policies)
+        assert len(manager.view.state.of_kind(PodSpecState)) == 0
+
+        await manager.apply(gold)
+        await control_round(manager.world, manager.policies)
+        assert len(manager.view.state.of_kind(PodSpecState)) == 1

@@ -8,6 +8,7 @@ from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.fold import FoldRunner, FoldSource
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
+from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.state.cluster import schema_fingerprint
@@ -43,7 +44,7 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
         "manager",
         bus.events,
         FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
-        shell.clock,
+        SystemClock(),
         snapshots=bus.snapshots,
         metrics=shell.metrics.bus,
     )

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.desired import BucketRefused
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.desired import DesiredStore
@@ -39,6 +41,8 @@ MAX_DOCUMENTS = 500
 MAX_PODS_PER_ROUND = 500
 """Pods created or deleted for workloads in one control round."""
 DESIRED_WRITES_AT_ONCE = 64
+DEFINERS = frozenset(("PriorityClass", "Node", "ConfigMap", "Namespace"))
+"""Kinds that documents after them in the same request may refer to."""
 REFOLDS = 8
 """Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
 
@@ -101,11 +105,14 @@ async def process_documents(world: World, works: Sequence[Work]) -> None:
 
 
 def _without_repeats(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-    """Works on distinct objects, and the rest for the next go."""
+    """Works on distinct objects up to where others may depend on what these define, and the rest for the next go."""
     seen: set[tuple[str, str, str]] = set()
     first: list[Work] = []
     later: list[Work] = []
-    for work in works:
+    for index, work in enumerate(works):
+        if index and works[index - 1].subject.kind in DEFINERS and work.subject.kind != works[index - 1].subject.kind:
+            later.extend(works[index:])
+            break
         key = _identity(work.subject)
         (later if key in seen else first).append(work)
         seen.add(key)
@@ -235,7 +242,7 @@ async def control_round(world: World, policies: NodePolicies) -> str:
         for touched in (view.touched_nodes, view.touched_inputs, view.touched_desired):
             touched.update(view.nodes())
     # 2. workloads get the number of pods that they ask for
-    pods = await _append_all(world, _workload_drafts(view, rfc3339(now)), now)
+    pods = await _append_all(world, _workload_drafts(world, rfc3339(now)), now)
     # 3. changed nodes get their policy; changed inputs, and reports that grew old, give batch resources anew
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()
@@ -253,13 +260,20 @@ async def control_round(world: World, policies: NodePolicies) -> str:
     return ", ".join([*did, f"{told} agents told"]) if did else ""
 
 
-def _workload_drafts(view: ManagerView, now: str) -> list[Draft]:
+def _workload_drafts(world: World, now: str) -> list[Draft]:
+    view = world.view
     drafts: list[Draft] = []
     for uid in sorted(view.touched_workloads):
         room = MAX_PODS_PER_ROUND - len(drafts)
         if room <= 0:
             break
-        found = reconcile_workload(view, uid, now=now, limit=room)
+        try:
+            found = reconcile_workload(view, uid, now=now, limit=room)
+        except InvalidManifest as refused:
+            # its priority class is gone: looked at again when one is applied (the view touches every workload then)
+            world.logger.warning("workload_not_admitted", uid=uid, reason=str(refused))
+            view.touched_workloads.discard(uid)
+            continue
         if not found:
             view.touched_workloads.discard(uid)
         drafts.extend(found)
@@ -348,7 +362,7 @@ async def _write_desired(world: World, policies: NodePolicies) -> int:
                 else:
                     await world.desired.put(desired)
                     world.told.nodes.add(token)
-            except (OSError, TimeoutError) as error:
+            except (NoAnswer, NotConnected, BucketRefused) as error:
                 world.logger.warning("desired_not_written", node=token, error=str(error))
                 view.touched_desired.add(token)
 

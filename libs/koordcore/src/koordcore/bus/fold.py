@@ -217,13 +217,22 @@ class FoldRunner(Generic[F]):
         self._snapshot_moment = self._clock.monotonic()
         return snapshot
 
+    async def _try_snapshot(self) -> None:
+        """Save a snapshot; one that cannot be saved costs time at the next start and nothing else."""
+        try:
+            await self.save_snapshot()
+        except Exception as error:  # noqa: BLE001 - whatever the store says, the fold goes on without a snapshot
+            log.warning("snapshot_not_saved fold=%s seq=%d error=%r", self.name, self.position, error)
+            self._snapshot_position = self.position
+            self._snapshot_moment = self._clock.monotonic()
+
     async def _consume(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
         async for events in batches:
             at = 0
             while at < len(events):
                 at = await self._apply(events, at)
             if self._is_snapshot_due():
-                await self.save_snapshot()
+                await self._try_snapshot()
 
     async def _apply(self, events: list[StoredEvent], at: int) -> int:
         """Apply events from index `at` to the end, or to a poison event that is waited for; gives the next index."""

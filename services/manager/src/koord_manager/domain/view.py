@@ -13,6 +13,7 @@ from koordcore.events.mirror import (
     PodSpecAdded,
     PodSpecChanged,
     PodSpecDeleted,
+    PriorityClassObserved,
     WorkloadDeleted,
     WorkloadObserved,
 )
@@ -101,6 +102,8 @@ class ManagerView:
             case WorkloadDeleted():
                 self._workload_uids = {key: uid for key, uid in self._workload_uids.items() if uid != ref.id}
                 self.touched_workloads.add(ref.id)
+            case PriorityClassObserved():
+                self.touched_workloads.update(self.state.of_kind(WorkloadState))
             case _:
                 if ref.kind == "config":
                     self.config_touched = True

@@ -4,6 +4,7 @@ The runner of `koordcore.bus.fold` drives `ViewFold`; the view object stays the 
 when a snapshot is loaded into it.
 """
 
+from koordcore.bus.connection import NoAnswer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
@@ -54,8 +55,14 @@ async def follow_reports(view: ManagerView, observations: ObservationLog, logger
 
     A report that cannot be read is left out: the node's batch resources then expire as if it had not come.
     """
-    head = await observations.head()
-    for stored in await observations.latest([AggregateRef("node", token) for token in view.nodes()]):
+    while True:
+        try:
+            head = await observations.head()
+            newest = await observations.latest([AggregateRef("node", token) for token in view.nodes()])
+            break
+        except NoAnswer as error:
+            logger.warning("reports_away", reason=str(error))
+    for stored in newest:
         _observe(view, stored, logger)
     async for batch in observations.follow(head.last_seq):
         for stored in batch:
