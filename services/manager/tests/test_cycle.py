@@ -86,6 +86,7 @@ class Manager:
             logger=logger("test"),
             actor=f"manager/{name}",
             folded=self.folded,
+            halted=lambda: None,
             new_uid=lambda: f"{name}-uid-{next(numbers)}",
             control_seconds=0.01,
             desired_seconds=0,
@@ -293,3 +294,19 @@ async def test_a_workload_whose_priority_class_is_gone_waits_for_it() -> None:
         await manager.apply(gold)
         await control_round(manager.world, manager.policies)
         assert len(manager.view.state.of_kind(PodSpecState)) == 1
+
+
+async def test_a_new_leader_folds_the_log_before_its_first_decision() -> None:
+    log = MemoryLog()
+    first, second = Manager(log, name="one"), Manager(log, name="two")
+    async with running(first):
+        (result,) = await first.apply(pod("web"))
+        assert result.action == "created"
+    # the second takes over without having folded anything; its fold begins only after it was asked
+    asked = asyncio.create_task(second.apply(pod("web")))
+    await asyncio.sleep(0)
+    async with running(second):
+        (result,) = await asked
+
+    assert result.action == "unchanged"
+    assert log.last_seq == 1

@@ -49,6 +49,10 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
         metrics=shell.metrics.bus,
     )
     intake = Intake()
+
+    def halted() -> str | None:
+        return f"halted before event {runner.halted.seq}: {runner.halted.reason}" if runner.halted else None
+
     world = World(
         view=view,
         intake=intake,
@@ -60,6 +64,7 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
         logger=shell.log,
         actor=f"manager/{settings.instance}",
         folded=runner.reached,
+        halted=halted,
         new_uid=lambda: str(uuid.uuid4()),
         control_seconds=settings.control_interval,
         desired_seconds=settings.desired_interval,
@@ -81,9 +86,7 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
         await keep_control(world, policies)
 
     def fold_is_current() -> str | None:
-        if runner.halted is not None:
-            return f"halted before event {runner.halted.seq}: {runner.halted.reason}"
-        return None if runner.is_caught_up else "the log is not folded yet"
+        return halted() or (None if runner.is_caught_up else "the log is not folded yet")
 
     shell.health.add_readiness("fold", fold_is_current)
     shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")

@@ -49,10 +49,13 @@ REFOLDS = 8
 
 @dataclass(slots=True)
 class Told:
-    """Nodes (tokens) whose desired state this process has written, and when all of them were last up to date."""
+    """Nodes (tokens) whose desired state this process has written, when all of them were last up to date, and the term
+    (its epoch) whose beginning has been folded.
+    """
 
     nodes: set[str] = field(default_factory=set[str])
     flushed_at: float = float("-inf")
+    epoch: int = 0
 
 
 class World(NamedTuple):
@@ -68,6 +71,7 @@ class World(NamedTuple):
     logger: Logger
     actor: str
     folded: Callable[[int], Awaitable[None]]
+    halted: Callable[[], str | None]
     new_uid: Callable[[], str]
     control_seconds: float
     desired_seconds: float
@@ -75,8 +79,29 @@ class World(NamedTuple):
     conflict_pause: Callable[[], float]
 
 
+async def why_not_decide(world: World) -> str | None:
+    """Why this instance must not decide now; None when it may.
+
+    A new term begins with folding what the log held when it began: names are unique only for who knows all of them.
+    """
+    term = world.leadership.term
+    if term is None:
+        return "this instance does not lead; ask the leader"
+    halted = world.halted()
+    if halted is not None:
+        return halted
+    if world.told.epoch != term.epoch:
+        try:
+            head = await world.log.head()
+        except (NoAnswer, NotConnected) as error:
+            return f"the log is away: {error}"
+        await world.folded(head.last_seq)
+        world.told.epoch = term.epoch
+    return None
+
+
 async def serve_documents(world: World) -> None:
-    """Decides documents for ever. Cancelled at shutdown; documents in hand are answered first."""
+    """Decides documents for ever. Cancelled at shutdown: what was not answered may be applied again without harm."""
     while True:
         works = await world.intake.take(MAX_DOCUMENTS)
         await process_documents(world, works)
@@ -84,9 +109,10 @@ async def serve_documents(world: World) -> None:
 
 async def process_documents(world: World, works: Sequence[Work]) -> None:
     """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
-    if world.leadership.term is None:
+    reason = await why_not_decide(world)
+    if reason is not None:
         for work in works:
-            _answer(work, _failed(work, "this instance does not lead; ask the leader"))
+            _answer(work, _failed(work, reason))
         return
     waiting = list(works)
     refusals: dict[Work, int] = {}
@@ -224,7 +250,7 @@ def _answer(work: Work, result: Result) -> None:
 async def keep_control(world: World, policies: NodePolicies) -> None:
     """Control rounds for ever, `control_seconds` apart in real time; a log line for each that changed something."""
     while True:
-        if world.leadership.term is not None:
+        if await why_not_decide(world) is None:
             sentence = await control_round(world, policies)
             if sentence:
                 world.logger.info("control_round", did=sentence)

@@ -61,13 +61,16 @@ class ManagerView:
         self.state = state
         self._pod_uids: dict[tuple[str, str], str] = {}
         self._workload_uids: dict[tuple[str, str, str], str] = {}
+        self._workload_keys: dict[str, tuple[str, str, str]] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
         for uid, spec in state.of_kind(PodSpecState).items():
             self._index_pod(uid, spec.object)
         for uid, workload in state.of_kind(WorkloadState).items():
             meta = workload.object.metadata
-            self._workload_uids[workload.object.kind, meta.namespace, meta.name] = uid
+            key = (workload.object.kind, meta.namespace, meta.name)
+            self._workload_uids[key] = uid
+            self._workload_keys[uid] = key
         self.touched_workloads.update(state.of_kind(WorkloadState))
         self.touched_desired.update(state.of_kind(NodeSpecState))
         self.touched_nodes.update(state.of_kind(NodeSpecState))
@@ -97,10 +100,14 @@ class ManagerView:
                 self.touched_desired.add(ref.id)
             case WorkloadObserved():
                 meta = event.object.metadata
-                self._workload_uids[event.object.kind, meta.namespace, meta.name] = ref.id
+                key = (event.object.kind, meta.namespace, meta.name)
+                self._workload_uids[key] = ref.id
+                self._workload_keys[ref.id] = key
                 self.touched_workloads.add(ref.id)
             case WorkloadDeleted():
-                self._workload_uids = {key: uid for key, uid in self._workload_uids.items() if uid != ref.id}
+                key = self._workload_keys.pop(ref.id, None)
+                if key is not None and self._workload_uids.get(key) == ref.id:
+                    del self._workload_uids[key]
                 self.touched_workloads.add(ref.id)
             case PriorityClassObserved():
                 self.touched_workloads.update(self.state.of_kind(WorkloadState))

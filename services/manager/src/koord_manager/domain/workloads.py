@@ -25,8 +25,8 @@ def reconcile_workload(view: ManagerView, uid: str, *, now: str, limit: int) -> 
     """Facts that bring a workload's pods to its number, at most `limit` at once; each stands for itself.
 
     A Deployment's pods of an older template are replaced, oldest first; a Job's pods are never replaced by a changed
-    template. Names are `<workload>-<template hash>-<number>`, uids follow from the workload's uid, the name and the
-    workload's sequence, so that a decision made twice is the same decision.
+    template. Names are `<workload>-<template hash>-<number>`; uids follow from the workload's uid, the name and the
+    position of the log that the decision was made on.
     """
     state = view.state.of_kind(WorkloadState).get(uid)
     pods = view.pods_of_workload(uid)
