@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import (
     AggregateRef,
     BasedOn,
@@ -75,7 +76,7 @@ ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
-    "config", "bad-config", "no-config", "skip",
+    "config", "bad-config", "no-config", "skip", "custom", "no-custom",
 )  # fmt: skip
 
 actions = st.lists(
@@ -279,6 +280,19 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("config", config_id, rejected)
         case "no-config":
             log.write("config", config_id, ConfigDeleted(namespace="koordinator-system", name="slo-controller-config"))
+        case "custom":
+            quota = {
+                "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+                "kind": "ElasticQuota",
+                "metadata": {"name": f"q-{number}", "namespace": "default"},
+                "spec": {"max": {"cpu": variation}},
+            }
+            ref = custom_ref("elasticquotas", "default", f"q-{number}")
+            log.write(ref.kind, ref.id, CustomObjectObserved(object=quota))
+        case "no-custom":
+            ref = custom_ref("elasticquotas", "default", f"q-{number}")
+            gone_quota = CustomObjectDeleted(kind="ElasticQuota", namespace="default", name=f"q-{number}")
+            log.write(ref.kind, ref.id, gone_quota)
         case "skip":
             log.write("fold", "projector", EventSkipped(seq=number + 1, reason="test", operator="test"))
         case _:

@@ -1,8 +1,8 @@
 """The complete catalogue: importing this module imports every aggregate's module."""
 
-from koordcore.events import control, mirror, node, nodepolicy, nodestate, observation, pod, verdict
+from koordcore.events import admission, control, custom, mirror, node, nodepolicy, nodestate, observation, pod, verdict
 from koordcore.events.registry import CATALOGUE
 
 __all__ = ["CATALOGUE", "MODULES"]
 
-MODULES = (mirror, pod, node, nodepolicy, nodestate, control, observation, verdict)
+MODULES = (mirror, custom, pod, node, nodepolicy, nodestate, control, observation, verdict, admission)

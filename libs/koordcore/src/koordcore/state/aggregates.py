@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from koordcore.events.control import EventSkipped
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.mirror import (
     ConfigAccepted,
@@ -125,6 +126,12 @@ class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
     rejected: dict[str, str] = {}
 
 
+class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A custom resource as stored, in Kubernetes' shape; None once it is gone (its name may come back)."""
+
+    object: dict[str, Any] | None = None
+
+
 class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Events that an operator told a fold to pass over."""
 
@@ -146,6 +153,7 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "priorityclass": PriorityClassState,
     "workloadspec": WorkloadState,
     "config": ConfigState,
+    "customspec": CustomObjectState,
     "fold": FoldControlState,
 }
 """Aggregate kind -> type of its state."""
@@ -299,6 +307,8 @@ EVOLVE: dict[type[Event], Evolve] = {
     ConfigAccepted: _config_accepted,
     ConfigRejected: _config_rejected,
     ConfigDeleted: lambda _, __, at: ConfigState(seq=at.seq),
+    CustomObjectObserved: lambda _, event, at: CustomObjectState(seq=at.seq, object=event.object),
+    CustomObjectDeleted: lambda _, __, at: CustomObjectState(seq=at.seq),
     EventSkipped: _event_skipped,
 }
 """Event type -> its evolve function; complete for every type of the facts stream (tested)."""

@@ -1,0 +1,47 @@
+"""What admission did to an object: one verdict for each request that it changed or refused. Stream `why`.
+
+Subject `why.admission.<resource>=<ns>=<name>`. Not a fact: an accepted object's own event carries the result; dry runs
+are never recorded.
+
+source    manager spec, 17.3
+"""
+
+from typing import Any
+
+from koordcore.events.envelope import AggregateRef, Event, name_token
+from koordcore.events.registry import CATALOGUE
+
+
+@CATALOGUE.register(kind="admission", stream="why")
+class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An object was changed or refused at a door.
+
+    uid         of the admission request (webhook) or of the request and document (`koord apply`)
+    door        "webhook" or "apply"
+    operation   CREATE, UPDATE or DELETE
+    user        who asked, as the API server says; "" at the other door
+    steps       what changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
+    rules       ids of the rules that refused it
+    fields      where, aligned with `rules`
+    patch       RFC 6902, against the object as submitted
+    """
+
+    uid: str
+    door: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    operation: str
+    user: str = ""
+    allowed: bool
+    steps: list[str] = []
+    rules: list[str] = []
+    fields: list[str] = []
+    message: str = ""
+    patch: list[dict[str, Any]] = []
+
+
+def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
+    """The subject of an object's verdicts; namespace "" for cluster-scoped kinds."""
+    parts = (resource, namespace, name) if namespace else (resource, name)
+    return AggregateRef("admission", "=".join(name_token(part) for part in parts))
