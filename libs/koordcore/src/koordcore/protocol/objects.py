@@ -16,11 +16,11 @@ Quantities = dict[str, str | int | float]
 """A resource list as written: name -> quantity text or bare JSON number (protocol spec, 1.1)."""
 
 
-class _Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Base of all API structs: camelCase on the wire, defaults left out."""
 
 
-class OwnerReference(_Object):
+class OwnerReference(KubeStruct):
     """`metadata.ownerReferences[]`."""
 
     api_version: str = ""
@@ -30,7 +30,7 @@ class OwnerReference(_Object):
     controller: bool = False
 
 
-class ObjectMeta(_Object):
+class ObjectMeta(KubeStruct):
     """`metadata`. Absent text is ""; times are RFC 3339 text as the API server writes it."""
 
     name: str = ""
@@ -44,7 +44,7 @@ class ObjectMeta(_Object):
     owner_references: list[OwnerReference] = []
 
 
-class LabelSelectorRequirement(_Object):
+class LabelSelectorRequirement(KubeStruct):
     """One expression of a label selector: In, NotIn, Exists, DoesNotExist (Gt, Lt in node selectors)."""
 
     key: str
@@ -52,21 +52,21 @@ class LabelSelectorRequirement(_Object):
     values: list[str] = []
 
 
-class LabelSelector(_Object):
+class LabelSelector(KubeStruct):
     """`matchLabels` and `matchExpressions`, ANDed (protocol spec, 1.3)."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []
 
 
-class ResourceRequirements(_Object):
+class ResourceRequirements(KubeStruct):
     """`resources` of a container or a pod."""
 
     requests: Quantities = {}
     limits: Quantities = {}
 
 
-class ContainerPort(_Object):
+class ContainerPort(KubeStruct):
     """`ports[]` of a container."""
 
     container_port: int = 0
@@ -75,7 +75,7 @@ class ContainerPort(_Object):
     protocol: str = "TCP"
 
 
-class Container(_Object):
+class Container(KubeStruct):
     """A container or init container; `restart_policy` "Always" makes an init container a sidecar."""
 
     name: str = ""
@@ -85,7 +85,7 @@ class Container(_Object):
     restart_policy: str | None = None
 
 
-class Toleration(_Object):
+class Toleration(KubeStruct):
     """`spec.tolerations[]`; operator defaults to Equal, empty effect matches every effect."""
 
     key: str = ""
@@ -95,7 +95,7 @@ class Toleration(_Object):
     toleration_seconds: int | None = None
 
 
-class Taint(_Object):
+class Taint(KubeStruct):
     """`spec.taints[]` of a node."""
 
     key: str
@@ -104,27 +104,27 @@ class Taint(_Object):
     time_added: str | None = None
 
 
-class NodeSelectorTerm(_Object):
+class NodeSelectorTerm(KubeStruct):
     """Expressions over labels and fields, ANDed; an empty term matches nothing."""
 
     match_expressions: list[LabelSelectorRequirement] = []
     match_fields: list[LabelSelectorRequirement] = []
 
 
-class NodeSelector(_Object):
+class NodeSelector(KubeStruct):
     """Terms, ORed."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
-class PreferredSchedulingTerm(_Object):
+class PreferredSchedulingTerm(KubeStruct):
     """A weighted node selector term, weight 1..100."""
 
     weight: int = 1
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
-class NodeAffinity(_Object):
+class NodeAffinity(KubeStruct):
     """`spec.affinity.nodeAffinity`."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -133,7 +133,7 @@ class NodeAffinity(_Object):
     )
 
 
-class PodAffinityTerm(_Object):
+class PodAffinityTerm(KubeStruct):
     """One term of pod (anti-)affinity."""
 
     topology_key: str = ""
@@ -144,14 +144,14 @@ class PodAffinityTerm(_Object):
     mismatch_label_keys: list[str] = []
 
 
-class WeightedPodAffinityTerm(_Object):
+class WeightedPodAffinityTerm(KubeStruct):
     """A preferred term, weight 1..100."""
 
     weight: int = 1
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
-class PodAffinity(_Object):
+class PodAffinity(KubeStruct):
     """`spec.affinity.podAffinity` and `podAntiAffinity` (same shape)."""
 
     required: list[PodAffinityTerm] = msgspec.field(
@@ -162,7 +162,7 @@ class PodAffinity(_Object):
     )
 
 
-class Affinity(_Object):
+class Affinity(KubeStruct):
     """`spec.affinity`."""
 
     node_affinity: NodeAffinity | None = None
@@ -170,7 +170,7 @@ class Affinity(_Object):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(_Object):
+class TopologySpreadConstraint(KubeStruct):
     """`spec.topologySpreadConstraints[]`."""
 
     max_skew: int = 1
@@ -183,13 +183,32 @@ class TopologySpreadConstraint(_Object):
     match_label_keys: list[str] = []
 
 
-class SchedulingGate(_Object):
+class VolumeClaimSource(KubeStruct):
+    """`spec.volumes[].persistentVolumeClaim`."""
+
+    claim_name: str = ""
+
+
+class Volume(KubeStruct):
+    """`spec.volumes[]`: its claim, if it is one; what else a volume holds (secrets among it) is not kept."""
+
+    name: str = ""
+    persistent_volume_claim: VolumeClaimSource | None = None
+
+
+class PodResourceClaim(KubeStruct):
+    """`spec.resourceClaims[]`."""
+
+    name: str = ""
+
+
+class SchedulingGate(KubeStruct):
     """`spec.schedulingGates[]`."""
 
     name: str
 
 
-class PodSpec(_Object):
+class PodSpec(KubeStruct):
     """`spec` of a pod."""
 
     containers: list[Container] = []
@@ -201,6 +220,8 @@ class PodSpec(_Object):
     tolerations: list[Toleration] = []
     topology_spread_constraints: list[TopologySpreadConstraint] = []
     scheduling_gates: list[SchedulingGate] = []
+    volumes: list[Volume] = []
+    resource_claims: list[PodResourceClaim] = []
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
@@ -210,15 +231,26 @@ class PodSpec(_Object):
     termination_grace_period_seconds: int | None = None
 
 
-class PodStatus(_Object):
+class PodCondition(KubeStruct):
+    """`status.conditions[]` of a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(KubeStruct):
     """`status` of a pod."""
 
     phase: str = ""
     qos_class: str = ""
     start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: list[PodCondition] = []
 
 
-class Pod(_Object):
+class Pod(KubeStruct):
     """A pod."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -226,14 +258,14 @@ class Pod(_Object):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class NodeSpec(_Object):
+class NodeSpec(KubeStruct):
     """`spec` of a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class NodeCondition(_Object):
+class NodeCondition(KubeStruct):
     """`status.conditions[]` of a node."""
 
     type: str = ""
@@ -241,15 +273,23 @@ class NodeCondition(_Object):
     reason: str = ""
 
 
-class NodeStatus(_Object):
+class ContainerImage(KubeStruct):
+    """`status.images[]` of a node."""
+
+    names: list[str] = []
+    size_bytes: int = 0
+
+
+class NodeStatus(KubeStruct):
     """`status` of a node."""
 
     capacity: Quantities = {}
     allocatable: Quantities = {}
     conditions: list[NodeCondition] = []
+    images: list[ContainerImage] = []
 
 
-class Node(_Object):
+class Node(KubeStruct):
     """A node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -257,13 +297,13 @@ class Node(_Object):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class Namespace(_Object):
+class Namespace(KubeStruct):
     """A namespace: only its metadata matters here."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
-class PriorityClass(_Object):
+class PriorityClass(KubeStruct):
     """A `scheduling.k8s.io/v1` PriorityClass."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -272,21 +312,21 @@ class PriorityClass(_Object):
     preemption_policy: str = "PreemptLowerPriority"
 
 
-class ConfigMap(_Object):
+class ConfigMap(KubeStruct):
     """A ConfigMap's text entries."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     data: dict[str, str] = {}
 
 
-class PodTemplate(_Object):
+class PodTemplate(KubeStruct):
     """`spec.template` of a workload."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
-class Workload(_Object):
+class Workload(KubeStruct):
     """A Deployment or Job as a pod template with a number of pods (Job: `parallelism`)."""
 
     kind: str = ""
@@ -296,7 +336,7 @@ class Workload(_Object):
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 
 
-O = TypeVar("O", bound=_Object)  # noqa: E741 - the conventional letter for "some object type"
+O = TypeVar("O", bound=KubeStruct)  # noqa: E741 - the conventional letter for "some object type"
 
 
 def without_nulls(value: object) -> object:

@@ -1,0 +1,164 @@
+"""API objects that placement reads beside pods and nodes, cut down to the fields that some part of the system reads.
+
+source    scheduler-core spec, 5.6, 5.9, 6, 8.1, 9, 10.1; protocol spec (ElasticQuota, PodGroup, ClusterNetworkTopology)
+"""
+
+import msgspec
+
+from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, ObjectMeta, Quantities
+
+
+class ElasticQuotaSpec(KubeStruct):
+    """`ElasticQuota.spec`: resource lists as written."""
+
+    min: Quantities = {}
+    max: Quantities = {}
+
+
+class ElasticQuotaStatus(KubeStruct):
+    """`ElasticQuota.status`."""
+
+    used: Quantities = {}
+
+
+class ElasticQuota(KubeStruct):
+    """scheduling.sigs.k8s.io/v1alpha1."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
+    status: ElasticQuotaStatus = msgspec.field(default_factory=ElasticQuotaStatus)
+
+
+class PodGroupSpec(KubeStruct):
+    """`PodGroup.spec`."""
+
+    min_member: int = 0
+    schedule_timeout_seconds: int | None = None
+    min_resources: Quantities = {}
+
+
+class PodGroupStatus(KubeStruct):
+    """`PodGroup.status`."""
+
+    phase: str = ""
+    occupied_by: str = ""
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    schedule_start_time: str | None = None
+
+
+class PodGroup(KubeStruct):
+    """scheduling.sigs.k8s.io/v1alpha1."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class TopologyLayer(KubeStruct):
+    """One entry of `ClusterNetworkTopology.spec.networkTopologySpec`."""
+
+    topology_layer: str = ""
+    parent_topology_layer: str = ""
+    label_key: list[str] = []
+
+
+class ClusterNetworkTopologySpec(KubeStruct):
+    """`ClusterNetworkTopology.spec`."""
+
+    network_topology_spec: list[TopologyLayer] = []
+
+
+class ClusterNetworkTopology(KubeStruct):
+    """scheduling.koordinator.sh/v1alpha1, cluster scoped; only the one named `default` is read."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ClusterNetworkTopologySpec = msgspec.field(default_factory=ClusterNetworkTopologySpec)
+
+
+class PodDisruptionBudgetSpec(KubeStruct):
+    """`PodDisruptionBudget.spec`: the amounts are integers or percentages, as written."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class PodDisruptionBudgetStatus(KubeStruct):
+    """`PodDisruptionBudget.status`; disrupted_pods: name -> time of an eviction that is under way."""
+
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    disrupted_pods: dict[str, str] = {}
+
+
+class PodDisruptionBudget(KubeStruct):
+    """policy/v1."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
+
+
+class ServiceSpec(KubeStruct):
+    """`Service.spec`."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(KubeStruct):
+    """v1: its selector is the default selector of topology spread."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+class PersistentVolumeClaimSpec(KubeStruct):
+    """`PersistentVolumeClaim.spec`."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: list[str] = []
+
+
+class PersistentVolumeClaim(KubeStruct):
+    """v1."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
+
+
+class VolumeNodeAffinity(KubeStruct):
+    """`PersistentVolume.spec.nodeAffinity`."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(KubeStruct):
+    """`PersistentVolume.spec`."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+    access_modes: list[str] = []
+
+
+class PersistentVolume(KubeStruct):
+    """v1, cluster scoped; zone labels stand in its metadata."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
+
+
+SchedulingObject = (
+    ElasticQuota
+    | PodGroup
+    | ClusterNetworkTopology
+    | PodDisruptionBudget
+    | Service
+    | PersistentVolumeClaim
+    | PersistentVolume
+)
+"""What `SchedulingObjectObserved` carries."""
