@@ -1,0 +1,283 @@
+"""A histogram whose samples lose weight with age: what the recommender and the node's peak prediction learn from.
+
+    weight of a sample at t  = w * 2^((t - reference) / half life)
+    percentile p             = the end of the bucket in which the running sum of weights reaches p * total
+
+Old samples are never touched: newer ones weigh more. Once the newest would weigh more than 2^100, the reference moves
+and every stored weight is scaled at once.
+
+    kind of user     cpu: first bucket, range, half life      memory: first bucket, range, half life
+    recommender      0.01 core, 1000, 24 h                    1e7 bytes, 1e12, 24 h
+    node prediction  0.025 core, 1024, 12 h                   5 MiB, 2 TiB, 24 h
+
+source    manager spec, 15.3; agent spec, 8.1 and 8.3 (the same rules with other sizes)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from koordcore.values.invalid import InvalidInput
+
+_YEAR_ONE: Final = -62_135_596_800
+"""0001-01-01 UTC in unix seconds: where reference times start, and what their multiples are counted from."""
+_MAX_EXPONENT: Final = 100
+"""Half lives between the reference and a sample before the reference moves."""
+_CHECKPOINT_SCALE: Final = 10_000
+"""Weight of the heaviest bucket of a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearBuckets:
+    """Buckets of equal size; the last one begins at or after `max_value`."""
+
+    max_value: float
+    bucket_size: float
+
+    def __post_init__(self) -> None:
+        _require(self.max_value > 0, "greater than 0", self.max_value, "max_value")
+        _require(self.bucket_size > 0, "greater than 0", self.bucket_size, "bucket_size")
+
+    @cached_property
+    def count(self) -> int:
+        """ceil(max / size) + 1."""
+        return math.ceil(self.max_value / self.bucket_size) + 1
+
+    def find(self, value: float) -> int:
+        """floor(value / size), clamped; 0 for what is not a number."""
+        return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
+
+    def start(self, bucket: int) -> float:
+        """bucket * size."""
+        return bucket * self.bucket_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialBuckets:
+    """Buckets of which each is `ratio` times as wide as the one before: the same relative error everywhere."""
+
+    max_value: float
+    first_bucket_size: float
+    ratio: float
+
+    def __post_init__(self) -> None:
+        _require(self.max_value > 0, "greater than 0", self.max_value, "max_value")
+        _require(self.first_bucket_size > 0, "greater than 0", self.first_bucket_size, "first_bucket_size")
+        _require(self.ratio > 1, "greater than 1", self.ratio, "ratio")
+
+    @cached_property
+    def count(self) -> int:
+        """ceil(log_ratio(max * (ratio - 1) / first + 1)) + 1."""
+        return math.ceil(self._logarithm(self.max_value)) + 1
+
+    def find(self, value: float) -> int:
+        """0 below the first size, else floor(log_ratio(value * (ratio - 1) / first + 1)), clamped."""
+        if not value >= self.first_bucket_size:
+            return 0
+        return int(min(self._logarithm(value), self.count - 1))
+
+    def start(self, bucket: int) -> float:
+        """first * (ratio^bucket - 1) / (ratio - 1)."""
+        return self.first_bucket_size * (self.ratio**bucket - 1) / (self.ratio - 1)
+
+    def _logarithm(self, value: float) -> float:
+        return math.log(value * (self.ratio - 1) / self.first_bucket_size + 1) / math.log(self.ratio)
+
+
+Buckets = LinearBuckets | ExponentialBuckets
+"""How a range of values is cut into buckets, numbered from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramOptions:
+    """What two histograms must share to be merged.
+
+    epsilon             weights below it count as none at the ends of the histogram
+    half_life_seconds   time in which a sample loses half of its weight; None: samples do not age
+    """
+
+    buckets: Buckets
+    epsilon: float
+    half_life_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.epsilon > 0, "greater than 0", self.epsilon, "epsilon")
+        half_life = self.half_life_seconds
+        _require(half_life is None or half_life > 0, "greater than 0, or none", half_life, "half_life_seconds")
+
+
+class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A histogram in few bytes: weights relative to the largest (10000), those that round to 0 left out.
+
+    reference_timestamp   unix seconds at which a weight of 1 is a sample's own; None: unknown, or samples do not age
+    """
+
+    reference_timestamp: float | None = None
+    total_weight: float = 0.0
+    bucket_weights: dict[int, int] = {}
+
+
+@dataclass(slots=True)
+class DecayingHistogram:
+    """Weights of samples by bucket. One task owns an instance; equal instances answer equally.
+
+    weights     bucket -> weight, without zeros
+    total       sum of all weights added, minus those subtracted
+    reference   unix seconds at which a sample weighs just its own weight
+    """
+
+    options: HistogramOptions
+    weights: dict[int, float] = field(default_factory=dict[int, float])
+    total: float = 0.0
+    reference: float = _YEAR_ONE
+
+    def add(self, value: float, weight: float, at: float) -> None:
+        """Count a sample. `at`: unix seconds."""
+        aged = weight * self._factor(at)
+        bucket = self.options.buckets.find(value)
+        self.weights[bucket] = self.weights.get(bucket, 0.0) + aged
+        self.total += aged
+
+    def subtract(self, value: float, weight: float, at: float) -> None:
+        """Take back a sample that was added with the same arguments; what falls below epsilon becomes 0."""
+        aged = weight * self._factor(at)
+        bucket = self.options.buckets.find(value)
+        left = self._floored(self.weights.get(bucket, 0.0) - aged)
+        if left:
+            self.weights[bucket] = left
+        else:
+            self.weights.pop(bucket, None)
+        self.total = self._floored(self.total - aged)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no bucket has a weight of at least epsilon."""
+        return not self._used()
+
+    def percentile(self, fraction: float) -> float:
+        """The end of the bucket up to which `fraction` of the weight lies; 0 when empty.
+
+        fraction    0 to 1; 0 gives the end of the first bucket in use
+        returns     for the last bucket of the range its start, which is all that is known of it
+        """
+        used = self._used()
+        if not used:
+            return 0.0
+        threshold = fraction * self.total
+        running = 0.0
+        found = used[-1]
+        for bucket in used[:-1]:
+            running += self.weights[bucket]
+            if running >= threshold:
+                found = bucket
+                break
+        buckets = self.options.buckets
+        return buckets.start(found + 1 if found < buckets.count - 1 else found)
+
+    def merge(self, other: DecayingHistogram) -> None:
+        """Add another histogram's weights, both seen from the newer reference. `other` stays as it is.
+
+        raises    ValueError for other options: such weights mean something else
+        """
+        if other.options != self.options:
+            raise ValueError("histograms of different options cannot be merged")
+        scale = 1.0
+        if other.reference > self.reference:
+            self._shift(other.reference)
+        elif self.reference > other.reference:
+            scale = self._shift_factor(other.reference, self._rounded(self.reference))
+        for bucket, weight in other.weights.items():
+            self.weights[bucket] = self.weights.get(bucket, 0.0) + weight * scale
+        self.total += other.total * scale
+
+    def checkpoint(self) -> HistogramCheckpoint:
+        """The histogram in few bytes; `load` gives nearly the same percentiles."""
+        used = self._used()
+        heaviest = max((self.weights[bucket] for bucket in used), default=0.0)
+        scaled = {
+            bucket: math.floor(self.weights[bucket] * _CHECKPOINT_SCALE / heaviest + 0.5) for bucket in used if heaviest
+        }
+        return HistogramCheckpoint(
+            reference_timestamp=self.reference if self.options.half_life_seconds else None,
+            total_weight=self.total,
+            bucket_weights={bucket: weight for bucket, weight in scaled.items() if weight},
+        )
+
+    def load(self, checkpoint: HistogramCheckpoint) -> None:
+        """Add what a checkpoint holds, each weight times totalWeight / sum(weights); an empty one changes nothing.
+
+        raises    InvalidInput for a bucket that this histogram does not have, or for a weight that is none
+        """
+        count = self.options.buckets.count
+        for bucket, weight in checkpoint.bucket_weights.items():
+            _require(0 <= bucket < count, f"a bucket from 0 to {count - 1}", bucket, "bucketWeights")
+            _require(weight >= 0, "not negative", weight, f"bucketWeights.{bucket}")
+        total = checkpoint.total_weight
+        _require(total >= 0 and math.isfinite(total), "a weight of at least 0", total, "totalWeight")
+        stored = sum(checkpoint.bucket_weights.values())
+        if stored == 0:
+            return
+        reference = checkpoint.reference_timestamp if self.options.half_life_seconds else None
+        loaded = DecayingHistogram(
+            self.options,
+            {bucket: weight * total / stored for bucket, weight in checkpoint.bucket_weights.items() if weight},
+            total,
+            self.reference if reference is None else reference,
+        )
+        if self.weights:
+            self.merge(loaded)
+        else:
+            self.weights, self.total, self.reference = loaded.weights, loaded.total, loaded.reference
+
+    def _used(self) -> list[int]:
+        """Buckets with a weight, ascending, from the first to the last that has at least epsilon."""
+        epsilon = self.options.epsilon
+        buckets = sorted(self.weights)
+        low, high = 0, len(buckets)
+        while low < high and self.weights[buckets[low]] < epsilon:
+            low += 1
+        while high > low and self.weights[buckets[high - 1]] < epsilon:
+            high -= 1
+        return buckets[low:high]
+
+    def _floored(self, weight: float) -> float:
+        return 0.0 if weight < self.options.epsilon else weight
+
+    def _factor(self, at: float) -> float:
+        half_life = self.options.half_life_seconds
+        if half_life is None:
+            return 1.0
+        if at > self.reference + _MAX_EXPONENT * half_life:
+            self._shift(at)
+        return 2.0 ** ((at - self.reference) / half_life)
+
+    def _shift(self, at: float) -> None:
+        """Move the reference to `at`, rounded to a multiple of the half life."""
+        reference = self._rounded(at)
+        factor = self._shift_factor(self.reference, reference)
+        self.weights = {bucket: scaled for bucket, weight in self.weights.items() if (scaled := weight * factor)}
+        self.total *= factor
+        self.reference = reference
+
+    def _rounded(self, at: float) -> float:
+        half_life = self.options.half_life_seconds
+        if half_life is None:
+            return at
+        return math.floor((at - _YEAR_ONE) / half_life + 0.5) * half_life + _YEAR_ONE
+
+    def _shift_factor(self, old: float, new: float) -> float:
+        half_life = self.options.half_life_seconds
+        if half_life is None:
+            return 1.0
+        half_lives = (old - new) / half_life
+        return 2.0 ** math.copysign(math.floor(abs(half_lives) + 0.5), half_lives)
+
+
+def _require(holds: bool, rule: str, value: object, path: str) -> None:
+    if not holds:
+        raise InvalidInput(rule, value, path)
