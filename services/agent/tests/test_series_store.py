@@ -3,7 +3,19 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.series import NoSamples, Points, Series, SeriesStore, aggregate, is_cold, percentile_index
+from koord_agent.domain.metric_kinds import LABELS, Kind
+from koord_agent.domain.metrics_view import Metrics
+from koord_agent.domain.series import (
+    NoSamples,
+    Points,
+    Sample,
+    Series,
+    SeriesStore,
+    aggregate,
+    is_cold,
+    percentile_index,
+)
+from koordcore.values.invalid import InvalidInput
 
 samples = st.lists(st.tuples(st.integers(0, 50_000), st.floats(-1e6, 1e6)), max_size=60)
 
@@ -69,18 +81,63 @@ def test_a_window_is_warm_from_half_of_it_on() -> None:
 
 def test_garbage_collection_drops_silent_series_and_keeps_the_size_cap() -> None:
     store = SeriesStore(retention_ms=10_000, max_bytes=16 * 20)
-    store.append("cpu", 0, 1.0, "gone")
+    store.append(Kind.POD_CPU, 0, 1.0, "gone")
     for at in range(10_000, 10_100):
-        store.append("cpu", at, 1.0, "busy")
+        store.append(Kind.POD_CPU, at, 1.0, "busy")
     store.collect_garbage(now_ms=11_000)
-    assert store.objects("cpu") == ["busy"]
+    assert store.objects(Kind.POD_CPU) == ["busy"]
     assert store.size_bytes <= 16 * 20
-    assert store.last("cpu", 0, 20_000, "busy") == 1.0
+    assert store.last(Kind.POD_CPU, 0, 20_000, "busy") == 1.0
 
 
 def test_forgotten_objects_leave_no_series() -> None:
     store = SeriesStore()
-    store.append("cpu", 1, 1.0, "a")
-    store.append("cpu", 1, 1.0, "b")
+    store.append(Kind.POD_CPU, 1, 1.0, "a")
+    store.append(Kind.POD_CPU, 1, 1.0, "b")
     store.forget(["a"])
-    assert store.objects("cpu") == ["b"]
+    assert store.objects(Kind.POD_CPU) == ["b"]
+
+
+def test_every_kind_says_its_labels() -> None:
+    assert set(LABELS) == set(Kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [(Kind.NODE_CPU, "x"), (Kind.POD_CPU, ""), (Kind.CONTAINER_CPI, "u"), (Kind.CONTAINER_CPI, ("u", "c"))],
+)
+def test_labels_that_are_not_those_of_the_kind_store_nothing(kind: Kind, of: str | tuple[str, ...]) -> None:
+    store = SeriesStore()
+    with pytest.raises(InvalidInput):
+        store.append_all([Sample(Kind.NODE_MEMORY, 1, 2.0), Sample(kind, 1, 1.0, of)])
+    assert len(store) == 0
+
+
+def test_a_query_by_some_labels_merges_all_series_that_carry_them() -> None:
+    store = SeriesStore()
+    for container, at, value in (("c1", 10, 1.0), ("c2", 20, 2.0)):
+        store.append(Kind.CONTAINER_CPI, at, value, ("u", container, "cycle"))
+        store.append(Kind.CONTAINER_CPI, at, 10 * value, ("u", container, "instruction"))
+    store.append(Kind.CONTAINER_CPI, 30, 3.0, ("other", "c3", "cycle"))
+    found = store.select(Kind.CONTAINER_CPI, 0, 100, pod_uid="u", cpi_resource="cycle")
+    assert sorted(found.values) == [1.0, 2.0]
+    assert found.span_ms == 10
+    with pytest.raises(InvalidInput):
+        store.select(Kind.CONTAINER_CPI, 0, 100, node="n")
+
+
+def test_the_view_of_strategies_answers_for_one_moment() -> None:
+    store = SeriesStore()
+    for at in range(0, 10_001, 1_000):
+        store.append(Kind.POD_CPU, at, at / 1000, "u")
+    store.append(Kind.CONTAINER_CPI, 9_000, 30.0, ("u", "c", "cycle"))
+    store.append(Kind.CONTAINER_CPI, 9_000, 20.0, ("u", "c", "instruction"))
+    view = Metrics(store=store, now_ms=8_000, interval_ms=1_000)
+    assert view.last(Kind.POD_CPU, "u") == 8.0
+    assert view.average(Kind.POD_CPU, 2_000, "u") == 7.0
+    assert view.over(Kind.POD_CPU, "p90", 8_000, "u") == 7.0
+    assert view.count(Kind.POD_CPU, 2_000, "u") == 3
+    assert view.last(Kind.POD_CPU, "gone") is None
+    later = Metrics(store=store, now_ms=13_000, interval_ms=1_000)
+    assert later.last(Kind.POD_CPU, "u") is None
+    assert later.cycles_per_instruction("u", "c", within_ms=60_000) == 1.5

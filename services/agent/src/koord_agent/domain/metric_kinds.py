@@ -1,15 +1,21 @@
-"""Names of the series that this agent keeps, as the protocol spells them (agent spec, 5)."""
+"""Names of the series that this agent keeps, as the protocol spells them, and what each is labelled with.
 
+source    agent spec, 5
+"""
+
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 
 class Kind(StrEnum):
-    """Metric kind; the object of a series is "" for the node, else pod uid, NUMA node id or application name."""
+    """Metric kind; `LABELS` says which labels make one series of it."""
 
     NODE_CPU = "node_cpu_usage"
     NODE_MEMORY = "node_memory_usage"
     NODE_MEMORY_WITH_PAGE_CACHE = "node_memory_usage_with_page_cache"
     NODE_MEMORY_WITH_HOT_PAGE = "node_memory_with_hot_page_usage"
+    NODE_MEMORY_COLD_PAGE = "node_memory_cold_page_size"
     SYSTEM_CPU = "sys_cpu_usage"
     SYSTEM_MEMORY = "sys_memory_usage"
     NUMA_CPU = "node_numa_cpu_usage"
@@ -23,8 +29,82 @@ class Kind(StrEnum):
     POD_MEMORY = "pod_memory_usage"
     POD_MEMORY_WITH_PAGE_CACHE = "pod_memory_usage_with_page_cache"
     POD_MEMORY_WITH_HOT_PAGE = "pod_memory_with_hot_page_usage"
+    POD_MEMORY_COLD_PAGE = "pod_memory_cold_page_size"
     POD_CPU_THROTTLED = "pod_cpu_throttled"
+    CONTAINER_CPU = "container_cpu_usage"
+    CONTAINER_MEMORY = "container_memory_usage"
+    CONTAINER_MEMORY_WITH_PAGE_CACHE = "container_memory_usage_with_page_cache"
+    CONTAINER_MEMORY_WITH_HOT_PAGE = "container_memory_with_hot_page_usage"
+    CONTAINER_MEMORY_COLD_PAGE = "container_memory_cold_page_size"
+    CONTAINER_CPU_THROTTLED = "container_cpu_throttled"
     HOST_APP_CPU = "host_application_cpu_usage"
     HOST_APP_MEMORY = "host_application_memory_usage"
     HOST_APP_MEMORY_WITH_PAGE_CACHE = "host_application_memory_usage_with_page_cache"
     HOST_APP_MEMORY_WITH_HOT_PAGE = "host_application_memory_with_hot_page_usage"
+    HOST_APP_MEMORY_COLD_PAGE = "host_application_memory_cold_page_size"
+    CONTAINER_CPI = "container_cpi"
+    POD_PSI = "pod_psi"
+    CONTAINER_PSI = "container_psi"
+    POD_PSI_CPU_FULL_SUPPORTED = "pod_psi_cpu_full_supported"
+    CONTAINER_PSI_CPU_FULL_SUPPORTED = "container_psi_cpu_full_supported"
+    RESCTRL_LLC = "resctrl_resource_llc"
+    RESCTRL_MB = "resctrl_resource_mb"
+    POD_SCHED_DELAY = "pod_sched_delay"
+    """mean milliseconds that the pod's threads waited for a CPU per time slice (18)"""
+    POD_MEMORY_ALLOC_STALL = "pod_memory_alloc_stall"
+    """share of time in which some thread waited for memory (18)"""
+
+
+_POD: Final = ("pod_uid",)
+_CONTAINER: Final = ("container_id",)
+_HOST_APP: Final = ("host_app_name",)
+_NUMA: Final = ("numa_node_id",)
+_PSI: Final = ("psi_resource", "psi_precision", "psi_degree")
+
+LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.NODE_CPU: (),
+    Kind.NODE_MEMORY: (),
+    Kind.NODE_MEMORY_WITH_PAGE_CACHE: (),
+    Kind.NODE_MEMORY_WITH_HOT_PAGE: (),
+    Kind.NODE_MEMORY_COLD_PAGE: (),
+    Kind.SYSTEM_CPU: (),
+    Kind.SYSTEM_MEMORY: (),
+    Kind.NUMA_CPU: _NUMA,
+    Kind.NUMA_MEMORY: _NUMA,
+    Kind.SYSTEM_NUMA_CPU: _NUMA,
+    Kind.SYSTEM_NUMA_MEMORY: _NUMA,
+    Kind.BE_CPU_USAGE: (),
+    Kind.BE_CPU_REAL_LIMIT: (),
+    Kind.BE_CPU_REQUEST: (),
+    Kind.POD_CPU: _POD,
+    Kind.POD_MEMORY: _POD,
+    Kind.POD_MEMORY_WITH_PAGE_CACHE: _POD,
+    Kind.POD_MEMORY_WITH_HOT_PAGE: _POD,
+    Kind.POD_MEMORY_COLD_PAGE: _POD,
+    Kind.POD_CPU_THROTTLED: _POD,
+    Kind.CONTAINER_CPU: _CONTAINER,
+    Kind.CONTAINER_MEMORY: _CONTAINER,
+    Kind.CONTAINER_MEMORY_WITH_PAGE_CACHE: _CONTAINER,
+    Kind.CONTAINER_MEMORY_WITH_HOT_PAGE: _CONTAINER,
+    Kind.CONTAINER_MEMORY_COLD_PAGE: _CONTAINER,
+    Kind.CONTAINER_CPU_THROTTLED: _CONTAINER,
+    Kind.HOST_APP_CPU: _HOST_APP,
+    Kind.HOST_APP_MEMORY: _HOST_APP,
+    Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE: _HOST_APP,
+    Kind.HOST_APP_MEMORY_WITH_HOT_PAGE: _HOST_APP,
+    Kind.HOST_APP_MEMORY_COLD_PAGE: _HOST_APP,
+    Kind.CONTAINER_CPI: ("pod_uid", "container_id", "cpi_resource"),
+    Kind.POD_PSI: ("pod_uid", *_PSI),
+    Kind.CONTAINER_PSI: ("pod_uid", "container_id", *_PSI),
+    Kind.POD_PSI_CPU_FULL_SUPPORTED: _POD,
+    Kind.CONTAINER_PSI_CPU_FULL_SUPPORTED: ("pod_uid", "container_id"),
+    Kind.RESCTRL_LLC: ("qos", "cache_id"),
+    Kind.RESCTRL_MB: ("qos", "cache_id", "resctrl_mb_type"),
+    Kind.POD_SCHED_DELAY: _POD,
+    Kind.POD_MEMORY_ALLOC_STALL: _POD,
+}
+"""Labels of each kind, in the order in which an `of` of several labels names their values."""
+
+PSI_PRECISION: Final = "10"
+CYCLES: Final = "cycle"
+INSTRUCTIONS: Final = "instruction"

@@ -7,15 +7,46 @@ series, which its report shows as cold windows rather than as wrong numbers.
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import heapify, heapreplace
+from typing import NamedTuple, TypeAlias
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.metric_kinds import LABELS, Kind
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 OUT_OF_ORDER_MS = 60_000
 SAMPLE_BYTES = 16
 DEFAULT_RETENTION_MS = 12 * 3600 * 1000
 DEFAULT_MAX_BYTES = 100 * 1024 * 1024
+
+
+Of: TypeAlias = str | tuple[str, ...]
+"""Which series of a kind; see `SeriesStore`."""
+
+
+class Sample(NamedTuple):
+    """One value of one series."""
+
+    kind: Kind
+    at_ms: int
+    value: float
+    of: Of = ""
+
+
+def require_labels(kind: Kind, of: Of) -> None:
+    """Refuse an `of` that does not name exactly the labels of a kind.
+
+    raises    InvalidInput naming kind and labels
+    source    agent spec, 5
+    """
+    names = LABELS[kind]
+    fits = of == "" if not names else (isinstance(of, str) and bool(of) if len(names) == 1 else len(of) == len(names))
+    if not fits or (len(names) > 1 and isinstance(of, str)):
+        raise InvalidInput(f"a value for each of the labels {names}", of, kind)
 
 
 class NoSamples(LookupError):
@@ -144,39 +175,79 @@ class Series:
 
 
 class SeriesStore:
-    """All series of a node, by (kind, object): kind is a metric kind of the protocol, object "" for the node itself."""
+    """All series of a node, by kind and labels.
+
+    `of` names the labels: "" for a kind without any, the value of the one label, or the tuple of values in the order
+    of `metric_kinds.LABELS`.
+    """
 
     def __init__(self, *, retention_ms: int = DEFAULT_RETENTION_MS, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.retention_ms = retention_ms
         self.max_bytes = max_bytes
-        self._series: dict[tuple[str, str], Series] = {}
+        self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
 
-    def append(self, kind: str, at_ms: int, value: float, of: str = "") -> None:
-        """Add one sample."""
-        key = (kind, of)
-        series = self._series.get(key)
+    def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
+        """Add one sample.
+
+        raises    InvalidInput if `of` does not name exactly the labels of the kind; nothing is stored then
+        """
+        series = self._series[kind].get(of)
         if series is None:
-            series = self._series[key] = Series(self.retention_ms)
+            require_labels(kind, of)
+            series = self._series[kind][of] = Series(self.retention_ms)
         series.append(at_ms, value)
 
-    def between(self, kind: str, start_ms: int, end_ms: int, of: str = "") -> Points:
+    def append_all(self, samples: Sequence[Sample]) -> None:
+        """Add samples, all or none.
+
+        raises    InvalidInput as `append`
+        """
+        for sample in samples:
+            if sample.of not in self._series[sample.kind]:
+                require_labels(sample.kind, sample.of)
+        for kind, at_ms, value, of in samples:
+            self.append(kind, at_ms, value, of)
+
+    def between(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> Points:
         """Samples of one series in [start, end]; empty if there is no such series."""
-        series = self._series.get((kind, of))
+        series = self._series[kind].get(of)
         return series.between(start_ms, end_ms) if series is not None else Points(times_ms=(), values=())
 
-    def last(self, kind: str, start_ms: int, end_ms: int, of: str = "") -> float | None:
+    def select(self, kind: Kind, start_ms: int, end_ms: int, **labels: str) -> Points:
+        """Samples in [start, end] of all series of a kind that carry these labels, merged into one list.
+
+        raises    InvalidInput for a label that the kind does not have
+        """
+        names = LABELS[kind]
+        for name in labels:
+            if name not in names:
+                raise InvalidInput(f"one of {', '.join(names) or 'no label'}", name, kind)
+        wanted = [(names.index(name), value) for name, value in labels.items()]
+        times: list[int] = []
+        values: list[float] = []
+        for of, series in self._series[kind].items():
+            carried = (of,) if isinstance(of, str) else of
+            if all(carried[place] == value for place, value in wanted):
+                points = series.between(start_ms, end_ms)
+                times.extend(points.times_ms)
+                values.extend(points.values)
+        return Points(times_ms=times, values=values)
+
+    def last(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> float | None:
         """Newest sample of one series in [start, end]; None = none."""
-        series = self._series.get((kind, of))
+        series = self._series[kind].get(of)
         return series.last(start_ms, end_ms) if series is not None else None
 
-    def objects(self, kind: str) -> list[str]:
-        """Names of the objects that have a series of this kind, sorted."""
-        return sorted(of for held, of in self._series if held == kind)
+    def objects(self, kind: Kind) -> list[str]:
+        """Names of the objects that have a series of this kind of one label, sorted."""
+        return sorted(of for of in self._series[kind] if isinstance(of, str))
 
     def forget(self, objects: Iterable[str]) -> None:
-        """Drop every series of these objects (a pod that is gone)."""
+        """Drop every series of these objects (a pod or container that is gone)."""
         gone = set(objects)
-        self._series = {key: series for key, series in self._series.items() if key[1] not in gone}
+        for held in self._series.values():
+            for of in [of for of in held if of in gone or (isinstance(of, tuple) and not gone.isdisjoint(of))]:
+                del held[of]
 
     def collect_garbage(self, now_ms: int) -> int:
         """Drop expired samples, silent series and, above the size cap, the oldest half of the longest series.
@@ -186,16 +257,34 @@ class SeriesStore:
         """
         released = 0
         oldest_kept = now_ms - self.retention_ms
-        for key in [k for k, s in self._series.items() if (s.newest_ms or 0) < oldest_kept]:
-            released += len(self._series.pop(key))
-        for series in self._series.values():
-            released += series.drop_before(oldest_kept)
-        while self.size_bytes > self.max_bytes:
-            longest = max(self._series.values(), key=len)
-            released += longest.drop_oldest_half()
+        for held in self._series.values():
+            for of in [of for of, series in held.items() if (series.newest_ms or 0) < oldest_kept]:
+                released += len(held.pop(of))
+            for series in held.values():
+                released += series.drop_before(oldest_kept)
+        excess = (self.size_bytes - self.max_bytes) // SAMPLE_BYTES
+        if excess > 0:
+            by_length = [(-len(series), index, series) for index, series in enumerate(self._all())]
+            heapify(by_length)
+            while excess > 0 and by_length:
+                _, index, longest = by_length[0]
+                dropped = longest.drop_oldest_half()
+                released, excess = released + dropped, excess - dropped
+                if dropped:
+                    heapreplace(by_length, (-len(longest), index, longest))
+                else:
+                    break
         return released
 
     @property
     def size_bytes(self) -> int:
         """Bytes of samples held (time and value, without overhead)."""
-        return SAMPLE_BYTES * sum(len(series) for series in self._series.values())
+        return SAMPLE_BYTES * sum(len(series) for series in self._all())
+
+    def __len__(self) -> int:
+        """Series held."""
+        return sum(len(held) for held in self._series.values())
+
+    def _all(self) -> Iterator[Series]:
+        for held in self._series.values():
+            yield from held.values()
