@@ -20,6 +20,19 @@ from koordcore.events.envelope import (
     name_token,
     namespaced_token,
 )
+from koordcore.events.gateway import (
+    GENESIS,
+    DriftHealed,
+    DriftObserved,
+    GenesisRecorded,
+    NodeLedgerObserved,
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+    PodPlacementObserved,
+)
 from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.mirror import (
     ConfigAccepted,
@@ -41,7 +54,7 @@ from koordcore.events.mirror import (
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
 from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.protocol.objects import (
     ConfigMap,
     Container,
@@ -76,7 +89,7 @@ ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
-    "config", "bad-config", "no-config", "skip", "custom", "no-custom",
+    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
 )  # fmt: skip
 
 actions = st.lists(
@@ -177,6 +190,14 @@ def _release(log: Recorder, number: int, reason: str) -> None:
     log.write("node", name_token(placed.node), NodeResourcesReturned(pods=[uid]))
 
 
+def _clear_nomination(log: Recorder, number: int, reason: str) -> None:
+    uid = f"uid-{number}"
+    state = log.state.of_kind(PodState).get(uid)
+    if state is not None and state.nominated:
+        cleared = PodNominationCleared(namespace="default", name=f"pod-{number}", node=state.nominated, reason=reason)
+        log.write("pod", uid, cleared)
+
+
 def _step(log: Recorder, action: Action) -> None:
     what, number, variation = action
     uid, name = f"uid-{number}", NODES[number % len(NODES)]
@@ -200,10 +221,17 @@ def _step(log: Recorder, action: Action) -> None:
         case "delete-pod" if uid in pods:
             log.write("podspec", uid, PodSpecDeleted(namespace="default", name=f"pod-{number}"))
             _release(log, number, "deleted")
+            _clear_nomination(log, number, "deleted")
         case "place":
             _place(log, number, variation)
         case "release":
             _release(log, number, "node-gone")
+        case "nominate" if uid in pods:
+            chosen = NODES[variation % len(NODES)]
+            nominated = PodNominated(namespace="default", name=f"pod-{number}", node=chosen, plugin="DefaultPreemption")
+            log.write("pod", uid, nominated)
+        case "unnominate" if uid in log.state.of_kind(PodState):
+            _clear_nomination(log, number, "outranked")
         case "add-node" if not exists:
             log.write("nodespec", token, NodeSpecAdded(object=node(name, 4 * (variation + 1))))
         case "change-node" if exists:
@@ -293,6 +321,33 @@ def _step(log: Recorder, action: Action) -> None:
             ref = custom_ref("elasticquotas", "default", f"q-{number}")
             gone_quota = CustomObjectDeleted(kind="ElasticQuota", namespace="default", name=f"q-{number}")
             log.write(ref.kind, ref.id, gone_quota)
+        case "bound" if uid in pods:
+            log.write("podspec", uid, PodBound(node=name, placement=variation))
+        case "bind-failed" if uid in pods:
+            log.write("podspec", uid, PodBindFailed(node=name, placement=variation, reason="AssignedElsewhere"))
+        case "evict":
+            wanted = PodEvictionRequested(namespace="default", name=f"pod-{number}", initiator="agent", reason="Evicted")
+            log.write("eviction", uid, wanted)
+        case "evicted":
+            log.write("eviction", uid, PodEvicted())
+        case "not-evicted":
+            log.write("eviction", uid, PodEvictionFailed(reason="TooManyRequests"))
+        case "drift":
+            found = DriftObserved(aggregate=f"podspec.{uid}", difference="differs", fingerprint=str(variation))
+            log.write("drift", f"podspec={uid}", found)
+        case "no-drift":
+            log.write("drift", f"podspec={uid}", DriftHealed(aggregate=f"podspec.{uid}", how="vanished"))
+        case "genesis":
+            log.write(*GENESIS, GenesisRecorded(cluster_epoch=variation, observed={"podspec": number}))
+        case "adopt" if f"adopted-{number}" not in log.state.of_kind(PodState):
+            adopted, host = f"adopted-{number}", f"adopting-{number}"
+            requests = pod_requests(pod(number))
+            log.write(
+                "pod",
+                adopted,
+                PodPlacementObserved(namespace="default", name=adopted, node=host, requests=requests),
+            )
+            log.write("node", host, NodeLedgerObserved(pods=[pod_on_node(adopted, pod(number))]))
         case "skip":
             log.write("fold", "projector", EventSkipped(seq=number + 1, reason="test", operator="test"))
         case _:

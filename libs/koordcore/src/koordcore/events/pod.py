@@ -1,7 +1,12 @@
 """What was decided about a pod. Writer: schedulers. Aggregate: `pod.<uid>`.
 
-source    event-bus spec, 2.1 and 4.2
+    PodPlaced -> PodReleased
+    PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
+
+source    event-bus spec, 2.1 and 4.2; scheduler-core spec, 6
 """
+
+import msgspec
 
 from koordcore.events.envelope import Event
 from koordcore.events.explanation import PlacementExplanation
@@ -16,6 +21,8 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     requests    what the pod takes: cpu in milli-cores, everything else in whole units
     attempt     number of this scheduling attempt, from 1
     queued_at   RFC 3339 time at which the pod was submitted
+    annotations allocation annotations that the binding carries to the object (protocol spec, 4.2: resource-status,
+                device-allocated, reservation-allocated ...)
     """
 
     namespace: str
@@ -24,6 +31,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     requests: dict[str, int]
     attempt: int
     queued_at: str
+    annotations: dict[str, str] = {}
     explanation: PlacementExplanation
 
 
@@ -31,8 +39,48 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The pod no longer holds its place; what it took was returned to the node in the same atomic batch.
 
-    reason    "deleted" (gone from the API), "finished" (phase Succeeded or Failed), "node-gone"
+    reason    "deleted" (gone from the API), "finished" (phase Succeeded or Failed), "node-gone",
+              "bind-failed" (the API server refused the binding: the pod is placed anew)
     """
+
+    namespace: str
+    name: str
+    node: str
+    reason: str
+
+
+class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod that has to go. violates_budget: a PodDisruptionBudget does not allow it, and nothing else helped."""
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int = 0
+    violates_budget: bool = False
+
+
+@CATALOGUE.register(kind="pod")
+class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The pod will fit on the node once the victims are gone; the node is tried first then.
+
+    plugin       who found it: "DefaultPreemption", "ElasticQuota", "Coscheduling"
+    candidates   how many nodes were examined
+    message      one sentence for a person
+    """
+
+    namespace: str
+    name: str
+    node: str
+    victims: list[Victim] = []
+    plugin: str
+    candidates: int = 0
+    attempt: int = 0
+    message: str = ""
+
+
+@CATALOGUE.register(kind="pod")
+class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The nomination is no longer in force. reason: "outranked", "node-gone", "group-rejected", "deleted"."""
 
     namespace: str
     name: str

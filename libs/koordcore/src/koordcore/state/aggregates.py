@@ -15,6 +15,18 @@ import msgspec
 from koordcore.events.control import EventSkipped
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.gateway import (
+    DriftHealed,
+    DriftObserved,
+    GenesisRecorded,
+    NodeLedgerObserved,
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+    PodPlacementObserved,
+)
 from koordcore.events.mirror import (
     ConfigAccepted,
     ConfigDeleted,
@@ -35,7 +47,12 @@ from koordcore.events.mirror import (
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
 from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.pod import (
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReleased,
+)
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 
 
@@ -45,12 +62,27 @@ class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     seq: int
 
 
+class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the API server answered to the binding of one placement (`placement`: sequence of its `PodPlaced`).
+
+    failure     "" bound; else the reason why it never will be
+    """
+
+    placement: int
+    node: str
+    failure: str = ""
+
+
 class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod as its user wants it. `added_at` is the time of submission; `added_seq` orders pods by arrival."""
+    """A pod as its user wants it. `added_at` is the time of submission; `added_seq` orders pods by arrival.
+
+    binding     outcome of the last binding that was tried; None: none yet, or no Kubernetes
+    """
 
     object: Pod
     added_at: str
     added_seq: int
+    binding: BindingOutcome | None = None
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,14 +92,19 @@ class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a pod is placed. `node` is "" after a release that leaves the pod to be placed again."""
+    """Where a pod is placed. `node` is "" after a release that leaves the pod to be placed again.
+
+    nominated    node that it is nominated to, "" none
+    """
 
     namespace: str
     name: str
     node: str = ""
+    nominated: str = ""
     requests: dict[str, int] = {}
     placed_at: str = ""
     placements: int = 0
+    annotations: dict[str, str] = {}
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,6 +169,27 @@ class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults
     object: dict[str, Any] | None = None
 
 
+class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """An eviction that is asked for and not done; dropped when it is over."""
+
+    request: PodEvictionRequested
+    requested_at: str
+
+
+class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """How often in a row sweeps found the same difference; dropped when it is healed."""
+
+    difference: str
+    fingerprint: str
+    times: int
+
+
+class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """The epoch that the log was begun with."""
+
+    cluster_epoch: int
+
+
 class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Events that an operator told a fold to pass over."""
 
@@ -154,6 +212,9 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "workloadspec": WorkloadState,
     "config": ConfigState,
     "customspec": CustomObjectState,
+    "eviction": EvictionState,
+    "drift": DriftState,
+    "genesis": GenesisState,
     "fold": FoldControlState,
 }
 """Aggregate kind -> type of its state."""
@@ -161,14 +222,26 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
 
 def _pod_submitted(state: PodSpecState | None, event: PodSpecAdded | PodSpecChanged, at: StoredEvent) -> PodSpecState:
     added_at, added_seq = (state.added_at, state.added_seq) if state else (at.occurred_at, at.seq)
-    return PodSpecState(seq=at.seq, object=event.object, added_at=added_at, added_seq=added_seq)
+    return PodSpecState(
+        seq=at.seq,
+        object=event.object,
+        added_at=added_at,
+        added_seq=added_seq,
+        binding=state.binding if state else None,
+    )
+
+
+def _pod_bound(state: PodSpecState | None, event: PodBound | PodBindFailed, at: StoredEvent) -> PodSpecState | None:
+    failure = event.reason if isinstance(event, PodBindFailed) else ""
+    binding = BindingOutcome(placement=event.placement, node=event.node, failure=failure)
+    return msgspec.structs.replace(state, seq=at.seq, binding=binding) if state else None
 
 
 def _node_registered(_: NodeSpecState | None, event: NodeSpecAdded | NodeSpecChanged, at: StoredEvent) -> NodeSpecState:
     return NodeSpecState(seq=at.seq, object=event.object)
 
 
-def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
+def _pod_placed(state: PodState | None, event: PodPlaced | PodPlacementObserved, at: StoredEvent) -> PodState:
     return PodState(
         seq=at.seq,
         namespace=event.namespace,
@@ -177,6 +250,7 @@ def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> Po
         requests=event.requests,
         placed_at=at.occurred_at,
         placements=(state.placements if state else 0) + 1,
+        annotations=event.annotations,
     )
 
 
@@ -185,6 +259,18 @@ def _pod_released(state: PodState | None, event: PodReleased, at: StoredEvent) -
         return None
     placements = state.placements if state else 0
     return PodState(seq=at.seq, namespace=event.namespace, name=event.name, placements=placements)
+
+
+def _pod_nominated(state: PodState | None, event: PodNominated, at: StoredEvent) -> PodState:
+    base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, nominated=event.node)
+
+
+def _nomination_cleared(state: PodState | None, event: PodNominationCleared, at: StoredEvent) -> PodState | None:
+    if event.reason == "deleted":
+        return None
+    base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, nominated="")
 
 
 def _added(total: dict[str, int], part: dict[str, int], sign: int) -> dict[str, int]:
@@ -207,6 +293,10 @@ def _resources_taken(state: NodeLedger | None, event: NodeResourcesTaken, at: St
         pods[pod.uid] = pod.requests
         requested = _added(requested, pod.requests, 1)
     return NodeLedger(seq=at.seq, pods=pods, requested=requested)
+
+
+def _ledger_observed(_: NodeLedger | None, event: NodeLedgerObserved, at: StoredEvent) -> NodeLedger:
+    return _resources_taken(None, NodeResourcesTaken(pods=event.pods), at)
 
 
 def _resources_returned(state: NodeLedger | None, event: NodeResourcesReturned, at: StoredEvent) -> NodeLedger:
@@ -271,6 +361,16 @@ def _config_rejected(state: ConfigState | None, event: ConfigRejected, at: Store
     return msgspec.structs.replace(base, seq=at.seq, rejected=event.reasons)
 
 
+def _eviction_requested(_: EvictionState | None, event: PodEvictionRequested, at: StoredEvent) -> EvictionState:
+    return EvictionState(seq=at.seq, request=event, requested_at=at.occurred_at)
+
+
+def _drift_observed(state: DriftState | None, event: DriftObserved, at: StoredEvent) -> DriftState:
+    again = state is not None and state.fingerprint == event.fingerprint
+    times = state.times + 1 if state is not None and again else 1
+    return DriftState(seq=at.seq, difference=event.difference, fingerprint=event.fingerprint, times=times)
+
+
 def _event_skipped(state: FoldControlState | None, event: EventSkipped, at: StoredEvent) -> FoldControlState:
     skipped = state.skipped if state else []
     return FoldControlState(seq=at.seq, skipped=sorted({*skipped, event.seq}))
@@ -289,6 +389,8 @@ EVOLVE: dict[type[Event], Evolve] = {
     NodeSpecDeleted: lambda _, __, at: NodeSpecState(seq=at.seq),
     PodPlaced: _pod_placed,
     PodReleased: _pod_released,
+    PodNominated: _pod_nominated,
+    PodNominationCleared: _nomination_cleared,
     NodeResourcesTaken: _resources_taken,
     NodeResourcesReturned: _resources_returned,
     NodeOvercommitComputed: _overcommit_computed,
@@ -309,6 +411,16 @@ EVOLVE: dict[type[Event], Evolve] = {
     ConfigDeleted: lambda _, __, at: ConfigState(seq=at.seq),
     CustomObjectObserved: lambda _, event, at: CustomObjectState(seq=at.seq, object=event.object),
     CustomObjectDeleted: lambda _, __, at: CustomObjectState(seq=at.seq),
+    PodBound: _pod_bound,
+    PodBindFailed: _pod_bound,
+    PodPlacementObserved: _pod_placed,
+    NodeLedgerObserved: _ledger_observed,
+    PodEvictionRequested: _eviction_requested,
+    PodEvicted: _dropped,
+    PodEvictionFailed: _dropped,
+    DriftObserved: _drift_observed,
+    DriftHealed: lambda _, __, at: DriftState(seq=at.seq, difference="", fingerprint="", times=0),
+    GenesisRecorded: lambda _, event, at: GenesisState(seq=at.seq, cluster_epoch=event.cluster_epoch),
     EventSkipped: _event_skipped,
 }
 """Event type -> its evolve function; complete for every type of the facts stream (tested)."""
