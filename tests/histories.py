@@ -20,6 +20,7 @@ from koordcore.events.envelope import (
     name_token,
     namespaced_token,
 )
+from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.gateway import (
     GENESIS,
     DriftHealed,
@@ -33,7 +34,6 @@ from koordcore.events.gateway import (
     PodEvictionRequested,
     PodPlacementObserved,
 )
-from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.mirror import (
     ConfigAccepted,
     ConfigDeleted,
@@ -90,6 +90,7 @@ ACTIONS = (
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
+    "bound", "bind-failed", "evict", "evicted", "not-evicted", "drift", "no-drift", "genesis", "adopt",
 )  # fmt: skip
 
 actions = st.lists(
@@ -326,7 +327,9 @@ def _step(log: Recorder, action: Action) -> None:
         case "bind-failed" if uid in pods:
             log.write("podspec", uid, PodBindFailed(node=name, placement=variation, reason="AssignedElsewhere"))
         case "evict":
-            wanted = PodEvictionRequested(namespace="default", name=f"pod-{number}", initiator="agent", reason="Evicted")
+            wanted = PodEvictionRequested(
+                namespace="default", name=f"pod-{number}", initiator="agent", reason="Evicted"
+            )
             log.write("eviction", uid, wanted)
         case "evicted":
             log.write("eviction", uid, PodEvicted())

@@ -53,9 +53,11 @@ MANAGER = ServiceManifest(
         "config",
         "customspec",
         "nodepolicy",
+        "eviction",
+        "drift",
     ),
-    reports=(("why", "admission"),),
-    follows=("ev", "obs"),
+    reports=(("why", "admission"), ("obs", "node")),
+    follows=("ev", "obs", "why"),
     commands=("*",),
     desired="write",
     snapshots=True,
@@ -64,7 +66,7 @@ MANAGER = ServiceManifest(
 
 SCHEDULER = ServiceManifest(
     name="scheduler",
-    appends=("pod", "node", "reservation", "gang", "quota"),
+    appends=("pod", "node", "reservation", "gang", "quota", "eviction"),
     reports=(("why", "*"),),
     follows=("ev", "obs"),
     snapshots=True,
@@ -73,7 +75,7 @@ SCHEDULER = ServiceManifest(
 
 DESCHEDULER = ServiceManifest(
     name="descheduler",
-    appends=("migration",),
+    appends=("migration", "eviction"),
     reports=(("why", "migration"),),
     follows=("ev", "obs"),
     works_on=("cmd",),

@@ -1,0 +1,140 @@
+"""What the gateway to Kubernetes did and found: answers of the API server, requests to evict, drift, genesis.
+
+Aggregates: `podspec.<uid>` (bound, bind failed: the API server's word on the pod, written by the same ingester),
+`eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`, and the observed beginnings of `pod.<uid>` and `node.<n>`.
+
+source    event-bus spec, 2.1, 9.3, 12
+"""
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.node import PodOnNode
+from koordcore.events.registry import CATALOGUE
+
+GENESIS = AggregateRef("genesis", "cluster")
+"""The aggregate of the cluster's epoch."""
+
+
+@CATALOGUE.register(kind="podspec")
+class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The API server has the pod on the node that was chosen for it.
+
+    placement   sequence of the `PodPlaced` that was carried out
+    observed    it was found bound: an earlier attempt's answer was lost, or somebody else bound it there
+    """
+
+    node: str
+    placement: int
+    observed: bool = False
+
+
+@CATALOGUE.register(kind="podspec")
+class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The API server will not bind the pod to the node that was chosen for it; the place is to be given back.
+
+    placement   sequence of the `PodPlaced` that cannot be carried out
+    reason      "AssignedElsewhere", "Terminating", "Forbidden", "Invalid"
+    message     what the API server said
+    """
+
+    node: str
+    placement: int
+    reason: str
+    message: str = ""
+
+
+@CATALOGUE.register(kind="eviction")
+class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody wants the pod off its node. Written by who wants it, expecting that nobody else asked before.
+
+    initiator       "scheduler", "descheduler", "agent"
+    method          "evict" (policy/v1 Eviction: disruption budgets are honoured) or "delete" (preemption)
+    reason          of the Kubernetes event and condition, e.g. "Preempted", "Evicted"
+    give_up_after_seconds   how long a disruption budget may hold it up; 0: for ever
+    """
+
+    namespace: str
+    name: str
+    node: str = ""
+    initiator: str
+    method: str = "evict"
+    reason: str
+    message: str = ""
+    grace_period_seconds: int | None = None
+    give_up_after_seconds: int = 0
+
+
+@CATALOGUE.register(kind="eviction")
+class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The API server accepted the eviction, or the pod was gone already.
+
+    gone    the pod, or this one of that name, did not exist any more
+    """
+
+    gone: bool = False
+
+
+@CATALOGUE.register(kind="eviction")
+class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The eviction was given up: refused by the API server, or held up by a disruption budget for too long."""
+
+    reason: str
+    message: str = ""
+
+
+@CATALOGUE.register(kind="drift")
+class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A sweep found the fold and the API server apart.
+
+    aggregate    e.g. "podspec.<uid>"
+    difference   "missing-in-log", "missing-in-api" or "differs"
+    fingerprint  digest of what was found on both sides: equal drifts have equal ones
+    """
+
+    aggregate: str
+    difference: str
+    fingerprint: str
+
+
+@CATALOGUE.register(kind="drift")
+class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A drift is over.
+
+    how    "reobserved" (three equal drifts: the object was observed anew) or "vanished"
+    """
+
+    aggregate: str
+    how: str
+
+
+@CATALOGUE.register(kind="pod")
+class PodPlacementObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The pod runs on a node and nobody knows how it got there: genesis found it so.
+
+    requests      cpu in milli-cores, everything else in whole units
+    annotations   allocation annotations as the object carries them
+    """
+
+    namespace: str
+    name: str
+    node: str
+    requests: dict[str, int]
+    annotations: dict[str, str] = {}
+
+
+@CATALOGUE.register(kind="node")
+class NodeLedgerObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What pods hold on the node, as genesis found it: the ledger begins with it."""
+
+    pods: list[PodOnNode]
+
+
+@CATALOGUE.register(kind="genesis")
+class GenesisRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The log was built from the API server's objects.
+
+    cluster_epoch   bumped with each genesis; also in the ConfigMap, so that a log of an older epoch is recognised
+    observed        aggregate kind -> number of aggregates
+    """
+
+    cluster_epoch: int
+    observed: dict[str, int]
