@@ -72,7 +72,7 @@ from koordcore.protocol.objects import (
 )
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
+from koordcore.state.aggregates import EvictionState, NodeLedger, NodeSpecState, PodSpecState, PodState
 
 NODES = ("node-a", "node-b.example", "node-c")
 
@@ -90,7 +90,7 @@ ACTIONS = (
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
-    "bound", "bind-failed", "evict", "evicted", "not-evicted", "drift", "no-drift", "genesis", "adopt",
+    "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis", "adopt",
 )  # fmt: skip
 
 actions = st.lists(
@@ -331,9 +331,9 @@ def _step(log: Recorder, action: Action) -> None:
                 namespace="default", name=f"pod-{number}", initiator="agent", reason="Evicted"
             )
             log.write("eviction", uid, wanted)
-        case "evicted":
+        case "evicted" if uid in log.state.of_kind(EvictionState):
             log.write("eviction", uid, PodEvicted())
-        case "not-evicted":
+        case "not-evicted" if uid in log.state.of_kind(EvictionState):
             log.write("eviction", uid, PodEvictionFailed(reason="TooManyRequests"))
         case "drift":
             found = DriftObserved(aggregate=f"podspec.{uid}", difference="differs", fingerprint=str(variation))
