@@ -1,0 +1,93 @@
+"""What is wrong with a configuration: every problem with field, rule and value, not only the first."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from koordcore.values.invalid import InvalidInput
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from koord_scheduler.domain.config.spelling import wire_name
+
+
+class InvalidConfiguration(InvalidInput):
+    """A configuration that is refused. `problems` has at least one entry; the text is one line per problem."""
+
+    def __init__(self, problems: Sequence[InvalidInput]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        super().__init__(first.rule, first.value, first.path)
+
+    def __reduce__(self) -> tuple[type[InvalidInput], tuple[Sequence[InvalidInput]]]:  # pyright: ignore[reportIncompatibleMethodOverride]  another constructor
+        return type(self), (self.problems,)
+
+    def sentence(self) -> str:
+        """One line per problem."""
+        return "\n".join(problem.sentence() for problem in self.problems)
+
+    def at(self, path: str) -> InvalidInput:
+        """All problems with the place put in front of theirs."""
+        return InvalidConfiguration([problem.at(path) for problem in self.problems])
+
+
+def refuse(problems: Iterable[InvalidInput]) -> None:
+    """Raise InvalidConfiguration when there is any problem."""
+    found = list(problems)
+    if found:
+        raise InvalidConfiguration(found)
+
+
+def problems_of(error: ValidationError, path: str = "") -> list[InvalidInput]:
+    """The problems that pydantic found, in our words. path: where the validated value stands."""
+    return [_problem(detail, path) for detail in error.errors(include_url=False)]
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TYPES = {
+    "missing": "given",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "float_type": "a number",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "mapping_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+
+
+def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
+    steps = detail["loc"]
+    if detail["type"] != "extra_forbidden":
+        # the place of a default that is wrong bears the attribute's name
+        steps = tuple(wire_name(step) if isinstance(step, str) and _PLAIN.fullmatch(step) else step for step in steps)
+    place = joined(path, steps)
+    context = detail.get("ctx") or {}
+    cause = context.get("error")
+    if isinstance(cause, InvalidInput):
+        return cause.at(place) if place else cause
+    match detail["type"]:
+        case "extra_forbidden":
+            return InvalidInput("a field that exists here", detail["loc"][-1], place)
+        case "missing":
+            return InvalidInput("given", None, place)
+        case "literal_error":
+            return InvalidInput(f"one of {context['expected']}", detail["input"], place)
+        case kind:
+            return InvalidInput(_TYPES.get(kind, detail["msg"]), detail["input"], place)
+
+
+def joined(path: str, steps: tuple[str | int, ...]) -> str:
+    """A field path: `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`."""
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif _PLAIN.fullmatch(step):
+            path += f".{step}" if path else step
+        else:
+            path += f"[{step}]"
+    return path

@@ -1,0 +1,141 @@
+"""The types that configuration is made of: Kubernetes' spelling outside, precise values inside.
+
+A model is frozen, refuses unknown fields as the reference's strict decoding does, and writes itself back in Kubernetes'
+spelling. Python code constructs it by attribute names; `read` takes wire names only.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeVar, cast
+
+import msgspec
+from koordcore.protocol.objects import NodeAffinity, TopologySpreadConstraint, object_from_json
+from koordcore.values import codec
+from koordcore.values.duration import NANOS_PER_SECOND, format_duration, parse_duration
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import Quantity, quantity_from_json
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+)
+
+from koord_scheduler.domain.config.problems import InvalidConfiguration, problems_of
+from koord_scheduler.domain.config.spelling import wire_name
+
+_ANY_NUMBER: Final = "any number"
+INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
+
+
+class WireModel(BaseModel):
+    """Base of everything that is read from a configuration."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=wire_name,
+        validate_by_name=True,
+        validate_by_alias=True,
+        validate_default=True,
+        arbitrary_types_allowed=True,
+    )
+
+    def as_json(self) -> dict[str, object]:
+        """Every field that is set, defaults included, in Kubernetes' spelling."""
+        return cast("dict[str, object]", self.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+M = TypeVar("M", bound=WireModel)
+
+
+def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
+    """A model from decoded JSON without nulls.
+
+    in_range  False: types and defaults only, numbers may lie outside of what start-up accepts
+    raises    InvalidConfiguration with every problem, each below `path`
+    """
+    try:
+        return kind.model_validate(raw, by_alias=True, by_name=False, context=None if in_range else _ANY_NUMBER)
+    except ValidationError as error:
+        raise InvalidConfiguration(problems_of(error, path)) from error
+
+
+def _within(low: int, high: int) -> AfterValidator:
+    def check(value: int, info: ValidationInfo) -> int:
+        if low <= value <= high or info.context == _ANY_NUMBER:
+            return value
+        if high in (INT32_MAX, INT64_MAX):
+            raise InvalidInput(f"an integer of at least {low}", value)
+        raise InvalidInput(f"an integer within {low}..{high}", value)
+
+    return AfterValidator(check)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, str):
+        value = parse_duration(value) / NANOS_PER_SECOND
+    elif not isinstance(value, float):
+        raise InvalidInput("a duration as text, such as 30s or 1h5m", value)
+    if value < 0:
+        raise InvalidInput("a duration of at least 0s", _duration_text(value))
+    return value
+
+
+def _duration_text(seconds: float) -> str:
+    return format_duration(round(seconds * NANOS_PER_SECOND))
+
+
+def _quantity(value: object) -> Quantity:
+    quantity = value if isinstance(value, Quantity) else quantity_from_json(value)
+    if quantity.nano < 0:
+        raise InvalidInput("a quantity of at least 0", quantity.canonical())
+    return quantity
+
+
+def _node_affinity(value: object) -> object:
+    return value if isinstance(value, NodeAffinity) else _converted(value, NodeAffinity)
+
+
+def _spread_constraint(value: object) -> object:
+    return value if isinstance(value, TopologySpreadConstraint) else _converted(value, TopologySpreadConstraint)
+
+
+def _converted(value: object, kind: type[Any]) -> object:
+    try:
+        return object_from_json(value, kind)
+    except codec.DecodeError as error:
+        raise InvalidInput(f"a {kind.__name__} ({error})", value) from error
+
+
+Bool = StrictBool
+Text = StrictStr
+Int32 = Annotated[StrictInt, _within(-INT32_MAX - 1, INT32_MAX)]
+NotNegative = Annotated[StrictInt, _within(0, INT64_MAX)]
+Positive = Annotated[StrictInt, _within(1, INT64_MAX)]
+Percent = Annotated[StrictInt, _within(0, 100)]
+Weight = Annotated[StrictInt, _within(1, 100)]
+TenthScore = Annotated[StrictInt, _within(0, 10)]
+Duration = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_duration_text, return_type=str)]
+"""Seconds; a Go duration as text outside, where a bare number is refused as in Go; at least 0."""
+
+Amount = Annotated[
+    Quantity, BeforeValidator(_quantity), PlainSerializer(lambda quantity: quantity.canonical(), return_type=str)
+]
+Percents = Mapping[Text, Percent]
+Weights = Mapping[Text, Weight]
+Resources = Mapping[Text, Amount]
+AddedNodeAffinity = Annotated[
+    NodeAffinity, BeforeValidator(_node_affinity), PlainSerializer(msgspec.to_builtins, return_type=object)
+]
+DefaultConstraint = Annotated[
+    TopologySpreadConstraint,
+    BeforeValidator(_spread_constraint),
+    PlainSerializer(msgspec.to_builtins, return_type=object),
+]

@@ -1,0 +1,157 @@
+"""Filter and score of one node for one pod: the definition that `columns` must agree with.
+
+source    scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.priority import PriorityBand, priority_class
+
+from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.loadaware.assigned import AssignedPod, Vector, sums_of, used_by_all, vector_of
+from koord_scheduler.domain.loadaware.estimate import estimate_node, estimate_pod, rounded_ratio
+from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetric
+from koord_scheduler.domain.loadaware.thresholds import node_thresholds
+
+MAX_SCORE: Final = 100
+EXPIRED: Final = "node(s) nodeMetric expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLoad:
+    """What the plugin reads of a pod that wants a node. estimate: over the considered resources."""
+
+    estimate: Vector
+    is_prod: bool = True
+    of_daemon_set: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the plugin reads of a node. allocatable: at its raw size (`estimate_node`)."""
+
+    allocatable: AmountsByResource
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
+    """The facts of a pod that wants a node.
+
+    raises    InvalidInput for a request or limit that is no quantity
+    """
+    return PodLoad(
+        estimate=vector_of(estimate_pod(pod, args), args.resources),
+        is_prod=priority_class(pod) is PriorityBand.PROD,
+        of_daemon_set=any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references),
+    )
+
+
+def node_facts(node: Node) -> NodeFacts:
+    """The facts of a node.
+
+    raises    InvalidInput when `status.allocatable` is malformed
+    """
+    return NodeFacts(allocatable=estimate_node(node), annotations=node.metadata.annotations)
+
+
+def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
+    """Unix seconds from which the metric counts as expired; without an update time it always does."""
+    if metric.updated_at is None:
+        return float("-inf")
+    return metric.updated_at + args.node_metric_expiration_seconds
+
+
+def exceeded_reason(resource: str, *, aggregated: bool) -> str:
+    """Why a node is refused."""
+    return f"node(s) {resource} {'aggregated usage' if aggregated else 'usage'} exceed threshold"
+
+
+def filter_node(
+    pod: PodLoad,
+    node: NodeFacts,
+    metric: NodeMetric | None,
+    assigned: Iterable[AssignedPod],
+    args: LoadAwareSchedulingArgs,
+    now: float,
+) -> str | None:
+    """Why the node is refused (Unschedulable: load may fall), None when it passes.
+
+    now       unix seconds
+    source    scheduler-core spec, 7.4, step by step
+    """
+    resources = args.resources
+    if pod.of_daemon_set:
+        return None
+    thresholds = node_thresholds(node.annotations, args, resources)
+    limits = thresholds.prod if pod.is_prod else thresholds.other
+    if not any(percent > 0 for percent in limits.percent) or metric is None:
+        return None
+    if args.filter_expired_node_metrics and now >= expiry(metric, args):
+        return None if args.enable_schedule_when_node_metrics_expired else EXPIRED
+    if metric.node_usage is None:
+        return None
+    sums = sums_of(metric, assigned, args, resources)
+    used = sums.prod if limits.by_prod else used_by_all(metric, sums, resources, limits.aggregation)
+    for index, resource in enumerate(resources):
+        percent, allocatable = limits.percent[index], node.allocatable.get(resource, 0)
+        if percent <= 0 or allocatable <= 0:
+            continue
+        if rounded_ratio((used[index] + pod.estimate[index]) * 100, allocatable) > percent:
+            return exceeded_reason(resource, aggregated=limits.aggregation is not None)
+    return None
+
+
+def score_node(
+    pod: PodLoad,
+    node: NodeFacts,
+    metric: NodeMetric | None,
+    assigned: Iterable[AssignedPod],
+    args: LoadAwareSchedulingArgs,
+    now: float,
+) -> int:
+    """How much of the node would be left, 0..100.
+
+        s(r) = (cap - used - e) * 100 // cap, 0 when over or without cap;  dominant = min(100, min over all resources)
+        score = (sum of w * s + dominant * D) // (sum of w + D)
+
+    An expired metric scores 0 even where it passes the filter (spec, 16 no. 14).
+    now       unix seconds
+    source    scheduler-core spec, 7.5
+    """
+    if metric is None or metric.node_usage is None or now >= expiry(metric, args):
+        return 0
+    resources = args.resources
+    sums = sums_of(metric, assigned, args, resources)
+    by_prod = args.score_according_prod_usage and pod.is_prod
+    used = sums.prod if by_prod else used_by_all(metric, sums, resources, score_aggregation(args))
+    scores = [
+        _left(node.allocatable.get(resource, 0), used[index] + pod.estimate[index])
+        for index, resource in enumerate(resources)
+    ]
+    return weighted_score(scores, resources, args)
+
+
+def score_aggregation(args: LoadAwareSchedulingArgs) -> tuple[str, float] | None:
+    """(type, period in seconds) of the usage that scores are made of; None: the plain usage."""
+    part = args.aggregated
+    if part is None or not part.score_aggregation_type:
+        return None
+    return part.score_aggregation_type, part.score_aggregated_duration
+
+
+def weighted_score(scores: Sequence[int], resources: Sequence[str], args: LoadAwareSchedulingArgs) -> int:
+    """One score out of those of all considered resources; 0 without any weight."""
+    dominant_weight = args.dominant_resource_weight
+    weights = args.resource_weights
+    total = sum(weights.values()) + dominant_weight
+    if total == 0:
+        return 0
+    weighted = sum(score * weights.get(resource, 0) for score, resource in zip(scores, resources, strict=True))
+    return (weighted + min(MAX_SCORE, *scores) * dominant_weight) // total
+
+
+def _left(capacity: int, used: int) -> int:
+    return (capacity - used) * MAX_SCORE // capacity if capacity > 0 and used <= capacity else 0

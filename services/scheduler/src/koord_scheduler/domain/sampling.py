@@ -1,0 +1,26 @@
+"""How many nodes the filter phase examines. source    scheduler-core spec, 1.1"""
+
+from typing import Final
+
+MIN_FEASIBLE_NODES: Final = 100
+"""Smaller clusters are examined in full, larger ones until at least so many feasible nodes are found."""
+_MIN_ADAPTIVE_PERCENT: Final = 5
+
+
+def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int:
+    """How many feasible nodes end the search.
+
+        fewer than 100 nodes: all;  else max(100, N * p // 100) with p as configured, 0: max(5, 50 - N // 125)
+
+    nodes     N, after a PreFilter node set its size
+    source    vectors scheduler/node_sampling
+    """
+    if nodes < MIN_FEASIBLE_NODES:
+        return nodes
+    percent = percentage_of_nodes_to_score or max(_MIN_ADAPTIVE_PERCENT, 50 - nodes // 125)
+    return min(nodes, max(MIN_FEASIBLE_NODES, nodes * percent // 100))
+
+
+def next_start_index(start: int, examined: int, nodes: int) -> int:
+    """Where the next search starts, so that all nodes are examined equally often; 0 without nodes."""
+    return (start + examined) % nodes if nodes else 0
