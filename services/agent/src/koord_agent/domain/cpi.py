@@ -1,0 +1,178 @@
+"""Cycles per instruction: scaling of counters, a workload's baseline, outliers, and who may have caused them.
+
+The rules of a CPI2-like interference detection as pure functions; the shell keeps the samples and acts.
+source    agent spec, 6.7, 18
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol.priority import PriorityBand
+
+AGE_WEIGHT: Final = 0.9
+MIN_TASKS: Final = 5
+MIN_SAMPLES_PER_TASK: Final = 100
+SIGMA: Final = 2.0
+MIN_USAGE_CORES: Final = 0.25
+ANOMALY_OUTLIERS: Final = 3
+WINDOW_SECONDS: Final = 300
+MIN_CORRELATION: Final = 0.35
+CAP_SECONDS: Final = 300
+CAP_QUOTA_US: Final[Mapping[str, int]] = {PriorityBand.BATCH: 10_000, PriorityBand.FREE: 1_000}
+"""Quota of a capped antagonist by its priority class; other classes are only reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCounters:
+    """Counters of a container on one CPU as the kernel gives them. None = not counted there."""
+
+    cycles: float | None
+    instructions: float | None
+    time_enabled_ns: int
+    time_running_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Cycles and instructions of a container over one measuring window, all CPUs, scaled for multiplexing."""
+
+    cycles: float
+    instructions: float
+
+    @property
+    def cpi(self) -> float | None:
+        """Cycles per instruction; None if no instruction was counted."""
+        return self.cycles / self.instructions if self.instructions else None
+
+
+def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
+    """Sum over CPUs of raw / (running / enabled); a ratio with a zero in it counts as 1.
+
+    source    agent spec, 6.7
+    """
+    cycles = instructions = 0.0
+    for counters in per_cpu:
+        enabled, running = counters.time_enabled_ns, counters.time_running_ns
+        ratio = running / enabled if enabled and running else 1.0
+        cycles += (counters.cycles or 0.0) / ratio
+        instructions += (counters.instructions or 0.0) / ratio
+    return Counted(cycles=cycles, instructions=instructions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpiSample:
+    """One CPI of one task of a workload."""
+
+    age_days: float
+    task: str
+    cpi: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a workload's CPI is like; only robust ones are judged against."""
+
+    mean: float
+    stddev: float
+    robust: bool
+
+    def threshold(self, sigma: float = SIGMA) -> float:
+        """CPI above which a sample is an outlier."""
+        return self.mean + sigma * self.stddev
+
+
+def learn_baseline(
+    samples: Sequence[CpiSample], *, min_tasks: int = MIN_TASKS, min_samples_per_task: int = MIN_SAMPLES_PER_TASK
+) -> Baseline | None:
+    """Mean and standard deviation, each sample weighing 0.9 ^ age in days; None without samples.
+
+    Robust: at least min_tasks tasks have at least min_samples_per_task samples each.
+    source    agent spec, 18
+    """
+    if not samples:
+        return None
+    weights = [AGE_WEIGHT**sample.age_days for sample in samples]
+    total = sum(weights)
+    mean = sum(weight * sample.cpi for weight, sample in zip(weights, samples, strict=True)) / total
+    variance = sum(weight * (sample.cpi - mean) ** 2 for weight, sample in zip(weights, samples, strict=True)) / total
+    by_task = Counter(sample.task for sample in samples)
+    seasoned = sum(count >= min_samples_per_task for count in by_task.values())
+    return Baseline(mean=mean, stddev=math.sqrt(variance), robust=seasoned >= min_tasks)
+
+
+def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_usage: float = MIN_USAGE_CORES) -> bool:
+    """Whether a sample stands out: above the threshold while using at least a quarter of a core; None never does."""
+    return cpi is not None and usage_cores >= min_usage and cpi > threshold
+
+
+def is_anomalous(
+    outlier_times: Iterable[float], now: float, *, outliers: int = ANOMALY_OUTLIERS, window: float = WINDOW_SECONDS
+) -> bool:
+    """Whether enough outliers fall into (now - window, now]; times in one unit."""
+    return sum(now - window < at <= now for at in outlier_times) >= outliers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A pod that ran beside the victim; usage in cores, aligned with the victim's samples."""
+
+    name: str
+    priority_class: str
+    usage: Sequence[float]
+
+
+def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float]) -> float:
+    """How well a suspect's usage coincides with the victim's high CPI, -1..1; 0 for a suspect that used nothing.
+
+    Usage is normalised to a sum of 1; each minute adds u (1 - threshold / c) where c is above the threshold and
+    u (c / threshold - 1) where it is below.
+    source    agent spec, 18
+    """
+    total = sum(usage)
+    if total <= 0:
+        return 0.0
+    found = 0.0
+    for cpi, used in zip(victim_cpi, usage, strict=False):
+        if cpi is None:
+            continue
+        if cpi > threshold:
+            found += used / total * (1 - threshold / cpi)
+        elif cpi < threshold:
+            found += used / total * (cpi / threshold - 1)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cap:
+    """A limit on the pod that most likely causes the victim's trouble."""
+
+    name: str
+    correlation: float
+    cfs_quota_us: int
+    seconds: int
+
+
+def choose_antagonist(
+    suspects: Iterable[Suspect], correlations: Mapping[str, float], *, at_least: float = MIN_CORRELATION
+) -> Cap | None:
+    """The batch or free suspect of the largest correlation that is large enough, ties by name; None = nobody.
+
+    source    agent spec, 18
+    """
+    able = [
+        suspect
+        for suspect in suspects
+        if suspect.priority_class in CAP_QUOTA_US and correlations[suspect.name] >= at_least
+    ]
+    if not able:
+        return None
+    worst = min(able, key=lambda suspect: (-correlations[suspect.name], suspect.name))
+    return Cap(
+        name=worst.name,
+        correlation=correlations[worst.name],
+        cfs_quota_us=CAP_QUOTA_US[worst.priority_class],
+        seconds=CAP_SECONDS,
+    )

@@ -1,0 +1,1 @@
+"""Learning how much cpu and memory pods really use, and how much of their requests can be given to others."""

@@ -1,0 +1,109 @@
+"""One usage model: a cpu and a memory histogram in which old samples lose weight, and its checkpoint.
+
+`training` decides which samples go into which model, `reclaimable` what follows from the predictions.
+source    agent spec, 8.1, 8.3
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.values import codec
+from koordcore.values.decaying_histogram import (
+    DecayingHistogram,
+    ExponentialBuckets,
+    HistogramCheckpoint,
+    HistogramOptions,
+)
+
+RATIO: Final = 1.05
+EPSILON: Final = 1e-4
+CPU_BUCKETS: Final = ExponentialBuckets(max_value=1024.0, first_bucket_size=0.025, ratio=RATIO)
+MEMORY_BUCKETS: Final = ExponentialBuckets(max_value=2.0**41, first_bucket_size=5.0 * 2**20, ratio=RATIO)
+CPU_HALF_LIFE_SECONDS: Final = 12 * 3600.0
+MEMORY_HALF_LIFE_SECONDS: Final = 24 * 3600.0
+FRACTIONS: Final = {"p60": 0.60, "p90": 0.90, "p95": 0.95, "p98": 0.98, "max": 1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Predicted usage: milli-cores and bytes."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfLives:
+    """Time in which a sample loses half of its weight, seconds."""
+
+    cpu: float = CPU_HALF_LIFE_SECONDS
+    memory: float = MEMORY_HALF_LIFE_SECONDS
+
+
+class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A model as kept on disk; last_updated in unix seconds."""
+
+    uid: str = msgspec.field(name="UID")
+    cpu: HistogramCheckpoint = msgspec.field(name="CPU")
+    memory: HistogramCheckpoint = msgspec.field(name="Memory")
+    last_updated: float = msgspec.field(name="LastUpdated")
+
+
+class UsageModel:
+    """What was learnt about one uid. One task owns it."""
+
+    __slots__ = ("cpu", "memory", "updated")
+
+    def __init__(self, half_lives: HalfLives = HalfLives()) -> None:
+        self.cpu = DecayingHistogram(
+            HistogramOptions(buckets=CPU_BUCKETS, epsilon=EPSILON, half_life_seconds=half_lives.cpu)
+        )
+        self.memory = DecayingHistogram(
+            HistogramOptions(buckets=MEMORY_BUCKETS, epsilon=EPSILON, half_life_seconds=half_lives.memory)
+        )
+        self.updated = 0.0
+
+    def add(self, cpu_cores: float, memory_bytes: float, at: float) -> None:
+        """Learn one usage. `at`: unix seconds."""
+        self.cpu.add(cpu_cores, 1.0, at)
+        self.memory.add(memory_bytes, 1.0, at)
+        self.updated = at
+
+    def percentile(self, name: str) -> Peak:
+        """Usage that is not exceeded in that part of the time.
+
+        name      p60, p90, p95, p98 or max
+        """
+        fraction = FRACTIONS[name]
+        return Peak(
+            cpu_milli=int(self.cpu.percentile(fraction) * 1000), memory_bytes=int(self.memory.percentile(fraction))
+        )
+
+    def peak(self) -> Peak:
+        """The peak that is counted with: p95 of cpu, p98 of memory (memory cannot be taken back)."""
+        return Peak(cpu_milli=self.percentile("p95").cpu_milli, memory_bytes=self.percentile("p98").memory_bytes)
+
+    def checkpoint(self, uid: str) -> bytes:
+        """The model as it is kept on disk."""
+        return codec.encode(
+            ModelCheckpoint(
+                uid=uid, cpu=self.cpu.checkpoint(), memory=self.memory.checkpoint(), last_updated=self.updated
+            )
+        )
+
+
+def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageModel:
+    """The model of a checkpoint.
+
+    raises    codec.DecodeError; InvalidInput for weights or buckets that no histogram has; ValueError for another uid
+    """
+    kept = codec.decode(data, ModelCheckpoint)
+    if kept.uid != uid or not math.isfinite(kept.last_updated):
+        raise ValueError(f"checkpoint of {kept.uid!r}, want {uid!r}")
+    model = UsageModel(half_lives)
+    model.cpu.load(kept.cpu)
+    model.memory.load(kept.memory)
+    model.updated = kept.last_updated
+    return model

@@ -1,0 +1,71 @@
+"""Which samples one training round puts into which model. source    agent spec, 8.1, 8.2"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from koordcore.protocol.priority import PriorityBand
+
+NODE: Final = "__node__"
+SYSTEM: Final = "__node-sys__"
+CLASSES: Final = (*(str(band) for band in PriorityBand), "")
+"""Priority classes that have a model; "" stands for none."""
+
+
+def class_uid(priority_class: str) -> str:
+    """Uid of the model of a priority class."""
+    return f"__node-{priority_class}__"
+
+
+NODE_UIDS: Final = frozenset({NODE, SYSTEM, *(class_uid(name) for name in CLASSES)})
+"""Models that do not belong to a pod."""
+
+
+class Used(NamedTuple):
+    """P90 of the last minute: cores and bytes."""
+
+    cpu_cores: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUsed:
+    """One pod's usage with its priority class (default applied); None = no sample."""
+
+    uid: str
+    priority_class: str
+    cpu_cores: float | None
+    memory_bytes: float | None
+
+
+def training_samples(node: Used | None, pods: Iterable[PodUsed]) -> dict[str, Used]:
+    """Uid -> sample of this round.
+
+    A class without pods learns 0; a pod without one of the samples teaches nothing; without a node sample neither the
+    node nor the system model learns (D-13).
+    source    agent spec, 8.2
+    """
+    samples: dict[str, Used] = {}
+    by_class = dict.fromkeys(CLASSES, Used(0.0, 0.0))
+    everything = Used(0.0, 0.0)
+    for pod in pods:
+        if pod.cpu_cores is None or pod.memory_bytes is None:
+            continue
+        used = Used(pod.cpu_cores, pod.memory_bytes)
+        if pod.uid:
+            samples[pod.uid] = used
+        name = pod.priority_class if pod.priority_class in by_class else ""
+        by_class[name] = _add(by_class[name], used)
+        everything = _add(everything, used)
+    if node is not None:
+        samples[NODE] = node
+        samples[SYSTEM] = Used(
+            max(node.cpu_cores - everything.cpu_cores, 0.0), max(node.memory_bytes - everything.memory_bytes, 0.0)
+        )
+    for name, used in by_class.items():
+        samples[class_uid(name)] = used
+    return samples
+
+
+def _add(left: Used, right: Used) -> Used:
+    return Used(left.cpu_cores + right.cpu_cores, left.memory_bytes + right.memory_bytes)

@@ -1,0 +1,154 @@
+"""What the agent reports about CPUs and NUMA nodes: shared pools, reserved CPUs, zones.
+
+The content of the node's NodeResourceTopology. source    agent spec, 4.7
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.protocol.annotations.cpu import parse_system_qos_resource
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.reservation import node_reservation, numa_zone_reserved, reported_reserved_cpus
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.cpuset import EMPTY, CpuSet, format_cpuset, parse_cpuset
+from koordcore.values.quantity import ZERO
+from koordcore.values.resources import ResourceList
+from koordcore.values.topology import CpuTopology
+
+from koord_agent.domain.kubelet import KubeletAllocation, kubelet_allocations
+from koord_agent.domain.pods import AgentPod
+
+HUGEPAGES: Final = {2048: "hugepages-2Mi", 1_048_576: "hugepages-1Gi"}
+"""Page size in KiB -> resource name."""
+KIBIBYTE: Final = 1024
+
+
+class SharedPool(msgspec.Struct, frozen=True):
+    """CPUs of one NUMA node that several pods share."""
+
+    socket: int
+    node: int
+    cpuset: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuPools:
+    """Who may run where.
+
+    ls, be           shared pools of latency-sensitive and of best-effort pods, sorted by socket and NUMA node
+    reserved         CPUs of the node reservation
+    system_exclusive CPUs of system QoS that nobody else may use
+    kubelet          what a static CPU manager pinned
+    """
+
+    ls: tuple[SharedPool, ...]
+    be: tuple[SharedPool, ...]
+    reserved: CpuSet
+    system_exclusive: CpuSet
+    kubelet: tuple[KubeletAllocation, ...]
+
+
+def cpu_pools(
+    topology: CpuTopology,
+    pods: Sequence[AgentPod],
+    annotations: Mapping[str, str],
+    kubelet_entries: Mapping[str, Mapping[str, str]],
+) -> CpuPools:
+    """The shared pools of this moment.
+
+    annotations       of the node: reservation, system QoS
+    kubelet_entries   of the CPU manager's state; empty without the static policy
+    raises            InvalidInput for malformed system QoS: this round reports nothing
+    source            agent spec, 4.7 (1 to 5)
+    """
+    allocations, pinned = kubelet_allocations(kubelet_entries, pods)
+    free = topology.cpus - pinned
+    ls = free - _owned(pods)
+    be = free - _owned(pod for pod in pods if pod.qos_label == QosClass.LSE)
+    reserved = parse_cpuset(reported_reserved_cpus(node_reservation(annotations), topology))
+    system = parse_system_qos_resource(annotations)
+    exclusive = parse_cpuset(system.cpuset) if system is not None and system.exclusive else EMPTY
+    return CpuPools(
+        ls=_grouped(topology, ls, without=reserved | exclusive),
+        be=_grouped(topology, be, without=reserved | exclusive),
+        reserved=reserved,
+        system_exclusive=exclusive,
+        kubelet=allocations,
+    )
+
+
+def _owned(pods: Iterable[AgentPod]) -> CpuSet:
+    return frozenset(cpu for pod in pods for cpu in pod.cpuset)
+
+
+def _grouped(topology: CpuTopology, pool: CpuSet, *, without: CpuSet) -> tuple[SharedPool, ...]:
+    """Pools by (socket, NUMA node); a group that only `without` empties stays listed."""
+    groups: dict[tuple[int, int], set[int]] = {}
+    for place in topology.places:
+        if place.cpu in pool:
+            groups.setdefault((place.socket, place.node), set()).add(place.cpu)
+    return tuple(
+        SharedPool(socket=socket, node=node, cpuset=format_cpuset(groups[socket, node] - without))
+        for socket, node in sorted(groups)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaMemory:
+    """Memory of one NUMA node; hugepages: page size in KiB -> number of pages."""
+
+    total_bytes: int
+    hugepages: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """One NUMA node in the report: cpu in milli-cores, everything else in bytes."""
+
+    name: str
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+
+
+def zones(
+    topology: CpuTopology,
+    memory: Sequence[NumaMemory],
+    *,
+    report_hugepages: bool = False,
+    numa_reservation: tuple[ResourceList, ResourceList] | None = None,
+) -> tuple[Zone, ...] | None:
+    """Zones `node-<i>` by NUMA node.
+
+    memory             by NUMA node, in order
+    numa_reservation   the node's capacity and allocatable if it is labelled enable-numa-reservation: what is reserved
+                       is taken off evenly, rounded up in milli-units
+    returns            None if CPU and memory information disagree about the number of NUMA nodes
+    source             agent spec, 4.7 (7)
+    """
+    count = len(topology.nodes)
+    if count != len(memory):
+        return None
+    reserved = numa_zone_reserved(*numa_reservation, count) if numa_reservation is not None else {}
+    found: list[Zone] = []
+    for index, of_node in enumerate(memory):
+        pages = {
+            name: of_node.hugepages.get(size, 0) * size * KIBIBYTE if report_hugepages else 0
+            for size, name in HUGEPAGES.items()
+        }
+        cpu_milli = len(topology.nodes.get(index, EMPTY)) * 1000
+        memory_bytes = max(of_node.total_bytes - sum(pages.values()), 0)
+        left_milli_bytes = memory_bytes * 1000 - reserved.get(MEMORY, ZERO).milli()
+        found.append(
+            Zone(
+                name=f"node-{index}",
+                capacity={CPU: cpu_milli, MEMORY: memory_bytes, **pages},
+                allocatable={
+                    CPU: max(cpu_milli - reserved.get(CPU, ZERO).milli(), 0),
+                    MEMORY: max(-(-left_milli_bytes // 1000), 0),
+                    **pages,
+                },
+            )
+        )
+    return tuple(found)
