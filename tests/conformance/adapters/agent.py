@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 
 from conformance.registry import Json, adapter
 from koord_agent.domain import cgroup_files, counters, numa_usage, usage
+from koord_agent.domain.arbiter import arbitrate
 from koord_agent.domain.best_effort import be_real_limit_milli, be_request_milli, be_usage_milli
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver, HostApplication, detect_driver
 from koord_agent.domain.executor import Update, WriteCache, plan_writes
 from koord_agent.domain.metric_kinds import Kind
-from koord_agent.domain.plan import CgroupFile, Merge
+from koord_agent.domain.plan import Band, CgroupFile, Merge, Plan
 from koord_agent.domain.pods import agent_pod, node_reserved_milli
 from koord_agent.domain.qos import cpu_suppress
 from koord_agent.domain.qos.be_cpuset import CpuOwners, select_cpus
@@ -407,6 +408,38 @@ def executor_merge(given: dict[str, Json]) -> dict[str, Json]:
 def _cgroup_file(path: str) -> CgroupFile:
     directory, _, resource = path.rpartition("/")
     return CgroupFile(directory, resource)
+
+
+@adapter("agent.arbitration", exact_text=("value", "plugins", "dropped"), whole=("result",))
+def arbitration(given: dict[str, Json]) -> dict[str, Json]:
+    """Plans of several plug-ins -> one value per knob, and the plans that lost (agent spec, 10.2)."""
+    now_ms = 1_000_000_000
+    plans = [
+        Plan(
+            plugin=item["plugin"],
+            band=Band[item["band"].upper()],
+            file=_knob(item["file"], item["value"]),
+            value=item["value"],
+            created_ms=now_ms - round(item["age_seconds"] * 1000),
+            ttl_ms=round(item["ttl_seconds"] * 1000),
+        )
+        for item in given["plans"]
+    ]
+    current: dict[str, Json] = given.get("current") or {}
+    done = arbitrate(plans, now_ms, {_cgroup_file(path): text for path, text in current.items()})
+    return {
+        "result": {
+            file.key: {"value": winner.value, "plugins": list(winner.plugins)} for file, winner in done.winners.items()
+        },
+        "dropped": sorted([loser.plan.plugin, loser.plan.file.key, loser.loss.value] for loser in done.losers),
+    }
+
+
+def _knob(path: str, value: str) -> CgroupFile:
+    """The knob that a value for a file belongs to: block-IO files have one per device."""
+    file = _cgroup_file(path)
+    device = value.split(" ", 1)[0] if file.resource.startswith("blkio.") else ""
+    return CgroupFile(file.directory, file.resource, device)
 
 
 def _places(rows: list[list[int]]) -> tuple[CpuPlace, ...]:

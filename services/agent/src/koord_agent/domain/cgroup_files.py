@@ -21,6 +21,8 @@ MIN_SHARES, MAX_SHARES = 2, 262_144
 MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
 MIN_QUOTA_US = 1_000
 UNLIMITED = -1
+MAX_DIGITS = 20
+"""Of a 64-bit number; longer texts are no numbers."""
 
 
 class Unsupported(LookupError):
@@ -36,6 +38,7 @@ class Form(StrEnum):
     SHARES = "shares"
     MEMORY_LIMIT = "memory_limit"
     DEVICE = "device"
+    DEVICE_TEXT = "device_text"
     CLASSID = "classid"
     TEXT = "text"
 
@@ -106,8 +109,8 @@ RESOURCES = {
         _v1_only("blkio.throttle.write_iops_device", Form.DEVICE, 0, INT64_MAX),
         _v1_only("blkio.throttle.write_bps_device", Form.DEVICE, 0, INT64_MAX),
         _v1_only("blkio.cost.weight", Form.DEVICE, 1, 100),
-        _v1_only("blkio.cost.qos", Form.TEXT),
-        _v1_only("blkio.cost.model", Form.TEXT),
+        _v1_only("blkio.cost.qos", Form.DEVICE_TEXT),
+        _v1_only("blkio.cost.model", Form.DEVICE_TEXT),
         _same("net_cls.classid", "net_cls", Form.CLASSID),
     )
 }
@@ -196,7 +199,7 @@ def parse_number(text: str) -> int | None:
     if text == "max":
         return INT64_MAX
     digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdecimal() else None
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS else None
 
 
 def to_file_text(name: str, value: str, version: int) -> str:
@@ -266,8 +269,8 @@ def _number(name: str, text: str) -> int:
 def is_equal(name: str, current: str, value: str, version: int) -> bool:
     """Whether a file that reads `current` already says `value` (v1-style), so that no write is needed.
 
-    CPU lists compare as sets, numbers by value, `max` = largest int64 = -1; of cpu.max only the first field counts
-    (D-2), on v2 shares compare as weights.
+    CPU lists compare as sets, devices line by line, numbers by value, `max` = largest int64 = -1; of cpu.max only the
+    first field counts (D-2), on v2 shares compare as weights.
     """
     row = resource(name)
     current, value = current.strip(), value.strip()
@@ -275,7 +278,9 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
         case Form.CPUSET:
             return is_same_cpuset(current, value)
         case Form.DEVICE:
-            return value in current.splitlines()
+            return _has_line(current, value)
+        case Form.DEVICE_TEXT:
+            return value in (line.strip() for line in current.splitlines())
         case Form.SHARES if version == 2:
             wanted = parse_number(value)
             if wanted is None or not MIN_SHARES <= wanted <= MAX_SHARES:
@@ -291,6 +296,15 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
         return True
     left, right = _comparable(row, current), _comparable(row, value)
     return left is not None and left == right
+
+
+def _has_line(current: str, value: str) -> bool:
+    """Whether a per-device file needs no `MAJ:MIN value`: the line is there, or 0 is wanted and no device is listed."""
+    lines = [line.strip() for line in current.splitlines()]
+    device, _, amount = value.partition(" ")
+    if amount == "0":
+        return not any(line.split(" ", 1)[0] == device for line in lines)
+    return value in lines
 
 
 def _comparable(row: Resource, text: str) -> int | None:

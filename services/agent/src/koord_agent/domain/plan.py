@@ -30,20 +30,31 @@ class Merge(StrEnum):
     CPUSET = "cpuset"
 
 
-MERGED_BY_DEFAULT = {"cpu.cfs_quota_us": Merge.QUOTA, "cpuset.cpus": Merge.CPUSET}
+MERGED_BY_DEFAULT = {
+    "cpu.cfs_quota_us": Merge.QUOTA,
+    "cpuset.cpus": Merge.CPUSET,
+    "memory.min": Merge.LARGER,
+    "memory.low": Merge.LARGER,
+    "memory.high": Merge.LARGER,
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CgroupFile:
-    """One knob: a resource (v1 name) of a directory (relative to the hierarchy root)."""
+    """One knob: a resource (v1 name) of a directory (relative to the hierarchy root).
+
+    device    MAJ:MIN for files that hold one line per device, else ""
+    """
 
     directory: str
     resource: str
+    device: str = ""
 
     @property
     def key(self) -> str:
-        """`directory/resource`: how events, caches and audit name the knob."""
-        return posixpath.join(self.directory, self.resource)
+        """`directory/resource`, with `|MAJ:MIN` for a device: how events, caches and audit name the knob."""
+        path = posixpath.join(self.directory, self.resource)
+        return f"{path}|{self.device}" if self.device else path
 
     @property
     def level(self) -> int:
@@ -53,7 +64,11 @@ class CgroupFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A strategy's wish for one knob, alive for ttl_ms after its creation."""
+    """A strategy's wish for one knob, alive for ttl_ms after its creation.
+
+    reason   the audit reason of the write
+    cause    id of the fact that led to it (a contention), "" without one
+    """
 
     plugin: str
     band: Band
@@ -62,6 +77,7 @@ class Plan:
     created_ms: int
     ttl_ms: int
     reason: str = ""
+    cause: str = ""
 
     def is_expired(self, now_ms: int) -> bool:
         """Whether the strategy has not renewed the plan in time."""

@@ -1,0 +1,181 @@
+"""Block-IO limits and weights per device, of classes, pods and the whole node.
+
+`io_plan` turns configured blocks into values per file and device, resetting devices that are configured no more. cgroup
+v1 with the kernel's extensions only. Source: agent spec, 16; vectors blkio.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.lenient_json import convert, decode
+
+PLUGIN = "BlkioReconcile"
+AUDIT_REASON = "UpdateBlkIO"
+WEIGHT = "blkio.cost.weight"
+COST_QOS, COST_MODEL = "blkio.cost.qos", "blkio.cost.model"
+DEFAULT_WEIGHT = 100
+DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
+
+
+class BlockType(StrEnum):
+    """What a block's name is."""
+
+    DEVICE = "device"
+    VOLUME_GROUP = "volumegroup"
+    POD_VOLUME = "podvolume"
+
+
+class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`ioCfg` of a block as written; None = default (unlimited, weight 100, 95 % below 3 ms)."""
+
+    readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
+    writeIOPS: int | None = None  # noqa: N815
+    readBPS: int | None = None  # noqa: N815
+    writeBPS: int | None = None  # noqa: N815
+    ioWeightPercent: int | None = None  # noqa: N815
+    readLatency: int | None = None  # noqa: N815
+    writeLatency: int | None = None  # noqa: N815
+    readLatencyPercent: int | None = None  # noqa: N815
+    writeLatencyPercent: int | None = None  # noqa: N815
+    enableUserModel: bool = False  # noqa: N815
+    modelReadBPS: int | None = None  # noqa: N815
+    modelWriteBPS: int | None = None  # noqa: N815
+    modelReadSeqIOPS: int | None = None  # noqa: N815
+    modelWriteSeqIOPS: int | None = None  # noqa: N815
+    modelReadRandIOPS: int | None = None  # noqa: N815
+    modelWriteRandIOPS: int | None = None  # noqa: N815
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One configured block."""
+
+    name: str = ""
+    type: str = BlockType.DEVICE
+    io_cfg: IoConfig = IoConfig()
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The annotation blkioQOS."""
+
+    blocks: list[Block] = []
+
+
+def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
+    """The blocks of a `blkioQOS` object in wire spelling.
+
+    raises    InvalidInput for a field of a wrong type
+    """
+    return tuple(convert(dict(fields), _Written).blocks)
+
+
+def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
+    """The blocks that a pod asks for itself; none without the annotation.
+
+    raises    InvalidInput for a malformed annotation
+    """
+    text = annotations.get(keys.BLKIO_QOS)
+    return tuple(decode(text, _Written).blocks) if text else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceValue:
+    """One wanted line: file name, MAJ:MIN, and the whole text to write."""
+
+    file: str
+    device: str
+    value: str
+
+
+THROTTLES: tuple[tuple[str, Callable[[IoConfig], int | None]], ...] = (
+    ("blkio.throttle.read_iops_device", lambda io: io.readIOPS),
+    ("blkio.throttle.read_bps_device", lambda io: io.readBPS),
+    ("blkio.throttle.write_iops_device", lambda io: io.writeIOPS),
+    ("blkio.throttle.write_bps_device", lambda io: io.writeBPS),
+)
+LIMIT_FILES = (*(file for file, _ in THROTTLES), WEIGHT)
+ROOT_FILES = (COST_QOS, COST_MODEL)
+
+
+def io_plan(
+    blocks: Sequence[Block],
+    *,
+    is_root: bool,
+    enable: bool,
+    disk_of: Callable[[Block], str | None],
+    current: Mapping[str, str],
+) -> tuple[DeviceValue, ...] | None:
+    """The wanted lines of one target.
+
+    is_root   the node's root (latency goals and cost model) instead of a class or pod (limits and weight)
+    enable    False resets every device that the files name
+    disk_of   MAJ:MIN of a block; None = unknown
+    current   text per file; a file that the kernel does not have is missing
+    returns   sorted by file, then device; None = some block has no disk: nothing is done for the target
+    """
+    devices: dict[str, IoConfig] = {}
+    if enable:
+        for block in blocks:
+            device = disk_of(block)
+            if device is None:
+                return None
+            devices[device] = block.io_cfg
+    listed = sorted({device for text in current.values() for device in _devices(text)} - devices.keys())
+    lines = _root_lines if is_root else _limit_lines
+    wanted = [line for device, io in devices.items() for line in lines(device, io)]
+    for device in listed:
+        wanted.extend(_reset(device, is_root=is_root))
+    return tuple(sorted(wanted, key=lambda line: (line.file, line.value)))
+
+
+def _devices(text: str) -> Iterable[str]:
+    for line in text.splitlines():
+        device = line.split(" ", 1)[0].strip()
+        major, colon, minor = device.partition(":")
+        if colon and major.isdecimal() and minor.isdecimal():
+            yield device
+
+
+def _limit_lines(device: str, io: IoConfig) -> list[DeviceValue]:
+    lines = [_line(file, device, str(read(io) or 0)) for file, read in THROTTLES]
+    weight = DEFAULT_WEIGHT if io.ioWeightPercent is None else io.ioWeightPercent
+    return [*lines, _line(WEIGHT, device, str(weight))]
+
+
+def _root_lines(device: str, io: IoConfig) -> list[DeviceValue]:
+    def or_default(value: int | None, default: int) -> int:
+        return default if value is None else value
+
+    goals = (
+        f"enable=1 ctrl=user rpct={or_default(io.readLatencyPercent, DEFAULT_LATENCY_PERCENT)}"
+        f" rlat={or_default(io.readLatency, DEFAULT_LATENCY_US)}"
+        f" wpct={or_default(io.writeLatencyPercent, DEFAULT_LATENCY_PERCENT)}"
+        f" wlat={or_default(io.writeLatency, DEFAULT_LATENCY_US)}"
+    )
+    lines = [_line(COST_QOS, device, goals)]
+    if not io.enableUserModel:
+        return [*lines, _line(COST_MODEL, device, "ctrl=auto")]
+    model = (
+        ("rbps", io.modelReadBPS),
+        ("rseqiops", io.modelReadSeqIOPS),
+        ("rrandiops", io.modelReadRandIOPS),
+        ("wbps", io.modelWriteBPS),
+        ("wseqiops", io.modelWriteSeqIOPS),
+        ("wrandiops", io.modelWriteRandIOPS),
+    )
+    if any(value is None or value < 1 for _, value in model):
+        return lines  # a model needs every coefficient, each at least 1
+    return [*lines, _line(COST_MODEL, device, "ctrl=user " + " ".join(f"{name}={value}" for name, value in model))]
+
+
+def _reset(device: str, *, is_root: bool) -> list[DeviceValue]:
+    if is_root:
+        return [_line(COST_QOS, device, "enable=0")]
+    return [*(_line(file, device, "0") for file, _ in THROTTLES), _line(WEIGHT, device, str(DEFAULT_WEIGHT))]
+
+
+def _line(file: str, device: str, value: str) -> DeviceValue:
+    return DeviceValue(file=file, device=device, value=f"{device} {value}")

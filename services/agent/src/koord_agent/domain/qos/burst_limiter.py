@@ -1,0 +1,65 @@
+"""A token bucket that lets a container burst above its limit for as long as it has saved up below it.
+
+One per container, kept by `cpu_burst`. Source: agent spec, 13.4; vectors cpu_burst, op limiter.
+"""
+
+from dataclasses import dataclass
+
+CONSUMES_FROM_PERCENT = 100
+SAVES_BELOW_PERCENT = 60
+LARGEST_START_FRACTION = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class BurstLimiter:
+    """Tokens are percent-seconds above the limit; owned by one task.
+
+    capacity   period * (percent - 100); the balance stays within plus and minus it
+    """
+
+    period_seconds: int
+    percent: int
+    tokens: int
+    updated_ms: int
+
+    @property
+    def capacity(self) -> int:
+        """Largest balance, percent-seconds."""
+        return capacity_tokens(self.period_seconds, self.percent)
+
+    @property
+    def expire_seconds(self) -> int:
+        """Unused for longer than this, the limiter is dropped."""
+        return 2 * self.period_seconds
+
+    def allows(self) -> bool:
+        """Whether the container may burst now."""
+        return self.tokens > 0
+
+    def step(self, usage_percent: int, now_ms: int) -> bool:
+        """Account for the time since the last step at this usage (percent of the limit); whether bursting is allowed.
+
+        Whole seconds count: at 100 % and above tokens go, below 60 % they come back.
+        """
+        seconds = max(now_ms - self.updated_ms, 0) // 1000
+        self.updated_ms = now_ms
+        if usage_percent >= CONSUMES_FROM_PERCENT:
+            self.tokens -= (usage_percent - 100) * seconds
+        elif usage_percent < SAVES_BELOW_PERCENT:
+            self.tokens += (100 - usage_percent) * seconds
+        self.tokens = min(max(self.tokens, -self.capacity), self.capacity)
+        return self.allows()
+
+
+def capacity_tokens(period_seconds: int, percent: int) -> int:
+    """period * (percent - 100), percent-seconds."""
+    return period_seconds * (percent - 100)
+
+
+def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now_ms: int) -> BurstLimiter:
+    """A limiter that starts with a part of its capacity.
+
+    start_fraction   0 to 0.5, drawn by the caller, so that containers do not all run out together
+    """
+    tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))
+    return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)

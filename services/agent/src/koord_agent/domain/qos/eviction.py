@@ -1,0 +1,118 @@
+"""Which pods have to go so that what is asked for is released: the one pass over all eviction tasks of a plug-in.
+
+`cpu_evict` and `memory_evict` make the tasks; the shell carries each eviction out and says whether it was accepted.
+Source: agent spec, 12.1; vectors evict_release.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from koordcore.values.resources import Amounts
+
+
+class Target(StrEnum):
+    """What a task counts as released by a victim."""
+
+    USED = "podUsed"
+    REQUESTED = "podResourceRequest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionTask:
+    """Something that must be released, and whose turn it is.
+
+    to_release   resource -> amount: milli-cores for cpu kinds, bytes for memory kinds
+    order        uids of the candidates, first = evicted first
+    releases     uid -> what that pod would give back to this task; also for pods that are no candidates of it, because
+                 they may be victims of another task
+    reason       one sentence with the numbers that led to it
+    """
+
+    feature: str
+    target: Target
+    to_release: Amounts
+    order: tuple[str, ...]
+    releases: Mapping[str, Amounts]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A pod that was evicted in this pass, by which task and for what."""
+
+    uid: str
+    feature: str
+    reason: str
+    releases: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What a pass came to.
+
+    pending    pods that were evicted a moment ago and whose release is still on its way
+    released   per kind of target, each pod counted once
+    unmet      per feature, what is still missing after the pass
+    """
+
+    victims: tuple[Victim, ...] = ()
+    pending: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    released: Mapping[Target, Amounts] = field(default_factory=dict[Target, Amounts])
+    unmet: Mapping[str, Amounts] = field(default_factory=dict[str, Amounts])
+
+
+def release(
+    tasks: Sequence[EvictionTask], *, already_evicted: Collection[str], evict: Callable[[EvictionTask, str], bool]
+) -> Release:
+    """Run the tasks in order until each has what it needs.
+
+    A victim's release counts for every task of the pass, as the maximum over tasks of one target, so a pod is a victim
+    once. A candidate that gives back none of what is missing is left alone (D-19).
+    already_evicted   uids evicted within the last two minutes: counted, not evicted again
+    evict             asks for one eviction; False = refused, the next candidate is tried
+    """
+    wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]
+    released: dict[Target, Amounts] = {}
+    counted: set[str] = set()
+    victims: list[Victim] = []
+    pending: list[str] = []
+    failed: list[str] = []
+    for task in wanting:
+        for uid in task.order:
+            missing = _missing(task, released)
+            if not missing:
+                break
+            gives = task.releases.get(uid, {})
+            if uid in counted or not any(name in gives for name in missing):
+                continue
+            if uid in already_evicted:
+                pending.append(uid)
+            elif evict(task, uid):
+                victims.append(Victim(uid=uid, feature=task.feature, reason=task.reason, releases=dict(gives)))
+            else:
+                failed.append(uid)
+                continue
+            counted.add(uid)
+            _count(uid, wanting, released)
+    unmet = {task.feature: missing for task in wanting if (missing := _missing(task, released))}
+    return Release(victims=tuple(victims), pending=tuple(pending), failed=tuple(failed), released=released, unmet=unmet)
+
+
+def _missing(task: EvictionTask, released: Mapping[Target, Amounts]) -> Amounts:
+    so_far = released.get(task.target, {})
+    left = {name: amount - so_far.get(name, 0) for name, amount in task.to_release.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _count(uid: str, tasks: Sequence[EvictionTask], released: dict[Target, Amounts]) -> None:
+    gives: dict[Target, Amounts] = {}
+    for task in tasks:
+        most = gives.setdefault(task.target, {})
+        for name, amount in task.releases.get(uid, {}).items():
+            most[name] = max(amount, most.get(name, amount))
+    for target, amounts in gives.items():
+        total = released.setdefault(target, {})
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount

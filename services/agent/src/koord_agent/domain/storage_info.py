@@ -1,0 +1,93 @@
+"""Which disk a device, partition, volume group or pod volume lives on, from the texts of the node's own tools.
+
+Read by `qos.blkio` through `disk_number`. Source: agent spec, 6.11, 16; vectors blkio, op storage.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_PAIR = re.compile(r'([A-Z:_-]+)="((?:[^"\\]|\\.)*)"')
+MINORS_PER_DISK = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageInfo:
+    """The node's storage.
+
+    disk_number        /dev/<disk> -> MAJ:MIN
+    partition_disk     /dev/<partition> -> /dev/<disk>
+    vg_disk            volume group -> /dev/<disk>, groups of a single physical volume only
+    lv_mapper_vg       /dev/mapper/<vg>-<lv> -> volume group
+    mountpoint_device  mount point -> device
+    """
+
+    disk_number: Mapping[str, str] = field(default_factory=dict[str, str])
+    partition_disk: Mapping[str, str] = field(default_factory=dict[str, str])
+    vg_disk: Mapping[str, str] = field(default_factory=dict[str, str])
+    lv_mapper_vg: Mapping[str, str] = field(default_factory=dict[str, str])
+    mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def disk_of_device(self, device: str) -> str | None:
+        """MAJ:MIN of the disk that a device is, is a partition of, or is a logical volume on; None = unknown."""
+        disk = self.partition_disk.get(device, device)
+        if disk in self.lv_mapper_vg:
+            disk = self.vg_disk.get(self.lv_mapper_vg[disk], "")
+        return self.disk_number.get(disk)
+
+    def disk_of_group(self, volume_group: str) -> str | None:
+        """MAJ:MIN of a volume group's disk; None = unknown."""
+        return self.disk_number.get(self.vg_disk.get(volume_group, ""))
+
+    def disk_of_volume(self, pod_uid: str, volume: str, *, kubelet_dir: str = "/var/lib/kubelet") -> str | None:
+        """MAJ:MIN of the disk behind a pod's CSI volume; None = it is not mounted, or not on a known disk."""
+        mount = f"{kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
+        device = self.mountpoint_device.get(mount)
+        return None if device is None else self.disk_of_device(device)
+
+
+def parse_storage(
+    *, lsblk: str, vgs: str, lvs: str, findmnt: str, parents: Mapping[str, str] | None = None
+) -> StorageInfo:
+    """Storage from the outputs of lsblk, vgs, lvs and findmnt; lines that do not fit are skipped.
+
+    parents   partition -> disk as the kernel says (`/sys/class/block`), by name without /dev/; a partition that is
+              not in it is taken to belong to minor - minor % 16, which is wrong for NVMe (D-11)
+    """
+    disks: dict[str, str] = {}
+    partitions: dict[str, str] = {}
+    rows = [dict(_PAIR.findall(line)) for line in lsblk.splitlines()]
+    for row in rows:
+        if row.get("TYPE") == "disk" and "NAME" in row and "MAJ:MIN" in row:
+            disks[f"/dev/{row['NAME']}"] = row["MAJ:MIN"]
+    by_number = {number: disk for disk, number in disks.items()}
+    for row in rows:
+        if row.get("TYPE") != "part" or "NAME" not in row:
+            continue
+        disk = f"/dev/{parents[row['NAME']]}" if parents and row["NAME"] in parents else None
+        if disk is None:
+            major, _, minor = row.get("MAJ:MIN", "").partition(":")
+            if not minor.isdecimal():
+                continue
+            disk = by_number.get(f"{major}:{int(minor) - int(minor) % MINORS_PER_DISK}")
+        if disk is not None:
+            partitions[f"/dev/{row['NAME']}"] = disk
+    groups: dict[str, str] = {}
+    for line in vgs.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1] == "1":
+            groups[words[0]] = partitions.get(words[2], words[2])
+    volumes: dict[str, str] = {}
+    for line in lvs.splitlines():
+        words = line.split()
+        if len(words) == 2:
+            volume, group = words
+            volumes[f"/dev/mapper/{group.replace('-', '--')}-{volume.replace('-', '--')}"] = group
+    mounts = [dict(_PAIR.findall(line)) for line in findmnt.splitlines()]
+    return StorageInfo(
+        disk_number=disks,
+        partition_disk=partitions,
+        vg_disk=groups,
+        lv_mapper_vg=volumes,
+        mountpoint_device={m["TARGET"]: m["SOURCE"] for m in mounts if "TARGET" in m and "SOURCE" in m},
+    )
