@@ -1,0 +1,362 @@
+"""Coscheduling's points over the roster of gangs: who may enter the queue, who is next, who is released, who loses.
+
+    pre_enqueue        may the pod enter active or backoff?      permit            released, or waits for its group?
+    next_pod           whom the round wants next                 post_bind         the pod is bound
+    before_pre_filter  may its attempt begin?                    unreserve         it lost its node
+    after_post_filter  its attempt found no node
+
+A queue asks `pre_enqueue` whenever a pod is about to become active or to back off; a pod that is refused waits without
+backoff until one of its own events, or until an answer names it in `activate`. Pods are named by uid; a uid that no
+gang knows belongs to a pod without gang and passes everywhere.
+
+source    scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
+"""
+
+from collections.abc import Iterable, Sequence
+
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.gang.checks import (
+    basic_check,
+    group_of,
+    not_found,
+    pending_members,
+    uids_of,
+    waiting_members,
+)
+from koord_scheduler.domain.gang.group import ChildState, Gang, Group, Member
+from koord_scheduler.domain.gang.outcomes import (
+    NOTHING,
+    Consequences,
+    GroupFailure,
+    NextMember,
+    PermitOutcome,
+    Reason,
+    Refused,
+    Released,
+    Waits,
+)
+from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
+from koord_scheduler.domain.gang.roster import Roster
+from koord_scheduler.domain.gang.round import Round
+
+BIND_ANNOTATIONS = (
+    (keys.BIND_GANG_GROUP_ID, keys.BIND_GANG_MEMBER_COUNT),
+    (keys.BIND_GANG_GROUP_ID_ALIAS, keys.BIND_GANG_MEMBER_COUNT_ALIAS),
+)
+
+
+class GangCache:
+    """All gangs, and the round of the one that is being scheduled.
+
+    roster    pods and PodGroups as the events say
+    round     None: no group is being scheduled
+    """
+
+    def __init__(self, args: GangArgs | None = None) -> None:
+        self.args = args or GangArgs()
+        self.roster = Roster(self.args)
+        self.round: Round | None = None
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def pod_seen(self, uid: str, pod: Pod) -> Consequences:
+        """A pod (or a reservation's reserve pod) is new or changed; `spec.nodeName` set means that it is bound."""
+        gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
+        activate = [other for consequences in gone for other in consequences.activate]
+        seen = self.roster.see(uid, pod)
+        if seen is not None:
+            if seen.has_new_child:
+                self._expect((seen.member,))
+            if seen.is_newly_satisfied:
+                activate += self._all_free(seen.gang)
+            elif seen.has_new_child or seen.is_newly_initialized:
+                activate += self._one_pending(seen.gang)
+        return Consequences(activate=tuple(activate)) if activate else NOTHING
+
+    def pod_deleted(self, uid: str) -> Consequences:
+        """A pod is deleted. One that waited at Permit is to be unreserved before, as any pod that loses its node."""
+        gang = self.roster.forget(uid)
+        activate = [] if gang is None else self._one_pending(gang)
+        return Consequences(activate=tuple(activate)) if activate else NOTHING
+
+    def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
+        """A PodGroup is new or changed."""
+        gang, is_news = self.roster.see_pod_group(pod_group)
+        if not is_news:
+            return NOTHING
+        self._expect(gang.pending.values())
+        activate = self._all_free(gang) if gang.has_free_pass else self._one_pending(gang)
+        return Consequences(activate=tuple(activate)) if activate else NOTHING
+
+    def pod_group_deleted(self, gang_id: str) -> None:
+        """A PodGroup is deleted: its gang is forgotten, its pods are of an unknown gang."""
+        self.roster.forget_pod_group(gang_id)
+
+    def unbound(self, uid: str) -> Consequences:
+        """A bound pod lost its node, and is to be placed anew (its node is gone); nobody is rejected for that."""
+        member = self.roster.members.get(uid)
+        if member is None or member.state is not ChildState.BOUND:
+            return NOTHING
+        self.roster.unwait(member)
+        self._expect((member,))
+        gang = self.roster.gang(member.gang_id)
+        return NOTHING if gang is None else Consequences(activate=tuple(self._one_pending(gang)))
+
+    # --- points -----------------------------------------------------------------------------------------------------
+
+    def pre_enqueue(self, uid: str) -> Refused | None:
+        """Whether the pod may enter the queue; None: it may. At most one pod of a group does before it is scheduled."""
+        member = self.roster.members.get(uid)
+        if member is None:
+            return None
+        found = self._checked(member)
+        if isinstance(found, Refused):
+            return found
+        if found.has_free_pass:
+            return None
+        group = group_of(found)
+        if self._covers(found) and uid not in self._round().attempted:
+            message = f"gang group {group.id} is being scheduled and will fetch pod {member.key} itself"
+            return Refused(Reason.GROUP_IS_SCHEDULING, message)
+        if member.state is not ChildState.PENDING:
+            return Refused(Reason.NOT_A_PENDING_CHILD, f"pod {member.key} is no pending child of gang {found.id}")
+        if group.representative and group.representative != uid:
+            other = self.roster.members[group.representative]
+            message = f"pod {other.key} represents gang group {group.id} in the queue"
+            return Refused(Reason.REPRESENTATIVE_EXISTS, message)
+        group.representative = uid
+        return None
+
+    def next_pod(self) -> NextMember:
+        """The next member of the group that is being scheduled; the round is over when all have been tried.
+
+        At the end of a round those that still wait lose their nodes; members of NonStrict gangs keep them until their
+        own time is over (spec 8.8, pitfall 7).
+        """
+        current = self.round
+        if current is None:
+            return NextMember()
+        if self.roster.gang(current.first_gang_id) is not None:
+            for uid in current.turns():
+                member = self.roster.members.get(uid)
+                if member is not None and member.state is ChildState.PENDING and uid not in current.attempted:
+                    current.attempted.add(uid)
+                    return NextMember(uid=uid, first_uid=current.first_uid)
+        self.round = None
+        waiting = waiting_members(self.roster, current.gang_ids)
+        return NextMember(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
+
+    def before_pre_filter(self, uid: str, *, has_topology: bool = True) -> Refused | None:
+        """Whether the pod's attempt may begin; None: it may. A refusal is final for the attempt, no preemption helps.
+
+        has_topology    whether a network topology of the cluster is known
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return None
+        found = self._checked(member)
+        if isinstance(found, Refused):
+            return found
+        if found.has_free_pass:
+            return None
+        group = group_of(found)
+        if self.round is None:
+            group.representative = ""
+            if self._needs_topology(found) and not has_topology:
+                return Refused(Reason.NO_NETWORK_TOPOLOGY, "no cluster network topology")
+            self._begin_round(member, group)
+            return None
+        if self._covers(found):
+            if self.round.failed_message:
+                self.round.failed_fast.add(uid)
+                return Refused(Reason.GROUP_FAILED, self.round.failed_message)
+        elif group.representative == uid:
+            group.representative = ""
+        return None
+
+    def permit(self, uid: str) -> PermitOutcome:
+        """The pod has a node: released with its whole group, or it waits for the rest."""
+        member = self.roster.members.get(uid)
+        if member is None:
+            return Released()
+        gang = self.roster.gang(member.gang_id)
+        if gang is None:
+            return not_found(member)
+        if member.state is not ChildState.BOUND:
+            self.roster.wait(member)
+        group = group_of(gang)
+        gangs = self.roster.gangs_of(group)
+        if len(gangs) < len(group.gang_ids) or not all(other.is_ready() for other in gangs):
+            return Waits(0 if gang.parameters is None else gang.parameters.wait_nanos)
+        waiting = [other for each in gangs for other in each.waiting.values()]
+        if not group.binding:
+            group.binding = frozenset(other.uid for other in waiting)
+        freed = [other for other in waiting if not other.released and other.uid != uid]
+        for other in waiting:
+            other.released = True
+        member.released = member.state is ChildState.WAITING
+        if self._covers(gang):
+            self.round = None
+        return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
+
+    def unreserve(self, uid: str) -> Consequences:
+        """The pod lost its node: its wait timed out, somebody rejected it, or reserving or binding it failed.
+
+        A Strict gang without free pass takes the nodes of all others in its group that still wait. Do not call it for
+        pods that an answer named as `rejected`.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return NOTHING
+        gang = self.roster.gang(member.gang_id)
+        if member.state is ChildState.WAITING:
+            self.roster.unwait(member)
+            self._expect((member,))
+        if gang is None or not gang.is_strict:
+            return NOTHING
+        rejected = self._reject(waiting_members(self.roster, group_of(gang).gang_ids))
+        return Consequences(rejected=rejected) if rejected else NOTHING
+
+    def post_bind(self, uid: str) -> Consequences:
+        """The pod is bound. With the first bound member the others of a once-satisfied group go alone."""
+        member = self.roster.members.get(uid)
+        if member is None:
+            return NOTHING
+        is_first = self.roster.bind(member)
+        gang = self.roster.gang(member.gang_id)
+        if gang is None or not is_first:
+            return NOTHING
+        return Consequences(activate=tuple(self._all_free(gang)))
+
+    def after_post_filter(self, uid: str, reason: str) -> GroupFailure:
+        """The pod found no node, for this reason; in a Strict gang the whole group loses what it has."""
+        member = self.roster.members.get(uid)
+        gang = None if member is None else self.roster.gang(member.gang_id)
+        if member is None or gang is None or gang.has_free_pass:
+            return GroupFailure()
+        group = group_of(gang)
+        waiting = waiting_members(self.roster, group.gang_ids)
+        is_root_cause = True
+        message = (
+            f"GangGroup {group.id} gets rejected due to member Pod {member.key} is unschedulable with reason {reason}, "
+            f"alreadyWaitForBound: {len(waiting)}"
+        )
+        tell: tuple[str, ...] = ()
+        if self._covers(gang):
+            current = self._round()
+            is_root_cause = uid not in current.failed_fast
+            message = current.failed_message = current.failed_message or message
+            if not is_root_cause and not current.is_told:
+                current.is_told = True
+                tell = uids_of(
+                    other for other in pending_members(self.roster, group) if other.uid not in current.attempted
+                )
+        rejected = self._reject(waiting) if gang.is_strict else ()
+        return GroupFailure(rejected=rejected, message=message, is_root_cause=is_root_cause, tell=tell)
+
+    def bind_annotations(self, uid: str) -> dict[str, str | None]:
+        """Annotations that PreBind writes on the pod; None: the annotation is to be removed."""
+        gang = self.roster.gang_of(uid)
+        group = None if gang is None else gang.group
+        if group is None or uid not in group.binding or len(group.binding) < 2:
+            return {key: None for pair in BIND_ANNOTATIONS for key in pair}
+        count = str(len(group.binding))
+        return {key: value for pair in BIND_ANNOTATIONS for key, value in zip(pair, (group.id, count), strict=True)}
+
+    # --- the members of a group ------------------------------------------------------------------------------------
+
+    def members_to_place(self, uid: str) -> Sequence[Member]:
+        """All pending members of the pod's group in their order; the pod alone when it has no gang or goes alone."""
+        member = self.roster.members.get(uid)
+        gang = None if member is None else self.roster.gang(member.gang_id)
+        if member is None:
+            return ()
+        if gang is None or gang.has_free_pass:
+            return (member,)
+        return sorted(pending_members(self.roster, group_of(gang)), key=lambda other: other.turn)
+
+    def _checked(self, member: Member) -> Gang | Refused:
+        """The pod's gang when its group passes the basic check of 8.3 or has a free pass; else why not."""
+        gang = self.roster.gang(member.gang_id)
+        if gang is None:
+            return not_found(member)
+        group = group_of(gang)
+        refused = None
+        if gang.parameters is None:
+            refused = Refused(Reason.GANG_NOT_INITIALIZED, f"gang {gang.id} of pod {member.key} is not initialized")
+        elif not gang.has_free_pass:
+            refused = basic_check(self.roster, group)
+        if refused is None:
+            return gang
+        if group.representative == member.uid:
+            group.representative = ""
+        return refused
+
+    def _begin_round(self, member: Member, group: Group) -> None:
+        self.round = Round(
+            gang_ids=frozenset(group.gang_ids),
+            first_uid=member.uid,
+            first_gang_id=member.gang_id,
+            attempted={member.uid},
+        )
+        self.round.expect(pending_members(self.roster, group))
+
+    def _round(self) -> Round:
+        assert self.round is not None
+        return self.round
+
+    def _covers(self, gang: Gang) -> bool:
+        return self.round is not None and gang.id in self.round.gang_ids
+
+    def _expect(self, members: Iterable[Member]) -> None:
+        current = self.round
+        if current is not None:
+            current.expect(member for member in members if member.gang_id in current.gang_ids)
+
+    def _needs_topology(self, gang: Gang) -> bool:
+        return self.args.is_topology_aware and gang.parameters is not None and gang.parameters.gather is not None
+
+    def _loses_at_end(self, member: Member) -> bool:
+        gang = self.roster.gang(member.gang_id)
+        return gang is None or gang.parameters is None or gang.parameters.is_strict
+
+    def _reject(self, members: Iterable[Member]) -> tuple[str, ...]:
+        """Take the nodes of these; each is unreserved, which in a Strict gang takes the rest of its group, too."""
+        rejected: list[Member] = []
+        work = list(members)
+        swept: set[str] = set()
+        while work:
+            member = work.pop()
+            if member.state is not ChildState.WAITING:
+                continue
+            self.roster.unwait(member)
+            rejected.append(member)
+            gang = self.roster.gang(member.gang_id)
+            if gang is not None and gang.is_strict and group_of(gang).id not in swept:
+                swept.add(group_of(gang).id)
+                work += waiting_members(self.roster, group_of(gang).gang_ids)
+        self._expect(rejected)
+        return uids_of(rejected)
+
+    def _one_pending(self, gang: Gang) -> list[str]:
+        """A pending member worth a PreEnqueue, when the group can be scheduled and nobody stands for it yet."""
+        group = gang.group
+        if group is None or gang.parameters is None or gang.has_free_pass:
+            return []
+        if group.representative or self._covers(gang) or basic_check(self.roster, group) is not None:
+            return []
+        for other in self.roster.gangs_of(group):
+            for uid in other.pending:
+                return [uid]
+        return []
+
+    def _all_free(self, gang: Gang) -> list[str]:
+        """All pending members of the gang's group that go alone."""
+        return [
+            uid
+            for other in self.roster.gangs_of(group_of(gang))
+            if other.has_free_pass
+            for uid in sorted(other.pending)
+        ]

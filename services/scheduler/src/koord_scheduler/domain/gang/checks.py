@@ -1,0 +1,64 @@
+"""Questions about a whole group: can it be scheduled at all, who of it waits, who has no node.
+
+source    scheduler-core spec, 8.3
+"""
+
+from collections.abc import Iterable
+
+from koord_scheduler.domain.gang.group import Gang, Group, Member
+from koord_scheduler.domain.gang.outcomes import Reason, Refused, joined
+from koord_scheduler.domain.gang.roster import Roster
+
+
+def basic_check(roster: Roster, group: Group) -> Refused | None:
+    """Whether every gang of the group exists, is initialized and has enough children; None: yes.
+
+    The message lists every failing kind, the reason is the first of them.
+    """
+    missing: list[str] = []
+    uninitialized: list[str] = []
+    too_small: list[str] = []
+    for gang_id in group.gang_ids:
+        gang = roster.gang(gang_id)
+        if gang is None:
+            missing.append(gang_id)
+        elif gang.parameters is None:
+            uninitialized.append(gang_id)
+        elif gang.children < gang.parameters.min_members:
+            too_small.append(f"{gang_id}({gang.children}/{gang.parameters.min_members})")
+    if not missing and not uninitialized and not too_small:
+        return None
+    kinds = (
+        (Reason.MEMBER_GANG_MISSING, missing, "do not exist"),
+        (Reason.MEMBER_GANG_NOT_INITIALIZED, uninitialized, "are not initialized"),
+        (Reason.NOT_ENOUGH_CHILDREN, too_small, "have too few children"),
+    )
+    failed = [(reason, f"gangs {joined(ids)} {what}") for reason, ids, what in kinds if ids]
+    return Refused(failed[0][0], f"gang group {group.id}: " + ", ".join(text for _, text in failed))
+
+
+def not_found(member: Member) -> Refused:
+    """The refusal of a pod whose gang does not exist."""
+    return Refused(Reason.GANG_NOT_FOUND, f"gang {member.gang_id} of pod {member.key} is not known")
+
+
+def group_of(gang: Gang) -> Group:
+    """The group of an existing gang."""
+    assert gang.group is not None, f"gang {gang.id} does not exist"
+    return gang.group
+
+
+def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
+    """Members that wait at Permit and are not released, also of gangs that do not exist any more."""
+    gangs = (roster.gangs.get(gang_id) for gang_id in gang_ids)
+    return [member for gang in gangs if gang is not None for member in gang.waiting.values() if not member.released]
+
+
+def pending_members(roster: Roster, group: Group) -> list[Member]:
+    """Members of the group without a node."""
+    return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
+
+
+def uids_of(members: Iterable[Member]) -> tuple[str, ...]:
+    """Their uids in the order of `namespace/name`."""
+    return tuple(member.uid for member in sorted(members, key=lambda member: member.key))

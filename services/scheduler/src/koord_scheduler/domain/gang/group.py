@@ -1,0 +1,177 @@
+"""A gang and its members, and what the gangs of one group share.
+
+source    scheduler-core spec, 8.1, 8.2
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from koordcore.protocol.annotations.gang import ONCE_SATISFIED, ONLY_WAITING, WAITING_AND_RUNNING
+
+from koord_scheduler.domain.gang.parameters import GangParameters, PodGroupStatus
+
+LAST: Final = 2**31
+"""Place of members without a network topology index."""
+
+
+class ChildState(Enum):
+    """Where a member stands."""
+
+    PENDING = auto()
+    """Without a node."""
+    WAITING = auto()
+    """Has a node and passed Permit, or waits there; not bound."""
+    BOUND = auto()
+    """Bound to its node."""
+    IGNORED = auto()
+    """Had ended when it was first seen: no child, but counted in the PodGroup's status."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Member:
+    """A pod (or a reservation's reserve pod) of a gang.
+
+    index        place in the network order, `LAST` without one
+    released     WAITING only: Permit has let it go, so a reject does not concern it any more
+    pod_phase    `status.phase`
+    owners       names of its owners
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    gang_id: str
+    index: int = LAST
+    state: ChildState = ChildState.PENDING
+    released: bool = False
+    pod_phase: str = ""
+    owners: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def turn(self) -> tuple[int, str, str, str]:
+        """Order among the members of a group."""
+        return (self.index, self.name, self.namespace, self.uid)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Group:
+    """What all gangs of a group share, as long as one of them exists.
+
+    id                sorted ids, as its gangs name them, joined by comma
+    gang_ids          the same ids, each once
+    attached          ids of the existing gangs that name exactly this group
+    once_satisfied    a member was bound once
+    representative    uid of the only member that may be in the queue; "" none
+    binding           uids of the members that were released together, until none of them waits
+    """
+
+    id: str
+    gang_ids: tuple[str, ...]
+    attached: set[str] = field(default_factory=set[str])
+    once_satisfied: bool = False
+    representative: str = ""
+    binding: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Gang:
+    """A gang, with all pods known of it.
+
+    group             None: the gang does not exist (its PodGroup was deleted, or none of its pods is alive), only pods
+                      of its name are known
+    parameters        None: not initialized
+    has_pod_group     the parameters come from a PodGroup
+    created_at        RFC 3339 text of the PodGroup's, or the first pod's, creation
+    status            last status of the PodGroup
+    known             all pods of its name, by uid
+    phases            number of known pods by `status.phase`
+    """
+
+    id: str
+    group: Group | None = None
+    parameters: GangParameters | None = None
+    has_pod_group: bool = False
+    created_at: str = ""
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
+    known: dict[str, Member] = field(default_factory=dict[str, Member])
+    pending: dict[str, Member] = field(default_factory=dict[str, Member])
+    waiting: dict[str, Member] = field(default_factory=dict[str, Member])
+    bound: dict[str, Member] = field(default_factory=dict[str, Member])
+    phases: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def children(self) -> int:
+        """Number of members that count."""
+        return len(self.pending) + len(self.waiting) + len(self.bound)
+
+    @property
+    def has_free_pass(self) -> bool:
+        """Whether its members go alone, because its group was satisfied once (8.3)."""
+        return (
+            self.parameters is not None
+            and self.group is not None
+            and self.group.once_satisfied
+            and self.parameters.match_policy == ONCE_SATISFIED
+        )
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the failure of a member takes the nodes of all who wait; not once the gang has a free pass."""
+        return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
+
+    def is_ready(self) -> bool:
+        """Whether enough members have a node (8.7)."""
+        if self.parameters is None or self.group is None:
+            return False
+        needed = self.parameters.min_members
+        policy = self.parameters.match_policy
+        if policy == WAITING_AND_RUNNING:
+            return len(self.waiting) + len(self.bound) >= needed
+        if policy == ONLY_WAITING:
+            return len(self.waiting) >= needed
+        return len(self.waiting) >= needed or self.group.once_satisfied
+
+    def put(self, member: Member, state: ChildState) -> None:
+        """Move a known member to a state."""
+        self._leave(member)
+        member.state = state
+        member.released = False
+        match state:
+            case ChildState.PENDING:
+                self.pending[member.uid] = member
+            case ChildState.WAITING:
+                self.waiting[member.uid] = member
+            case ChildState.BOUND:
+                self.bound[member.uid] = member
+            case ChildState.IGNORED:
+                pass
+
+    def add(self, member: Member) -> None:
+        """A pod of its name is known from now on."""
+        self.known[member.uid] = member
+        self.phases[member.pod_phase] = self.phases.get(member.pod_phase, 0) + 1
+        self.put(member, member.state)
+
+    def remove(self, member: Member) -> None:
+        """A pod of its name is gone."""
+        self._leave(member)
+        del self.known[member.uid]
+        self.phases[member.pod_phase] -= 1
+
+    def set_pod_phase(self, member: Member, phase: str) -> None:
+        """The pod's `status.phase` is this now."""
+        if phase != member.pod_phase:
+            self.phases[member.pod_phase] -= 1
+            self.phases[phase] = self.phases.get(phase, 0) + 1
+            member.pod_phase = phase
+
+    def _leave(self, member: Member) -> None:
+        self.pending.pop(member.uid, None)
+        self.waiting.pop(member.uid, None)
+        self.bound.pop(member.uid, None)

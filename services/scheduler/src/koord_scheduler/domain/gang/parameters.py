@@ -1,0 +1,178 @@
+"""What a gang asks for: size, mode, match policy, patience, group, network topology.
+
+source    scheduler-core spec, 8.1; protocol spec, 4.2; vectors scheduler/gang_spec
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.annotations import gang as keys_of_gangs
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, Pod
+from koordcore.values.duration import NANOS_PER_SECOND
+from koordcore.values.invalid import InvalidInput
+
+MUST_GATHER: Final = "MustGather"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangArgs:
+    """CoschedulingArgs, as far as gangs read them (scheduler-core spec, 4.1).
+
+    default_wait_nanos    patience of a gang that names none
+    is_topology_aware     awareNetworkTopology: whether gangs with a topology spec are placed by it
+    """
+
+    default_wait_nanos: int = 600 * NANOS_PER_SECOND
+    default_match_policy: str = keys_of_gangs.ONCE_SATISFIED
+    is_topology_aware: bool = False
+
+
+class PodGroupSpec(KubeStruct):
+    """`spec` of a PodGroup."""
+
+    min_member: int = 0
+    schedule_timeout_seconds: int = 0
+
+
+class PodGroupStatus(KubeStruct):
+    """`status` of a PodGroup; times are RFC 3339 text."""
+
+    phase: str = ""
+    occupied_by: str = ""
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    schedule_start_time: str | None = None
+
+
+class PodGroup(KubeStruct):
+    """A `scheduling.sigs.k8s.io/v1alpha1` PodGroup."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class GatherRule(KubeStruct):
+    """How the members gather in the domains of one layer of the network.
+
+    pod_count_multiple    a domain of the layer takes only multiples of it; 0 and 1: any number
+    """
+
+    layer: str = ""
+    strategy: str = ""
+    pod_count_multiple: int = 0
+
+
+class _TopologySpec(KubeStruct):
+    gather_strategy: tuple[GatherRule, ...] = ()
+
+
+class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What an initialized gang asks for.
+
+    min_members      members that must have a node before any is bound
+    total_members    members in all, at least `min_members`
+    groups           sorted ids of the gangs that are released together
+    wait_nanos       how long a member with a node waits for the others
+    gather           rules of its network topology spec; None: it has none
+    """
+
+    min_members: int
+    total_members: int
+    mode: str
+    match_policy: str
+    groups: tuple[str, ...]
+    wait_nanos: int
+    gather: tuple[GatherRule, ...] | None = None
+
+    @property
+    def group_id(self) -> str:
+        """The ids of its group joined by comma."""
+        return ",".join(self.groups)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the failure of one member takes the node from all that wait."""
+        return self.mode == keys_of_gangs.MODE_STRICT
+
+
+def gang_id_of(pod: Pod) -> str:
+    """`<namespace>/<name>` of the pod's gang, "" for none."""
+    name = keys_of_gangs.gang_name(pod.metadata.labels, pod.metadata.annotations)
+    return f"{pod.metadata.namespace}/{name}" if name else ""
+
+
+def waits_for_pod_group(pod: Pod) -> bool:
+    """Whether the parameters of the pod's gang come from a PodGroup only."""
+    return bool(pod.metadata.labels.get(keys.POD_GROUP))
+
+
+def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters | None:
+    """What the pod says of its gang; None when it says no valid minimum, or when a PodGroup has to say it."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    if waits_for_pod_group(pod):
+        return None
+    try:
+        min_members = keys_of_gangs.parse_gang_min_num(labels, annotations)
+    except InvalidInput:
+        return None
+    return _parameters(gang_id, annotations, min_members, _pod_wait_nanos(annotations), args)
+
+
+def parameters_of_pod_group(pod_group: PodGroup, args: GangArgs) -> GangParameters:
+    """What the PodGroup says of its gang."""
+    meta, spec = pod_group.metadata, pod_group.spec
+    wait_nanos = max(spec.schedule_timeout_seconds, 0) * NANOS_PER_SECOND
+    return _parameters(pod_group_id(pod_group), meta.annotations, spec.min_member, wait_nanos, args)
+
+
+def pod_group_id(pod_group: PodGroup) -> str:
+    """Id of the gang that the PodGroup describes."""
+    return f"{pod_group.metadata.namespace}/{pod_group.metadata.name}"
+
+
+def _parameters(
+    gang_id: str, annotations: Mapping[str, str], min_members: int, wait_nanos: int, args: GangArgs
+) -> GangParameters:
+    mode = annotations.get(keys.GANG_MODE)
+    is_non_strict = mode == keys_of_gangs.MODE_NON_STRICT
+    return GangParameters(
+        min_members=min_members,
+        total_members=keys_of_gangs.gang_total_num(annotations, min_members),
+        mode=keys_of_gangs.MODE_NON_STRICT if is_non_strict else keys_of_gangs.MODE_STRICT,
+        match_policy=keys_of_gangs.gang_match_policy(annotations, args.default_match_policy),
+        groups=_groups(annotations.get(keys.GANG_GROUPS, ""), gang_id),
+        wait_nanos=wait_nanos if wait_nanos > 0 else args.default_wait_nanos,
+        gather=_gather(annotations.get(keys.GANG_NETWORK_TOPOLOGY_SPEC, "")),
+    )
+
+
+def _pod_wait_nanos(annotations: Mapping[str, str]) -> int:
+    try:
+        return keys_of_gangs.parse_gang_wait_time(annotations)
+    except InvalidInput:
+        return 0
+
+
+def _groups(text: str, gang_id: str) -> tuple[str, ...]:
+    if not text:
+        return (gang_id,)
+    try:
+        listed = lenient_json.decode(text, list[str])
+    except InvalidInput:
+        return (gang_id,)
+    return tuple(sorted(listed)) or (gang_id,)
+
+
+def _gather(text: str) -> tuple[GatherRule, ...] | None:
+    if not text:
+        return None
+    try:
+        return lenient_json.decode(text, _TopologySpec).gather_strategy
+    except InvalidInput:
+        return None

@@ -1,0 +1,96 @@
+"""The status that the scheduler writes on a PodGroup: phase, counters, who occupies it.
+
+source    scheduler-core spec, 8.9; vectors scheduler/podgroup_phase
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from koord_scheduler.domain.gang.group import Gang
+from koord_scheduler.domain.gang.parameters import PodGroupStatus
+
+PENDING: Final = "Pending"
+PRE_SCHEDULING: Final = "PreScheduling"
+SCHEDULING: Final = "Scheduling"
+SCHEDULED: Final = "Scheduled"
+RUNNING: Final = "Running"
+FAILED: Final = "Failed"
+FINISHED: Final = "Finished"
+STALE_AFTER: Final = timedelta(hours=48)
+
+
+def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
+    """The status that the gang's PodGroup should have; None: it has no PodGroup, or nothing changes.
+
+    A change is remembered, so that the next reconcile starts from it. Which gangs to ask: `Roster.touched`.
+    now    RFC 3339 text
+    """
+    if not gang.has_pod_group or gang.parameters is None:
+        return None
+    first = next(iter(gang.known.values()), None)
+    occupied_by = "" if first is None else occupant(first.namespace, first.owners)
+    minimum = gang.parameters.min_members
+    status = next_status(gang.status, minimum, gang.phases, len(gang.bound), occupied_by=occupied_by, now=now)
+    if status == gang.status:
+        return None
+    gang.status = status
+    return status
+
+
+def next_status(
+    status: PodGroupStatus, min_member: int, pod_phases: Mapping[str, int], bound: int, *, occupied_by: str, now: str
+) -> PodGroupStatus:
+    """The status after one reconcile; the same value when nothing changes.
+
+    pod_phases     number of the gang's pods by `status.phase`
+    bound          bound members
+    occupied_by    of the first pod, see `occupant`; kept once it is set
+    now            RFC 3339 text, for `scheduleStartTime`
+    """
+    pods = sum(pod_phases.values())
+    if status.phase == "":
+        return msgspec.structs.replace(status, phase=PENDING)
+    if status.phase == PENDING:
+        if pods < min_member or min_member <= 0:
+            return status
+        return msgspec.structs.replace(status, phase=PRE_SCHEDULING, occupied_by=status.occupied_by or occupied_by)
+    if pods == 0:
+        return msgspec.structs.replace(status, phase=PENDING)
+    running, succeeded, failed = (pod_phases.get(phase, 0) for phase in ("Running", "Succeeded", "Failed"))
+    started_at = status.schedule_start_time
+    phase = SCHEDULED
+    if bound < min_member:
+        phase, started_at = SCHEDULING, started_at or now
+    elif succeeded + running >= min_member:
+        phase = RUNNING
+    if failed > 0 and failed + running + succeeded >= min_member:
+        phase = FAILED
+    if succeeded >= min_member:
+        phase = FINISHED
+    return msgspec.structs.replace(
+        status,
+        phase=phase,
+        scheduled=bound,
+        running=running,
+        succeeded=succeeded,
+        failed=failed,
+        schedule_start_time=started_at,
+    )
+
+
+def occupant(namespace: str, owners: tuple[str, ...]) -> str:
+    """The owners of a pod as `status.occupiedBy` names them: sorted `namespace/name`, joined by comma."""
+    return ",".join(sorted(f"{namespace}/{name}" for name in owners))
+
+
+def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, now: datetime) -> bool:
+    """Whether the PodGroup need not be looked at again.
+
+    It is Finished or Failed, or it was scheduled, nothing of it runs, and it is older than 48 h.
+    """
+    if status.phase in (FINISHED, FAILED):
+        return True
+    return status.scheduled >= min_member > 0 and status.running == 0 and now - created_at > STALE_AFTER

@@ -1,0 +1,275 @@
+"""Who belongs to which gang, and in which state: the fold of pods and PodGroups.
+
+A pod is known by its uid; one that comes back under the name of another replaces it (spec 16, pitfall 23). All pods of
+a gang's name stay known while the gang itself comes and goes with its PodGroup (pitfall 10). Work per event does not
+grow with the number of gangs or members.
+
+source    scheduler-core spec, 8.1, 8.2
+"""
+
+from dataclasses import dataclass
+
+from koordcore.protocol.annotations.gang import parse_network_topology_index
+from koordcore.protocol.objects import Pod
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.gang.group import LAST, ChildState, Gang, Group, Member
+from koord_scheduler.domain.gang.parameters import (
+    GangArgs,
+    PodGroup,
+    gang_id_of,
+    parameters_of_pod,
+    parameters_of_pod_group,
+    pod_group_id,
+)
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a pod event meant for its gang.
+
+    has_new_child          a member without node is there that was not there before
+    is_newly_initialized   the pod brought the gang's parameters
+    is_newly_satisfied     the group's first bound member
+    """
+
+    gang: Gang
+    member: Member
+    has_new_child: bool
+    is_newly_initialized: bool
+    is_newly_satisfied: bool
+
+
+class Roster:
+    """All gangs of a cluster.
+
+    touched    ids of gangs with a PodGroup whose status may have to be written anew; the reader clears it
+    """
+
+    def __init__(self, args: GangArgs) -> None:
+        self.args = args
+        self.members: dict[str, Member] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.groups: dict[str, Group] = {}
+        self.touched: dict[str, None] = {}
+        self._uids: dict[str, str] = {}
+
+    def uid_of(self, key: str) -> str | None:
+        """Uid of the gang pod `namespace/name`; None: no gang pod has the name."""
+        return self._uids.get(key)
+
+    def gang(self, gang_id: str) -> Gang | None:
+        """The gang, if it exists."""
+        gang = self.gangs.get(gang_id)
+        return gang if gang is not None and gang.group is not None else None
+
+    def gang_of(self, uid: str) -> Gang | None:
+        """The existing gang of a known pod; None also for a pod that belongs to none."""
+        member = self.members.get(uid)
+        return None if member is None else self.gang(member.gang_id)
+
+    def gangs_of(self, group: Group) -> list[Gang]:
+        """The existing gangs that the group names, in the order of their ids."""
+        found = (self.gang(gang_id) for gang_id in group.gang_ids)
+        return [gang for gang in found if gang is not None]
+
+    def see(self, uid: str, pod: Pod) -> Seen | None:
+        """A pod is, or has become, this; None when it means nothing to any gang.
+
+        A pod that takes the name of another, or changes its gang, is to be forgotten first (`replaced_by`).
+        """
+        gang_id = gang_id_of(pod)
+        if not gang_id:
+            return None
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            gang = self.gangs[gang_id] = Gang(id=gang_id)
+        member = self.members.get(uid)
+        has_ended = pod.status.phase in _ENDED
+        is_new = member is None
+        if member is None:
+            member = self._new_member(uid, pod, gang_id, ChildState.IGNORED if has_ended else ChildState.PENDING)
+        member.index = _index(pod)
+        gang.set_pod_phase(member, pod.status.phase)
+        self._touch(gang)
+        if has_ended or member.state is ChildState.IGNORED:
+            return None
+        is_newly_initialized = self._exists(gang, pod)
+        is_newly_satisfied = bool(pod.spec.node_name) and self.bind(member)
+        return Seen(
+            gang=gang,
+            member=member,
+            has_new_child=is_new and member.state is ChildState.PENDING,
+            is_newly_initialized=is_newly_initialized,
+            is_newly_satisfied=is_newly_satisfied,
+        )
+
+    def replaced_by(self, uid: str, pod: Pod) -> list[str]:
+        """Uids of the known members that this pod pushes out: its namesake, or itself under another gang."""
+        namesake = self._uids.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
+        old = self.members.get(uid)
+        gone = [namesake] if namesake is not None and namesake != uid else []
+        if old is not None and (old.gang_id != gang_id_of(pod) or old.name != pod.metadata.name):
+            gone.append(uid)
+        return gone
+
+    def forget(self, uid: str) -> Gang | None:
+        """The pod is deleted; returns its gang, which may not exist any more; None: no gang pod."""
+        member = self.members.pop(uid, None)
+        if member is None:
+            return None
+        if self._uids.get(member.key) == uid:
+            del self._uids[member.key]
+        gang = self.gangs[member.gang_id]
+        gang.remove(member)
+        self._touch(gang)
+        if gang.group is not None:
+            self._left_waiting(gang, gang.group)
+            if gang.group.representative == uid:
+                gang.group.representative = ""
+            if not gang.has_pod_group and gang.children == 0:
+                self._ceases(gang)
+        self._drop_if_empty(gang)
+        return gang
+
+    def see_pod_group(self, pod_group: PodGroup) -> tuple[Gang, bool]:
+        """A PodGroup is, or has become, this; returns its gang, and whether the gang's parameters are news."""
+        gang_id = pod_group_id(pod_group)
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            gang = self.gangs[gang_id] = Gang(id=gang_id)
+        parameters = parameters_of_pod_group(pod_group, self.args)
+        is_news = not gang.has_pod_group or gang.parameters != parameters
+        if not gang.has_pod_group:
+            # Later statuses in the object are echoes of our own.
+            gang.status = pod_group.status
+        gang.parameters = parameters
+        gang.has_pod_group = True
+        gang.created_at = pod_group.metadata.creation_timestamp or gang.created_at
+        self._attach(gang, parameters.groups)
+        self._touch(gang)
+        return gang, is_news
+
+    def forget_pod_group(self, gang_id: str) -> None:
+        """The PodGroup is deleted: its gang does not exist until a PodGroup or a pod says so again."""
+        gang = self.gangs.get(gang_id)
+        if gang is not None and gang.has_pod_group:
+            self._ceases(gang)
+            self._drop_if_empty(gang)
+
+    def wait(self, member: Member) -> None:
+        """The member has a node and is at Permit."""
+        self.gangs[member.gang_id].put(member, ChildState.WAITING)
+
+    def unwait(self, member: Member) -> None:
+        """The member has no node any more."""
+        gang = self.gangs[member.gang_id]
+        gang.put(member, ChildState.PENDING)
+        self._touch(gang)
+        if gang.group is not None:
+            self._left_waiting(gang, gang.group)
+
+    def bind(self, member: Member) -> bool:
+        """The member is bound; returns whether that is its group's first."""
+        gang = self.gangs[member.gang_id]
+        if member.state is ChildState.BOUND:
+            return False
+        gang.put(member, ChildState.BOUND)
+        self._touch(gang)
+        group = gang.group
+        if group is None:
+            return False
+        self._left_waiting(gang, group)
+        if group.representative == member.uid:
+            group.representative = ""
+        is_first = not group.once_satisfied
+        group.once_satisfied = True
+        return is_first
+
+    def put_gang(self, gang: Gang, group: tuple[str, ...]) -> None:
+        """A gang as a snapshot has it; group: ids of its group's gangs, empty when it does not exist."""
+        self.gangs[gang.id] = gang
+        if group:
+            self._attach(gang, group)
+
+    def put_member(self, member: Member) -> None:
+        """A pod of a gang, which is there already, is known from now on."""
+        self.members[member.uid] = member
+        self._uids[member.key] = member.uid
+        self.gangs[member.gang_id].add(member)
+
+    def _new_member(self, uid: str, pod: Pod, gang_id: str, state: ChildState) -> Member:
+        member = Member(
+            uid=uid,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            gang_id=gang_id,
+            index=_index(pod),
+            state=state,
+            pod_phase=pod.status.phase,
+            owners=tuple(owner.name for owner in pod.metadata.owner_references),
+        )
+        self.put_member(member)
+        return member
+
+    def _exists(self, gang: Gang, pod: Pod) -> bool:
+        """A living pod of the gang's name was seen; returns whether that initialized the gang."""
+        if gang.group is None:
+            gang.created_at = pod.metadata.creation_timestamp or ""
+            self._attach(gang, (gang.id,))
+        if gang.parameters is not None:
+            return False
+        gang.parameters = parameters_of_pod(pod, gang.id, self.args)
+        if gang.parameters is None:
+            return False
+        self._attach(gang, gang.parameters.groups)
+        return True
+
+    def _attach(self, gang: Gang, gang_ids: tuple[str, ...]) -> None:
+        """Its group is this one from now on; that was satisfied once if any of the members is bound (pitfalls 8, 9)."""
+        group_id = ",".join(gang_ids)
+        if gang.group is None or gang.group.id != group_id:
+            self._detach(gang)
+            gang.group = self.groups.get(group_id)
+            if gang.group is None:
+                gang.group = self.groups[group_id] = Group(id=group_id, gang_ids=tuple(dict.fromkeys(gang_ids)))
+            gang.group.attached.add(gang.id)
+        gang.group.once_satisfied |= bool(gang.bound)
+
+    def _detach(self, gang: Gang) -> None:
+        group = gang.group
+        if group is None:
+            return
+        gang.group = None
+        group.attached.discard(gang.id)
+        if group.representative in gang.known:
+            group.representative = ""
+        if not group.attached:
+            del self.groups[group.id]
+
+    def _ceases(self, gang: Gang) -> None:
+        self._detach(gang)
+        gang.parameters = None
+        gang.has_pod_group = False
+
+    def _drop_if_empty(self, gang: Gang) -> None:
+        if gang.group is None and not gang.known:
+            del self.gangs[gang.id]
+
+    def _left_waiting(self, gang: Gang, group: Group) -> None:
+        if group.binding and not gang.waiting and not any(other.waiting for other in self.gangs_of(group)):
+            group.binding = frozenset()
+
+    def _touch(self, gang: Gang) -> None:
+        if gang.has_pod_group:
+            self.touched[gang.id] = None
+
+
+def _index(pod: Pod) -> int:
+    try:
+        index = parse_network_topology_index(pod.metadata.annotations)
+    except InvalidInput:
+        return LAST
+    return index if index >= 0 else LAST

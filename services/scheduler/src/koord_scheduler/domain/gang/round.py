@@ -1,0 +1,51 @@
+"""The group that is being scheduled: its members are tried one after another before any other pod is.
+
+source    scheduler-core spec, 8.4, 8.6
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koord_scheduler.domain.gang.group import Member
+
+Turn = tuple[int, str, str, str]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Round:
+    """One group's turn; a scheduler has at most one.
+
+    gang_ids              gangs of the group
+    first_uid             pod that began it, `first_gang_id` its gang
+    attempted             uids of the first pod and of all that `next_pod` returned
+    failed_message        "" while no member has failed
+    failed_fast           uids of members that failed because the group had failed
+    is_told               pending members have been told of the failure
+    preemption_message    outcome of the one job preemption of this round; "" none was tried
+    suggestion            what a user might do, "" nothing; the first writer wins
+    plan                  uid -> node by the network topology; None: no plan
+    """
+
+    gang_ids: frozenset[str]
+    first_uid: str
+    first_gang_id: str
+    attempted: set[str] = field(default_factory=set[str])
+    failed_message: str = ""
+    failed_fast: set[str] = field(default_factory=set[str])
+    is_told: bool = False
+    preemption_message: str = ""
+    suggestion: str = ""
+    plan: Mapping[str, str] | None = None
+    _turns: list[Turn] = field(default_factory=list[Turn])
+
+    def expect(self, members: Iterable[Member]) -> None:
+        """These may have to be tried, unless they have been."""
+        for member in members:
+            if member.uid not in self.attempted:
+                heapq.heappush(self._turns, member.turn)
+
+    def turns(self) -> Iterable[str]:
+        """Uids that may have to be tried, by index and name, each handed out once; the caller judges them."""
+        while self._turns:
+            yield heapq.heappop(self._turns)[3]

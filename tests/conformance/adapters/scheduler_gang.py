@@ -1,0 +1,180 @@
+"""Vectors of Coscheduling: gang parameters, sequences of events and points, PodGroup phases, network topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.registry import Json, adapter
+from koord_scheduler.domain.gang.cache import GangCache
+from koord_scheduler.domain.gang.outcomes import Consequences, PermitOutcome, Refused, Released
+from koord_scheduler.domain.gang.parameters import (
+    GangArgs,
+    PodGroup,
+    PodGroupStatus,
+    gang_id_of,
+    parameters_of_pod,
+    parameters_of_pod_group,
+    pod_group_id,
+)
+from koord_scheduler.domain.gang.phase import next_status
+from koordcore.protocol.annotations.gang import ONCE_SATISFIED
+from koordcore.protocol.objects import object_from_json, pod_from_json
+from koordcore.values.duration import NANOS_PER_SECOND
+
+
+def _args(given: dict[str, Json]) -> GangArgs:
+    return GangArgs(
+        default_wait_nanos=round(given.get("default_timeout_s", 600) * NANOS_PER_SECOND),
+        default_match_policy=given.get("default_match_policy") or ONCE_SATISFIED,
+    )
+
+
+@adapter("scheduler.gang_spec", sets=("groups",))
+def gang_spec(given: dict[str, Json]) -> dict[str, Json]:
+    """Gang parameters of a pod or a PodGroup (scheduler-core spec, 8.1)."""
+    args = _args(given.get("args") or {})
+    if given.get("podgroup") is not None:
+        pod_group = object_from_json(given["podgroup"], PodGroup)
+        gang_id, parameters = pod_group_id(pod_group), parameters_of_pod_group(pod_group, args)
+    else:
+        pod = pod_from_json(given["pod"])
+        gang_id = gang_id_of(pod)
+        parameters = parameters_of_pod(pod, gang_id, args) if gang_id else None
+    if parameters is None:
+        return {"initialized": False, "gang": gang_id}
+    return {
+        "initialized": True,
+        "gang": gang_id,
+        "min": parameters.min_members,
+        "total": parameters.total_members,
+        "mode": parameters.mode,
+        "match_policy": parameters.match_policy,
+        "groups": list(parameters.groups),
+        "group_id": parameters.group_id,
+        "wait_s": parameters.wait_nanos / NANOS_PER_SECOND,
+    }
+
+
+class _Sequence:
+    """A gang cache driven by the events of one case; pods are named `namespace/name` there."""
+
+    def __init__(self, args: GangArgs) -> None:
+        self.cache = GangCache(args)
+        self.keys: dict[str, str] = {}
+        self.uids: dict[str, str] = {}
+
+    def step(self, event: dict[str, Json]) -> dict[str, Json]:
+        operations: dict[str, Callable[[dict[str, Json]], dict[str, Json]]] = {
+            "podgroup_add": self._pod_group,
+            "podgroup_update": self._pod_group,
+            "podgroup_delete": self._pod_group_delete,
+            "pod_add": self._pod,
+            "pod_update": self._pod,
+            "pod_delete": self._pod_delete,
+            "pre_enqueue": lambda event: _verdict(self.cache.pre_enqueue(self._uid(event))),
+            "pre_filter": lambda event: _verdict(self.cache.before_pre_filter(self._uid(event))),
+            "permit": lambda event: self._permitted(self.cache.permit(self._uid(event))),
+            "unschedulable": self._unschedulable,
+            "unreserve": lambda event: self._rejected(self.cache.unreserve(self._uid(event))),
+            "post_bind": self._post_bind,
+            "next_pod": self._next_pod,
+        }
+        return operations[event["op"]](event)
+
+    def gangs(self) -> dict[str, Json]:
+        """The final state of every gang."""
+        found: dict[str, Json] = {}
+        for gang in self.cache.roster.gangs.values():
+            if gang.group is None:
+                continue
+            states = {"pending": gang.pending, "waiting": gang.waiting, "bound": gang.bound}
+            named = {name: sorted(member.key for member in members.values()) for name, members in states.items()}
+            found[gang.id] = {
+                "initialized": gang.parameters is not None,
+                "once_satisfied": gang.group.once_satisfied,
+                "children": sorted(key for names in named.values() for key in names),
+                **named,
+            }
+        return found
+
+    def _uid(self, event: dict[str, Json]) -> str:
+        key: str = event["id"]
+        return self.uids.get(key, key)
+
+    def _names(self, uids: tuple[str, ...]) -> list[str]:
+        return [self.keys[uid] for uid in uids]
+
+    def _pod(self, event: dict[str, Json]) -> dict[str, Json]:
+        pod = pod_from_json(event["pod"])
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        uid = pod.metadata.uid or key
+        self.keys[uid], self.uids[key] = key, uid
+        self.cache.pod_seen(uid, pod)
+        return {}
+
+    def _pod_delete(self, event: dict[str, Json]) -> dict[str, Json]:
+        self.cache.pod_deleted(self._uid(event))
+        return {}
+
+    def _pod_group(self, event: dict[str, Json]) -> dict[str, Json]:
+        self.cache.pod_group_seen(object_from_json(event["podgroup"], PodGroup))
+        return {}
+
+    def _pod_group_delete(self, event: dict[str, Json]) -> dict[str, Json]:
+        self.cache.pod_group_deleted(event["id"])
+        return {}
+
+    def _post_bind(self, event: dict[str, Json]) -> dict[str, Json]:
+        self.cache.post_bind(self._uid(event))
+        return {}
+
+    def _unschedulable(self, event: dict[str, Json]) -> dict[str, Json]:
+        return {"rejected": self._names(self.cache.after_post_filter(self._uid(event), "no node fits").rejected)}
+
+    def _rejected(self, consequences: Consequences) -> dict[str, Json]:
+        return {"rejected": self._names(consequences.rejected)}
+
+    def _next_pod(self, event: dict[str, Json]) -> dict[str, Json]:
+        found = self.cache.next_pod()
+        if found.uid is not None:
+            return {"pod": self.keys[found.uid]}
+        return {"pod": None, "rejected": self._names(found.rejected)}
+
+    def _permitted(self, outcome: PermitOutcome) -> dict[str, Json]:
+        if isinstance(outcome, Released):
+            return {"result": "success", "allowed": self._names(outcome.consequences.allowed)}
+        if isinstance(outcome, Refused):
+            return _verdict(outcome)
+        return {"result": "wait", "wait_s": outcome.nanos / NANOS_PER_SECOND}
+
+
+def _verdict(refused: Refused | None) -> dict[str, Json]:
+    return {"result": "allow"} if refused is None else {"result": "reject", "reason": str(refused.reason)}
+
+
+@adapter("scheduler.gang_sequence")
+def gang_sequence(given: dict[str, Json]) -> dict[str, Json]:
+    """Coscheduling's events and points in order (scheduler-core spec, 8.2 to 8.8)."""
+    sequence = _Sequence(_args(given.get("args") or {}))
+    return {"outcomes": [sequence.step(event) for event in given["events"]], "gangs": sequence.gangs()}
+
+
+@adapter("scheduler.podgroup_phase")
+def podgroup_phase(given: dict[str, Json]) -> dict[str, Json]:
+    """One reconcile of a PodGroup's status (scheduler-core spec, 8.9)."""
+    phases: list[str] = given.get("pod_phases") or []
+    status = next_status(
+        object_from_json(given.get("status") or {}, PodGroupStatus),
+        given["min_member"],
+        {phase: phases.count(phase) for phase in phases},
+        given.get("bound") or 0,
+        occupied_by="",
+        now="",
+    )
+    return {
+        "phase": status.phase,
+        "scheduled": status.scheduled,
+        "running": status.running,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+    }
