@@ -52,7 +52,16 @@ from koordcore.events.mirror import (
     WorkloadObserved,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
+from koordcore.events.nodepolicy import (
+    MidTerms,
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+    OvercommitTerms,
+    ZoneOvercommit,
+)
 from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.protocol.objects import (
@@ -255,6 +264,13 @@ def _step(log: Recorder, action: Action) -> None:
                 batch_memory_bytes=1 << 30,
                 reason="changed",
                 terms={"cpu": terms},
+                mid_cpu_milli=500,
+                mid_memory_bytes=1 << 29,
+                mid_terms={"cpu": MidTerms(mode="dynamic", capacity=8000, cap=8000, result=500)},
+                origin={"kubernetes.io/batch-cpu": 3700},
+                third_party={"kubernetes.io/batch-cpu": variation},
+                zones={"node-0": ZoneOvercommit(1850, 1 << 29)},
+                normalization="1.10",
                 metric_updated_at="2026-01-01T00:00:00.000000Z",
                 config_version=1,
                 based_on=BasedOn(len(log.events), 1),
@@ -266,6 +282,10 @@ def _step(log: Recorder, action: Action) -> None:
         case "slo":
             spec = {"resourceUsedThresholdWithBE": {"enable": variation % 2 == 0, "cpuSuppressThresholdPercent": 65}}
             log.write("nodepolicy", token, NodeSloRendered(spec=spec, config_version=variation))
+            log.write("nodepolicy", token, NodeMetricPolicyRendered(spec={"reportIntervalSeconds": 60 + variation}))
+            log.write("nodepolicy", token, NodeRatiosComputed(cpu_normalization="1.10", amplification='{"cpu":1.10}'))
+            gpus = NodeDevicesComputed(resources={"koordinator.sh/gpu": 100 * variation}, device_version=1)
+            log.write("nodepolicy", token, gpus)
         case "agent":
             log.write("nodestate", token, AgentStarted(host="simulated", version="0.1.0"))
         case "started":

@@ -1,20 +1,34 @@
-"""Vectors of the manager: batch resources of a node."""
+"""Vectors of the manager: what a node lends to batch and mid pods, its ratios, and when that is written."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
+from typing import NamedTuple
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.overcommit import compute_batch
-from koord_manager.domain.publish import degradation, node_capacity
+from koord_manager.domain.node_resources.amounts import (
+    Amount,
+    PodUse,
+    amount_of_usage,
+    high_priority_pods,
+    node_capacity,
+)
+from koord_manager.domain.node_resources.batch import compute_batch
+from koord_manager.domain.node_resources.decide import degradation
+from koord_manager.domain.node_resources.mid import compute_mid
+from koord_manager.domain.node_resources.publish import publish_batch
+from koord_manager.domain.node_resources.ratios import amplification_text, normalization_text
+from koord_manager.domain.node_resources.sync import sync_need
+from koord_manager.domain.node_resources.topology import topology_from
+from koord_manager.domain.node_resources.zones import compute_zones
 from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.config.parse import parse_section
-from koordcore.protocol.config.strategy import resolve_section
+from koordcore.protocol.config.strategy import Section, read_section, resolve_section
 from koordcore.protocol.config.tables import SECTIONS, SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
-from koordcore.protocol.objects import node_from_json, pod_from_json
-from koordcore.values.resources import parse_amounts
+from koordcore.protocol.objects import Node, node_from_json, pod_from_json
+from koordcore.values.resources import parse_amounts, parse_resources
 
 
 def _object(holder: Json, name: str) -> dict[str, Json]:
@@ -43,12 +57,13 @@ def _report(metric: Json) -> NodeUsageReported | None:
     if not status.get("updateTime"):
         return None
     node = status.get("nodeMetric")
+    reclaimable = _object(_object(status, "prodReclaimableMetric"), "resource")
     return NodeUsageReported(
         updated_at=status["updateTime"],
         report_interval_seconds=60,
         aggregate_duration_seconds=300,
-        node_usage=_usage(node.get("nodeUsage")) if node else None,
-        system_usage=_usage(node.get("systemUsage")) if node else None,
+        node_usage=_usage(node.get("nodeUsage")) if node is not None else None,
+        system_usage=_usage(node.get("systemUsage")) if node is not None else None,
         pods=[
             PodUsage(
                 uid="",
@@ -60,6 +75,7 @@ def _report(metric: Json) -> NodeUsageReported | None:
             )
             for pod in _items(status, "podsMetric")
         ],
+        prod_reclaimable=_usage(reclaimable) if reclaimable else None,
         host_applications=[
             HostApplicationUsage(
                 name=item["name"],
@@ -72,15 +88,122 @@ def _report(metric: Json) -> NodeUsageReported | None:
     )
 
 
-@adapter("manager.batch_resource")
-def batch_resource(given: dict[str, Json]) -> dict[str, Json]:
+class _Look(NamedTuple):
+    """A case's node with a fresh report."""
+
+    node: Node
+    capacity: Amount
+    pods: list[PodUse]
+    report: NodeUsageReported
+    strategy: ColocationStrategy
+
+
+def _look(given: dict[str, Json]) -> _Look | None:
+    """None: degraded."""
     strategy = _strategy(_object(given, "strategy"))
     report = _report(given.get("node_metric"))
     if report is None or degradation(report, strategy, datetime.fromisoformat(given["now"])) is not None:
-        return {"degraded": True}
+        return None
     node = node_from_json(given["node"])
     pods = [(str(number), pod_from_json(pod)) for number, pod in enumerate(_items(given, "pods"))]
     capacity = node_capacity(node)
     assert capacity is not None
-    batch = compute_batch(node, capacity, pods, report, strategy)
+    return _Look(node, capacity, list(high_priority_pods(pods, report)), report, strategy)
+
+
+@adapter("manager.batch_resource")
+def batch_resource(given: dict[str, Json]) -> dict[str, Json]:
+    look = _look(given)
+    if look is None:
+        return {"degraded": True}
+    batch = compute_batch(look.node, look.capacity, look.pods, look.report, look.strategy)
     return {"degraded": False, "batch_cpu_milli": batch.cpu_milli, "batch_memory_bytes": batch.memory_bytes}
+
+
+@adapter("manager.batch_resource_numa", whole=("zones",))
+def batch_resource_numa(given: dict[str, Json]) -> dict[str, Json]:
+    look = _look(given)
+    topology = topology_from(given.get("node_resource_topology"))
+    if look is None or topology is None:
+        return {"degraded": look is None, "zones": None}
+    zones = compute_zones(look.node, topology, look.pods, look.report, look.strategy)
+    if zones is None:
+        return {"zones": None}
+    return {
+        "zones": {
+            name: {"batch_cpu_milli": zone.cpu_milli, "batch_memory_bytes": zone.memory_bytes}
+            for name, zone in zones.items()
+        }
+    }
+
+
+@adapter("manager.mid_resource")
+def mid_resource(given: dict[str, Json]) -> dict[str, Json]:
+    look = _look(given)
+    if look is None:
+        return {"degraded": True}
+    metric = _object(_object(given["node_metric"], "status"), "nodeMetric")
+    amounts = _object(_object(metric, "nodeUsage"), "resources")
+    used = amount_of_usage(look.report.node_usage) if {"cpu", "memory"} <= amounts.keys() else None
+    mid = compute_mid(look.node, look.capacity, look.pods, look.report, used, look.strategy)
+    return {"degraded": False, "mid_cpu_milli": mid.cpu_milli, "mid_memory_bytes": mid.memory_bytes}
+
+
+@adapter("manager.batch_publish", whole=("origin",))
+def batch_publish(given: dict[str, Json]) -> dict[str, Json]:
+    computed = given["computed"]
+    published = publish_batch(
+        None if computed is None else Amount(computed["batch_cpu_milli"], computed["batch_memory_bytes"]),
+        given.get("cpu_normalization_ratio"),
+        given.get("node_annotations") or {},
+    )
+    batch = published.batch
+    return {
+        "batch_cpu": batch.cpu if batch else None,
+        "batch_memory": batch.memory if batch else None,
+        "origin": {
+            "kubernetes.io/batch-cpu": published.origin.cpu,
+            "kubernetes.io/batch-memory": published.origin.memory,
+        },
+    }
+
+
+@adapter("manager.need_sync", sets=("changed_resources",))
+def need_sync(given: dict[str, Json]) -> dict[str, Json]:
+    strategy = _strategy(given["strategy"])
+    need = sync_need(
+        {name: quantity.milli() for name, quantity in parse_resources(given["old_allocatable"]).items()},
+        {name: quantity.milli() for name, quantity in parse_resources(given["new_allocatable"]).items()},
+        diff_threshold=strategy.resource_diff_threshold,
+        update_threshold_seconds=strategy.update_time_threshold_seconds,
+        seconds_since_last=given["seconds_since_last_sync"],
+    )
+    return {"need_sync": need.is_needed, "changed_resources": list(need.changed), "expired": need.expired}
+
+
+def _section(name: SectionName, content: Json) -> Section:
+    """The section of a ConfigMap that holds this content; null: the key is absent."""
+    return read_section(name, None if content is None else json.dumps(content))
+
+
+@adapter("manager.cpu_normalization")
+def cpu_normalization(given: dict[str, Json]) -> dict[str, Json]:
+    labels: dict[str, str] = given.get("node_labels") or {}
+    strategy = _section(SectionName.CPU_NORMALIZATION, given["config"]).strategy_for(labels)
+    written = given["cpu_basic_info"]
+    info = None
+    if written is not None:
+        annotations = {"node.koordinator.sh/cpu-basic-info": json.dumps(written)}
+        topology = topology_from({"metadata": {"annotations": annotations}})
+        assert topology is not None
+        info = topology.cpu_basic_info()
+    return {"annotation": normalization_text(strategy, labels, info).text}
+
+
+@adapter("manager.amplification_ratio", exact_text=("annotation",))
+def amplification_ratio(given: dict[str, Json]) -> dict[str, Json]:
+    labels: dict[str, str] = given.get("node_labels") or {}
+    strategy = _section(SectionName.RESOURCE_AMPLIFICATION, given["config"]).strategy_for(labels)
+    ratio = amplification_text(strategy, given.get("node_annotations") or {})
+    # `error` is a field of this kind's answer, not the outcome of the case
+    return {"annotation": ratio.text, "error": bool(ratio.fault)}

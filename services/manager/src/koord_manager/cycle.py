@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.bus.desired import BucketRefused
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin
+from koordcore.events.envelope import Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.desired import DesiredStore
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Full, Unavailable
@@ -29,7 +29,13 @@ from koordcore.values.timestamps import rfc3339
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.desired import desired_node
-from koord_manager.domain.publish import decide_overcommit
+from koord_manager.domain.node_drafts import (
+    device_drafts,
+    measuring_drafts,
+    overcommit_of,
+    ratio_drafts,
+    slo_drafts,
+)
 from koord_manager.domain.remove import Target, decide_delete
 from koord_manager.domain.view import ManagerView, node_name
 from koord_manager.domain.workloads import reconcile_workload
@@ -269,18 +275,25 @@ async def control_round(world: World, policies: NodePolicies) -> str:
             touched.update(view.nodes())
     # 2. workloads get the number of pods that they ask for
     pods = await _append_all(world, _workload_drafts(world, rfc3339(now)), now)
-    # 3. changed nodes get their policy; changed inputs, and reports that grew old, give batch resources anew
+    # 3. changed nodes get their NodeSLO, how to measure, their ratios and devices
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()
-    slos = await _append_all(world, policies.slo_drafts(view, changed), now)
+    rendered = 0
+    for drafts_for in (slo_drafts, measuring_drafts, ratio_drafts, device_drafts):
+        rendered += await _append_all(world, drafts_for(policies, view, changed), now)
+    # 4. changed inputs, and reports that grew old, give batch and mid resources anew
     nodes = sorted(view.touched_inputs | policies.overdue(now))
     view.touched_inputs.clear()
     batches = await _append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
-    # 4. agents are told
+    # 5. agents are told
     told = await _write_desired(world, policies)
     did = [
         f"{count} {what}"
-        for count, what in ((pods, "pods of workloads"), (slos, "node policies"), (batches, "nodes overcommitted anew"))
+        for count, what in (
+            (pods, "pods of workloads"),
+            (rendered, "node policies"),
+            (batches, "nodes overcommitted anew"),
+        )
         if count
     ]
     return ", ".join([*did, f"{told} agents told"]) if did else ""
@@ -308,28 +321,15 @@ def _workload_drafts(world: World, now: str) -> list[Draft]:
 
 def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str], now: datetime) -> list[Draft]:
     view = world.view
-    based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
     drafts: list[Draft] = []
     for token in nodes:
         node = view.node(token)
         if node is None:
             continue
-        strategy = policies.colocation(token, node)
-        report = view.reports.get(token)
-        policies.watch_age(token, report, strategy)
-        event = decide_overcommit(
-            node,
-            view.pods_on(token),
-            report,
-            strategy,
-            view.policy(token),
-            now,
-            config_version=policies.version,
-            based_on=based_on,
-        )
-        if event is not None:
-            ref = AggregateRef("nodepolicy", token)
-            drafts.append(Draft(ref, event, view.state.last_seq(ref)))
+        policies.watch_age(token, view.reports.get(token), policies.colocation(token, node))
+        _, draft = overcommit_of(policies, view, token, now)
+        if draft is not None:
+            drafts.append(draft)
     return drafts
 
 

@@ -16,8 +16,22 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_bytes: int = 0
 
 
+class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage of one container, averaged over the report interval.
+
+    oom_killed_at   when the kernel last killed it for memory (RFC 3339), "" for never
+    """
+
+    name: str
+    usage: Usage
+    oom_killed_at: str = ""
+
+
 class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage of one pod, averaged over the report's window."""
+    """Usage of one pod, averaged over the report's window.
+
+    containers   for pods that a recommendation looks at (manager spec, 15.4); else empty
+    """
 
     uid: str
     namespace: str
@@ -25,6 +39,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority_class: str
     qos: str
     usage: Usage
+    containers: list[ContainerUsage] = []
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +68,9 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     node_usage      average over the aggregate window; None: no sample yet
     system_usage    node - pods - host applications, floor 0; None: no sample yet
     be_quota_us     cfs quota of the best-effort class in force, -1 = unlimited
+    prod_reclaimable, prod_peak   prediction for prod pods (agent spec, 8.4); None: none yet
+    signals         health of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent
+                    (manager spec, 16.1); those not measured are left out
     """
 
     updated_at: str
@@ -64,3 +82,6 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     pods: list[PodUsage] = []
     host_applications: list[HostApplicationUsage] = []
     be_quota_us: int = -1
+    prod_reclaimable: Usage | None = None
+    prod_peak: Usage | None = None
+    signals: dict[str, float] = {}

@@ -45,7 +45,16 @@ from koordcore.events.mirror import (
     WorkloadObserved,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
+from koordcore.events.nodepolicy import (
+    MidTerms,
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+    OvercommitTerms,
+    ZoneOvercommit,
+)
 from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.pod import (
     PodNominated,
@@ -115,7 +124,16 @@ class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Overcommitted resources (None: not published) and effective NodeSLO (None: not rendered) of a node."""
+    """What the manager decided for a node: resources lent, ratios, devices, NodeSLO, how to measure.
+
+    batch_*, mid_*       None: not published
+    origin, third_party  of the batch resources: before third parties, and what those hold
+    cpu_normalization    text of the annotation; None: the manager never wrote one
+    amplification        text of the annotation; None: there is none
+    ratios_computed      whether the two ratios were ever decided
+    devices, device_labels   what the node's devices give it
+    slo                  None: not rendered; metric_policy: likewise
+    """
 
     batch_cpu_milli: int | None = None
     batch_memory_bytes: int | None = None
@@ -124,6 +142,21 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     computed_at: str = ""
     slo: dict[str, Any] | None = None
     slo_config_version: int = 0
+    mid_cpu_milli: int | None = None
+    mid_memory_bytes: int | None = None
+    mid_terms: dict[str, MidTerms] = {}
+    normalization: str = ""
+    origin: dict[str, int] = {}
+    third_party: dict[str, int] = {}
+    zones: dict[str, ZoneOvercommit] = {}
+    cpu_normalization: str | None = None
+    amplification: str | None = None
+    ratio_faults: dict[str, str] = {}
+    ratios_computed: bool = False
+    devices: dict[str, int] = {}
+    device_labels: dict[str, str] = {}
+    slo_fault: str = ""
+    metric_policy: dict[str, Any] | None = None
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -307,24 +340,55 @@ def _resources_returned(state: NodeLedger | None, event: NodeResourcesReturned, 
     return NodeLedger(seq=at.seq, pods=pods, requested=requested)
 
 
+def _policy(state: NodePolicyState | None, at: StoredEvent, **changed: Any) -> NodePolicyState:
+    return msgspec.structs.replace(state or NodePolicyState(seq=at.seq), seq=at.seq, **changed)
+
+
 def _overcommit_computed(
     state: NodePolicyState | None, event: NodeOvercommitComputed, at: StoredEvent
 ) -> NodePolicyState:
-    return NodePolicyState(
-        seq=at.seq,
+    return _policy(
+        state,
+        at,
         batch_cpu_milli=event.batch_cpu_milli,
         batch_memory_bytes=event.batch_memory_bytes,
         reason=event.reason,
         terms=event.terms,
         computed_at=at.occurred_at,
-        slo=state.slo if state else None,
-        slo_config_version=state.slo_config_version if state else 0,
+        mid_cpu_milli=event.mid_cpu_milli,
+        mid_memory_bytes=event.mid_memory_bytes,
+        mid_terms=event.mid_terms,
+        normalization=event.normalization,
+        origin=event.origin,
+        third_party=event.third_party,
+        zones=event.zones,
     )
 
 
 def _slo_rendered(state: NodePolicyState | None, event: NodeSloRendered, at: StoredEvent) -> NodePolicyState:
-    base = state or NodePolicyState(seq=at.seq)
-    return msgspec.structs.replace(base, seq=at.seq, slo=event.spec, slo_config_version=event.config_version)
+    return _policy(state, at, slo=event.spec, slo_config_version=event.config_version, slo_fault=event.fault)
+
+
+def _metric_policy_rendered(
+    state: NodePolicyState | None, event: NodeMetricPolicyRendered, at: StoredEvent
+) -> NodePolicyState:
+    return _policy(state, at, metric_policy=event.spec)
+
+
+def _ratios_computed(state: NodePolicyState | None, event: NodeRatiosComputed, at: StoredEvent) -> NodePolicyState:
+    kept = state.cpu_normalization if state else None
+    return _policy(
+        state,
+        at,
+        cpu_normalization=kept if event.cpu_normalization is None else event.cpu_normalization,
+        amplification=event.amplification,
+        ratio_faults=event.faults,
+        ratios_computed=True,
+    )
+
+
+def _devices_computed(state: NodePolicyState | None, event: NodeDevicesComputed, at: StoredEvent) -> NodePolicyState:
+    return _policy(state, at, devices=event.resources, device_labels=event.labels)
 
 
 def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:
@@ -395,6 +459,9 @@ EVOLVE: dict[type[Event], Evolve] = {
     NodeResourcesReturned: _resources_returned,
     NodeOvercommitComputed: _overcommit_computed,
     NodeSloRendered: _slo_rendered,
+    NodeMetricPolicyRendered: _metric_policy_rendered,
+    NodeRatiosComputed: _ratios_computed,
+    NodeDevicesComputed: _devices_computed,
     AgentStarted: _agent_started,
     PodsStarted: _pods_started,
     PodsStopped: _pods_stopped,

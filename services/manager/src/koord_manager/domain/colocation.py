@@ -1,18 +1,17 @@
-"""The configuration in force, resolved for each node: colocation strategy, NodeSLO, and whose report has grown old.
+"""The configuration in force, resolved for each node, and whose report has grown old.
 
-source    protocol spec, 6; manager spec, 3, 5.2 and 6
+What follows from it for a node is in `node_drafts`.
+
+source    protocol spec, 6; manager spec, 3, 4 and 5.2
 """
 
 import heapq
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.nodepolicy import NodeSloRendered
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
-from koordcore.protocol.config.node_slo import render_node_slo
+from koordcore.protocol.config.strategy import Strategy
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node
@@ -24,13 +23,16 @@ from koord_manager.domain.view import ManagerView
 class NodePolicies:
     """Strategies of all nodes under the configuration in force.
 
-    version   sequence of the accepted configuration, 0 for the defaults
+    version            sequence of the accepted configuration, 0 for the defaults
+    config             all sections, resolved
+    sync_shared_gpus   gate EnableSyncGPUSharedResource
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, sync_shared_gpus: bool = False) -> None:
         self.version = 0
-        self._config: SloControllerConfig = default_config()
-        self._strategies = NodeStrategies(self._config)
+        self.sync_shared_gpus = sync_shared_gpus
+        self.config: SloControllerConfig = default_config()
+        self._strategies = NodeStrategies(self.config)
         self._ages: list[tuple[float, str, str]] = []
         self._watched: dict[str, str] = {}
 
@@ -39,8 +41,8 @@ class NodePolicies:
         state = view.config(SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
         accepted = state.object if state else None
         self.version = state.accepted_seq if state and accepted else 0
-        self._config = read_config_map(self._config, accepted.data if accepted else None).config
-        self._strategies = NodeStrategies(self._config)
+        self.config = read_config_map(self.config, accepted.data if accepted else None).config
+        self._strategies = NodeStrategies(self.config)
 
     def colocation(self, token: str, node: Node) -> ColocationStrategy:
         """The node's effective colocation strategy; disabled when no valid configuration was ever accepted."""
@@ -51,20 +53,20 @@ class NodePolicies:
             return msgspec.structs.replace(found, enable=False)
         return found
 
-    def slo_drafts(self, view: ManagerView, nodes: Sequence[str]) -> list[Draft]:
-        """`NodeSloRendered` for those of the nodes whose effective NodeSLO differs from the published one."""
-        drafts: list[Draft] = []
-        for token in nodes:
-            node = view.node(token)
-            if node is None:
-                continue
-            spec = render_node_slo(self._config, node.metadata.labels, node.metadata.annotations, {}).spec
-            published = view.policy(token)
-            if published is None or published.slo != spec:
-                ref = AggregateRef("nodepolicy", token)
-                event = NodeSloRendered(spec=spec, config_version=self.version)
-                drafts.append(Draft(ref, event, view.state.last_seq(ref)))
-        return drafts
+    def measuring(self, node: Node) -> Strategy | None:
+        """The strategy, in wire spelling, by which the node's agent measures; None: what it has stays.
+
+        A node whose own switch is off measures by the defaults; while the configuration is missing or refused nothing
+        changes.
+
+        source    manager spec, 4.2 (2), (3)
+        """
+        if self.config.colocation_error:
+            return None
+        strategy = self.config.strategy_for(SectionName.COLOCATION, node.metadata.labels, node.metadata.annotations)
+        if strategy is None or strategy["enable"] is not True:
+            return default_config().sections[SectionName.COLOCATION].cluster
+        return strategy
 
     def watch_age(self, token: str, report: NodeUsageReported | None, strategy: ColocationStrategy) -> None:
         """Remember when the node's report will be too old to rely on, so that `overdue` names the node then."""

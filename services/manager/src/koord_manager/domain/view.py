@@ -5,6 +5,7 @@ Every index is maintained from the event that changes it, at a cost that does no
 
 from collections.abc import Iterator
 
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.mirror import (
     NodeSpecAdded,
@@ -18,12 +19,19 @@ from koordcore.events.mirror import (
     WorkloadObserved,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     ConfigState,
+    CustomObjectState,
     NodeAgentState,
     NodeLedger,
     NodePolicyState,
@@ -33,6 +41,16 @@ from koordcore.state.aggregates import (
     PriorityClassState,
     WorkloadState,
 )
+
+from koord_manager.domain.node_resources.topology import (
+    Device,
+    NodeResourceTopology,
+    device_from,
+    topology_from,
+)
+
+TOPOLOGIES = "noderesourcetopologies"
+DEVICES = "devices"
 
 
 class ManagerView:
@@ -64,6 +82,8 @@ class ManagerView:
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
+        self._topologies: dict[str, NodeResourceTopology | None] = {}
+        self._devices: dict[str, Device | None] = {}
         for uid, spec in state.of_kind(PodSpecState).items():
             self._index_pod(uid, spec.object)
         for uid, workload in state.of_kind(WorkloadState).items():
@@ -96,8 +116,13 @@ class ManagerView:
                 self.touched_nodes.add(ref.id)
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
-            case NodeSloRendered() | NodeOvercommitComputed():
+            case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.touched_desired.add(ref.id)
+            case NodeRatiosComputed():
+                self._touch_node(ref.id)
+                self.touched_nodes.add(ref.id)
+            case CustomObjectObserved() | CustomObjectDeleted():
+                self._custom_changed(ref)
             case WorkloadObserved():
                 meta = event.object.metadata
                 key = (event.object.kind, meta.namespace, meta.name)
@@ -121,6 +146,15 @@ class ManagerView:
         self.obs_position = position
         self.reports[node] = report
         self.touched_inputs.add(node)
+
+    def _custom_changed(self, ref: AggregateRef) -> None:
+        plural = plural_of(ref.id)
+        if plural in (TOPOLOGIES, DEVICES):
+            token = ref.id.partition("=")[2]
+            self._topologies.pop(token, None)
+            self._devices.pop(token, None)
+            self.touched_nodes.add(token)
+            self.touched_inputs.add(token)
 
     def _index_pod(self, uid: str, pod: Pod) -> None:
         self._pod_uids[pod.metadata.namespace, pod.metadata.name] = uid
@@ -189,6 +223,29 @@ class ManagerView:
         if ledger is not None:
             specs = self.state.of_kind(PodSpecState)
             yield from ((uid, specs[uid].object) for uid in sorted(ledger.pods) if uid in specs)
+
+    def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
+        """A custom resource by name, also when it is gone (object None)."""
+        return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
+
+    def topology(self, token: str) -> NodeResourceTopology | None:
+        """The node's NUMA zones and processor; None when its agent has not reported them."""
+        if token not in self._topologies:
+            stored = self.custom(TOPOLOGIES, "", node_name(token))
+            self._topologies[token] = topology_from(stored.object if stored else None)
+        return self._topologies[token]
+
+    def device(self, token: str) -> Device | None:
+        """The node's devices; None when its agent has not reported any."""
+        if token not in self._devices:
+            stored = self.custom(DEVICES, "", node_name(token))
+            self._devices[token] = device_from(stored.object if stored else None)
+        return self._devices[token]
+
+    def device_version(self, token: str) -> int:
+        """Position of the node's Device object; 0 when there is none."""
+        stored = self.custom(DEVICES, "", node_name(token))
+        return stored.seq if stored else 0
 
     def running_on(self, token: str) -> list[str]:
         """Uids of the pods that the node's agent says are running, ascending."""

@@ -144,10 +144,25 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"node {_name(id_)} {what[type_name]}"
         case "NodeOvercommitComputed":
             batch = body.get("batch_cpu_milli")
+            mid = body.get("mid_cpu_milli")
             offered = "no batch resources" if batch is None else f"{batch / 1000:g} cores of batch cpu"
-            return f"node {_name(id_)} offers {offered} ({body.get('reason')})"
+            besides = f" and {mid / 1000:g} of mid cpu" if mid else ""
+            return f"node {_name(id_)} offers {offered}{besides} ({body.get('reason')})"
         case "NodeSloRendered":
             return f"node {_name(id_)} got a new NodeSLO"
+        case "NodeMetricPolicyRendered":
+            interval = (body.get("spec") or {}).get("reportIntervalSeconds")
+            return f"the agent of node {_name(id_)} shall report every {interval} s"
+        case "NodeRatiosComputed":
+            normalization, amplification = body.get("cpu_normalization"), body.get("amplification")
+            faults = "".join(f"; {fault}" for fault in (body.get("faults") or {}).values())
+            return (
+                f"node {_name(id_)}: cpu normalization {normalization or 'as it is'},"
+                f" amplification {amplification or 'none'}{faults}"
+            )
+        case "NodeDevicesComputed":
+            names = ", ".join(f"{name} {amount}" for name, amount in sorted((body.get("resources") or {}).items()))
+            return f"devices of node {_name(id_)} give it {names or 'nothing'}"
         case "AgentStarted":
             return f"the agent of node {_name(id_)} started ({body.get('host')})"
         case "BeCpuSuppressed":

@@ -33,6 +33,17 @@ def _parse_ratio(text: str) -> float:
     return ratio
 
 
+def parse_normalization_text(text: str) -> float | None:
+    """The ratio that a text states; None for what is no positive, finite number.
+
+    source    manager spec, 5.5 (2)
+    """
+    try:
+        return _parse_ratio(text)
+    except InvalidInput:
+        return None
+
+
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
     """The node's switch, None when it is not set; the one switch that takes `1 t T TRUE true True` and their opposites.
 

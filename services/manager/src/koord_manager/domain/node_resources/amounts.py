@@ -1,0 +1,113 @@
+"""Amounts of cpu and memory, and what each high-priority pod of a node adds to them.
+
+Batch resources (node and zone) and mid resources count the same pods; they differ in what they sum.
+
+source    manager spec, 1.1, 1.2, 5.3
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.priority import PriorityBand, priority_class
+from koordcore.protocol.qos import QosClass, qos
+from koordcore.values.quantity import parse_milli, parse_value
+
+LOW_PRIORITY = (PriorityBand.BATCH, PriorityBand.FREE)
+_ALIVE = ("", "Running", "Pending")
+
+
+class Amount(NamedTuple):
+    """cpu in milli-cores, memory in bytes."""
+
+    cpu: int = 0
+    memory: int = 0
+
+    def plus(self, other: "Amount") -> "Amount":
+        """Sum, per resource."""
+        return Amount(self.cpu + other.cpu, self.memory + other.memory)
+
+    def larger(self, other: "Amount") -> "Amount":
+        """Maximum, per resource."""
+        return Amount(max(self.cpu, other.cpu), max(self.memory, other.memory))
+
+    def smaller(self, other: "Amount") -> "Amount":
+        """Minimum, per resource."""
+        return Amount(min(self.cpu, other.cpu), min(self.memory, other.memory))
+
+
+class PodUse(NamedTuple):
+    """What one pod that batch work must not disturb asks for and uses.
+
+    pod       None: it is measured, but gone or finished
+    request   nothing for a pod that is gone
+    usage     None: not measured yet
+    is_lse    its cpu counts as requested, whatever it uses
+    """
+
+    pod: Pod | None
+    band: PriorityBand | None
+    request: Amount
+    usage: Amount | None
+    is_lse: bool
+
+
+def scaled(amount: int, percent: int) -> int:
+    """amount * percent / 100, truncated, the factor an IEEE double computed as percent / 100.
+
+    source    manager spec, 1.1
+    """
+    return int(float(amount) * (float(percent) / 100.0))
+
+
+def amount_of_usage(usage: Usage | None) -> Amount:
+    """A sample as an amount; nothing when there is none."""
+    return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
+
+
+def node_capacity(node: Node) -> Amount | None:
+    """Capacity of the node; None when it has not reported any."""
+    capacity = node.status.capacity
+    if "cpu" not in capacity or "memory" not in capacity:
+        return None
+    return Amount(parse_milli(capacity["cpu"]), parse_value(capacity["memory"]))
+
+
+def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ...]) -> Amount:
+    """What runs outside of pods, with the host applications of these classes."""
+    total = amount_of_usage(report.system_usage)
+    for application in report.host_applications:
+        if application.priority_class in applications:
+            total = total.plus(amount_of_usage(application.usage))
+    return total
+
+
+def high_priority_pods(pods: Iterable[tuple[str, Pod]], report: NodeUsageReported) -> Iterator[PodUse]:
+    """Every pod that is neither batch nor free, measured or not, and every measured one whose pod is gone.
+
+    pods      (uid, pod) on the node; those in another phase than Running or Pending are left out
+    report    usage by namespace and name
+
+    source    manager spec, 5.3
+    """
+    dangling: dict[tuple[str, str], PodUsage] = {(sample.namespace, sample.name): sample for sample in report.pods}
+    for _, pod in pods:
+        if pod.status.phase not in _ALIVE:
+            continue
+        sample = dangling.pop((pod.metadata.namespace, pod.metadata.name), None)
+        band = priority_class(pod)
+        if band in LOW_PRIORITY:
+            continue
+        asked = pod_requests(pod)
+        yield PodUse(
+            pod,
+            band,
+            Amount(asked.get("cpu", 0), asked.get("memory", 0)),
+            amount_of_usage(sample.usage) if sample else None,
+            qos(pod) is QosClass.LSE,
+        )
+    for sample in dangling.values():
+        if sample.priority_class not in LOW_PRIORITY:
+            yield PodUse(None, None, Amount(), amount_of_usage(sample.usage), is_lse=False)

@@ -1,0 +1,173 @@
+"""What batch pods may request on a node: the batch resources of one node from one report.
+
+    cap       capacity
+    margin    cap * (100 - reclaimThresholdPercent) / 100
+    sys'      max(system usage, reserved)                       reserved: kubelet's or the annotation's
+    used      sum over high-priority pods: usage; request when not measured; LSE pods: requested cpu
+    usage      = max(cap - margin - sys'     - used,    0)      policy "usage"
+    request    = max(cap - margin - reserved - request, 0)      policy "request" (memory only)
+    maxUsage   = max(cap - margin - sys'     - maxUR,   0)      policy "maxUsageRequest"
+
+Pure arithmetic on milli-cores and bytes; the same per NUMA zone is `zones`, when to publish is `decide`.
+source    manager spec, 5.3
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from koordcore.events.nodepolicy import OvercommitTerms
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.amplification import parse_raw_allocatable
+from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
+from koordcore.protocol.objects import Node
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.reservation import agent_reserved, node_reservation
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_resources
+
+from koord_manager.domain.node_resources.amounts import Amount, PodUse, scaled, system_usage
+
+BATCH_SYSTEM_CLASSES = (PriorityBand.PROD, PriorityBand.MID)
+"""Host applications that count as system usage: those above the default value of batch (5500)."""
+
+
+class HighPriorityUse(NamedTuple):
+    """Sums over the pods that batch work must not disturb."""
+
+    used: Amount = Amount()
+    request: Amount = Amount()
+    max_usage_request: Amount = Amount()
+
+    def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
+        """Sum of each."""
+        return HighPriorityUse(
+            self.used.plus(other.used),
+            self.request.plus(other.request),
+            self.max_usage_request.plus(other.max_usage_request),
+        )
+
+
+class Batch(NamedTuple):
+    """Batch resources with the terms they came from (resource name -> terms)."""
+
+    cpu_milli: int
+    memory_bytes: int
+    terms: dict[str, OvercommitTerms]
+
+
+def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriorityUse:
+    """What one pod, or its share in one zone, adds to the sums.
+
+    usage    None: not measured, it counts as its request
+
+    source    manager spec, 5.3
+    """
+    if usage is None:
+        return HighPriorityUse(request, request, request)
+    return HighPriorityUse(Amount(request.cpu, usage.memory) if is_lse else usage, request, request.larger(usage))
+
+
+def high_priority_use(pods: Iterable[PodUse]) -> HighPriorityUse:
+    """The sums over a node's pods."""
+    total = HighPriorityUse()
+    for pod in pods:
+        total = total.plus(use_of(pod.request, pod.usage, is_lse=pod.is_lse))
+    return total
+
+
+def compute_batch(
+    node: Node,
+    capacity: Amount,
+    pods: Iterable[PodUse],
+    report: NodeUsageReported,
+    strategy: ColocationStrategy,
+) -> Batch:
+    """Batch resources of a node whose report is fresh, before normalization and third parties (`publish`).
+
+    capacity  of the whole node
+    pods      `high_priority_pods` of the node
+
+    source    manager spec, 5.3; vectors manager/batch_resource
+    """
+    reserved = node_reserved(node)
+    system = system_usage(report, BATCH_SYSTEM_CLASSES)
+    cpu, memory = compute_terms(capacity, system, reserved, high_priority_use(pods), strategy)
+    return Batch(cpu.result, memory.result, {"cpu": cpu, "memory": memory})
+
+
+def compute_terms(
+    capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
+) -> tuple[OvercommitTerms, OvercommitTerms]:
+    """The formula for cpu and for memory: `result` is what may be lent."""
+    cpu_policy = (
+        CalculatePolicy.MAX_USAGE_REQUEST
+        if strategy.cpu_calculate_policy is CalculatePolicy.MAX_USAGE_REQUEST
+        else CalculatePolicy.USAGE
+    )
+    return (
+        _terms(
+            capacity.cpu,
+            strategy.cpu_reclaim_threshold_percent,
+            system.cpu,
+            reserved.cpu,
+            (use.used.cpu, use.request.cpu, use.max_usage_request.cpu),
+            cpu_policy,
+            strategy.batch_cpu_threshold_percent,
+        ),
+        _terms(
+            capacity.memory,
+            strategy.memory_reclaim_threshold_percent,
+            system.memory,
+            reserved.memory,
+            (use.used.memory, use.request.memory, use.max_usage_request.memory),
+            strategy.memory_calculate_policy,
+            strategy.batch_memory_threshold_percent,
+        ),
+    )
+
+
+def node_reserved(node: Node) -> Amount:
+    """The larger of what the kubelet and the node's annotation keep back; a raw allocatable (amplified node) wins."""
+    capacity, allocatable = parse_resources(node.status.capacity), parse_resources(node.status.allocatable)
+    try:
+        raw = parse_raw_allocatable(node.metadata.annotations) or {}
+    except InvalidInput:
+        raw = {}  # a malformed annotation is as good as none: the node's own allocatable counts
+    reserved = agent_reserved(node_reservation(node.metadata.annotations), capacity, {**allocatable, **raw})
+    return Amount(
+        reserved["cpu"].milli() if "cpu" in reserved else 0, reserved["memory"].value() if "memory" in reserved else 0
+    )
+
+
+def _terms(
+    capacity: int,
+    reclaim_percent: int,
+    system: int,
+    reserved: int,
+    use: tuple[int, int, int],
+    policy: CalculatePolicy,
+    cap_percent: int | None,
+) -> OvercommitTerms:
+    """use: used, requested, sum of the larger of both."""
+    used, request, max_usage_request = use
+    margin = scaled(capacity, 100 - reclaim_percent)
+    match policy:
+        case CalculatePolicy.REQUEST:
+            result = capacity - margin - reserved - request
+        case CalculatePolicy.MAX_USAGE_REQUEST:
+            result = capacity - margin - max(system, reserved) - max_usage_request
+        case CalculatePolicy.USAGE:
+            result = capacity - margin - max(system, reserved) - used
+    result = max(result, 0)
+    cap = None if cap_percent is None else scaled(capacity, cap_percent)
+    return OvercommitTerms(
+        capacity=capacity,
+        margin=margin,
+        system_used=system,
+        reserved=reserved,
+        high_priority_used=max_usage_request if policy is CalculatePolicy.MAX_USAGE_REQUEST else used,
+        high_priority_request=request,
+        result=result if cap is None else min(result, cap),
+        policy=str(policy),
+        cap=cap,
+    )

@@ -1,0 +1,199 @@
+"""What a node lends is computed from one look at it, and published anew when what stands in the log is wrong.
+
+    1. not enabled, no metric, or an old one: withdrawn
+    2. batch and mid from the report, batch per zone from the topology
+    3. normalized, third parties deducted
+    4. an event when it is the first, when something moved by more than the threshold, or when small moves grew old
+
+source    manager spec, 5.1 as a pure function, 5.2, 5.8, 5.9
+"""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from koordcore.events.envelope import BasedOn
+from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.values import codec
+
+from koord_manager.domain.node_resources.amounts import (
+    Amount,
+    PodUse,
+    amount_of_usage,
+    high_priority_pods,
+    node_capacity,
+)
+from koord_manager.domain.node_resources.batch import Batch, compute_batch
+from koord_manager.domain.node_resources.mid import Mid, compute_mid
+from koord_manager.domain.node_resources.publish import PublishedBatch, normalized, publish_batch
+from koord_manager.domain.node_resources.sync import differs, sync_need
+from koord_manager.domain.node_resources.topology import NodeResourceTopology
+from koord_manager.domain.node_resources.zones import compute_zones, zone_names
+
+_MILLI = 1000
+
+
+class NodeLook(NamedTuple):
+    """One look at a node: everything that its overcommitted resources are computed from.
+
+    pods            (uid, pod) that hold resources of the node
+    report          its newest report; None: never seen
+    topology        None: its agent has not reported any
+    strategy        effective for the node
+    normalization   text of the ratio that batch cpu is multiplied with; None: none
+    published       what the log says now; None before the first time
+    """
+
+    node: Node
+    pods: Iterable[tuple[str, Pod]]
+    report: NodeUsageReported | None
+    topology: NodeResourceTopology | None
+    strategy: ColocationStrategy
+    normalization: str | None
+    published: NodePolicyState | None
+
+
+class Overcommit(NamedTuple):
+    """What a look gave. event: None when what is published still stands; batch, mid: None when withdrawn."""
+
+    event: NodeOvercommitComputed | None = None
+    batch: Batch | None = None
+    mid: Mid | None = None
+
+
+def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
+    """Why the node's report cannot be relied on; None when it can. Equality with the limit is still fresh.
+
+    source    manager spec, 5.2
+    """
+    if report is None or report.node_usage is None:
+        return "degraded: no metric"
+    age = (now - datetime.fromisoformat(report.updated_at)).total_seconds()
+    return "degraded: metric expired" if age > strategy.degrade_time_minutes * 60 else None
+
+
+def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
+    """What the node lends, and the event that publishes it when that is due.
+
+    now    the manager's clock; recorded in the event's envelope
+    """
+    capacity = node_capacity(look.node)
+    if capacity is None:
+        return Overcommit()
+    withdrawn = "disabled" if not look.strategy.enable else degradation(look.report, look.strategy, now)
+    if withdrawn is not None or look.report is None:
+        return Overcommit(_withdrawal(look, withdrawn or "disabled", config_version, based_on))
+    uses = list(high_priority_pods(look.pods, look.report))
+    batch = compute_batch(look.node, capacity, uses, look.report, look.strategy)
+    used = amount_of_usage(look.report.node_usage)
+    mid = compute_mid(look.node, capacity, uses, look.report, used, look.strategy)
+    published = publish_batch(
+        Amount(batch.cpu_milli, batch.memory_bytes), look.normalization, look.node.metadata.annotations
+    )
+    zones = _zones(look, uses)
+    reason, changed = _reason(look, published, mid, zones, now)
+    if reason is None or published.batch is None:
+        return Overcommit(None, batch, mid)
+    event = NodeOvercommitComputed(
+        batch_cpu_milli=published.batch.cpu,
+        batch_memory_bytes=published.batch.memory,
+        mid_cpu_milli=mid.cpu_milli,
+        mid_memory_bytes=mid.memory_bytes,
+        reason=reason,
+        changed=changed,
+        terms=batch.terms,
+        mid_terms=mid.terms,
+        normalization=look.normalization or "",
+        origin={BATCH_CPU: published.origin.cpu, BATCH_MEMORY: published.origin.memory},
+        third_party={
+            name: amount
+            for name, amount in zip((BATCH_CPU, BATCH_MEMORY), published.third_party, strict=True)
+            if amount
+        },
+        zones=zones,
+        metric_updated_at=look.report.updated_at,
+        strategy=fingerprint(look.strategy),
+        config_version=config_version,
+        based_on=based_on,
+    )
+    return Overcommit(event, batch, mid)
+
+
+def fingerprint(strategy: ColocationStrategy) -> str:
+    """Eight hex digits that differ between strategies: which one a result was computed under.
+
+    source    manager spec, 17.3
+    """
+    return hashlib.blake2b(codec.encode_canonical(strategy), digest_size=4).hexdigest()
+
+
+def _withdrawal(look: NodeLook, reason: str, config_version: int, based_on: BasedOn) -> NodeOvercommitComputed | None:
+    published = look.published
+    if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
+        return None
+    return NodeOvercommitComputed(
+        reason=reason,
+        zones={name: ZoneOvercommit() for name in zone_names(look.topology)},
+        metric_updated_at=look.report.updated_at if look.report else "",
+        strategy=fingerprint(look.strategy),
+        config_version=config_version,
+        based_on=based_on,
+    )
+
+
+def _zones(look: NodeLook, uses: list[PodUse]) -> dict[str, ZoneOvercommit]:
+    if look.topology is None or look.report is None:
+        return {}
+    computed = compute_zones(look.node, look.topology, uses, look.report, look.strategy) or {}
+    return {
+        name: ZoneOvercommit(normalized(zone.cpu_milli, look.normalization), zone.memory_bytes)
+        for name, zone in computed.items()
+    }
+
+
+def _reason(
+    look: NodeLook, batch: PublishedBatch, mid: Mid, zones: dict[str, ZoneOvercommit], now: datetime
+) -> tuple[str | None, list[str]]:
+    """(why it is published, the resources that changed); (None, []) when what is published still stands."""
+    published = look.published
+    if published is None or published.batch_cpu_milli is None:
+        return "first", []
+    new = _milli_units(batch.batch.cpu if batch.batch else None, batch.batch.memory if batch.batch else None)
+    new |= _milli_units(mid.cpu_milli, mid.memory_bytes, mid=True)
+    old = _milli_units(published.batch_cpu_milli, published.batch_memory_bytes)
+    old |= _milli_units(published.mid_cpu_milli, published.mid_memory_bytes, mid=True)
+    need = sync_need(
+        old,
+        new,
+        diff_threshold=look.strategy.resource_diff_threshold,
+        update_threshold_seconds=look.strategy.update_time_threshold_seconds,
+        seconds_since_last=(now - datetime.fromisoformat(published.computed_at)).total_seconds(),
+    )
+    changed = [*need.changed, *_changed_zones(published.zones, zones, look.strategy.resource_diff_threshold)]
+    if changed:
+        return "changed", changed
+    # written again only when there is something to say: an equal value in the log tells nobody anything
+    if need.expired and (old != new or published.zones != zones):
+        return "refreshed", []
+    return None, []
+
+
+def _milli_units(cpu: int | None, memory: int | None, *, mid: bool = False) -> dict[str, int]:
+    names = (MID_CPU, MID_MEMORY) if mid else (BATCH_CPU, BATCH_MEMORY)
+    return {name: amount * _MILLI for name, amount in zip(names, (cpu, memory), strict=True) if amount is not None}
+
+
+def _changed_zones(old: dict[str, ZoneOvercommit], new: dict[str, ZoneOvercommit], threshold: float) -> list[str]:
+    return [
+        name
+        for name, zone in new.items()
+        if (before := old.get(name)) is None
+        or differs(before.batch_cpu_milli, zone.batch_cpu_milli, threshold)
+        or differs(before.batch_memory_bytes, zone.batch_memory_bytes, threshold)
+    ]

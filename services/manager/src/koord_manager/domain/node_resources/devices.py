@@ -1,0 +1,82 @@
+"""GPU and RDMA resources of a node, summed over the healthy devices that its agent reports.
+
+source    manager spec, 5.10, 5.11
+"""
+
+from typing import Final, NamedTuple
+
+from koordcore.protocol import keys
+from koordcore.protocol.resource_names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    HUAWEI_NPU_CORE,
+    HUAWEI_NPU_CPU,
+    HUAWEI_NPU_DVPP,
+    RDMA,
+)
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import ResourceList, add, parse_resources
+
+from koord_manager.domain.node_resources.topology import Device
+
+GPU_RESOURCES: Final = (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    HUAWEI_NPU_CORE,
+    HUAWEI_NPU_CPU,
+    HUAWEI_NPU_DVPP,
+)
+_PER_DEVICE: Final = 100
+_COPIED_LABELS: Final = (keys.GPU_VENDOR, keys.GPU_MODEL, keys.GPU_DRIVER_VERSION)
+_WITH_WHOLE_GPUS: Final = ("", "nvidia")
+
+
+class DeviceResources(NamedTuple):
+    """What devices add to a node.
+
+    resources   name -> whole units; a known name that is missing is removed from the node
+    labels      copied to the node, never removed
+    """
+
+    resources: dict[str, int]
+    labels: dict[str, str]
+
+
+def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> DeviceResources:
+    """Resources and labels of a node's devices; nothing without a Device or without a healthy one.
+
+    sync_shared_gpus   gate EnableSyncGPUSharedResource
+
+    source    manager spec, 5.10, 5.11
+    """
+    if device is None:
+        return DeviceResources({}, {})
+    gpus = [entry for entry in device.spec.devices if entry.type == "gpu" and entry.health]
+    rdma = sum(entry.type == "rdma" and entry.health for entry in device.spec.devices)
+    total = _summed([entry.resources for entry in gpus])
+    resources = {name: total[name].value() for name in GPU_RESOURCES if name in total}
+    labels = device.metadata.labels
+    if GPU_CORE in resources and labels.get(keys.GPU_VENDOR, "") in _WITH_WHOLE_GPUS:
+        resources[GPU] = resources[GPU_CORE]
+    if gpus and sync_shared_gpus:
+        resources[GPU_SHARED] = _PER_DEVICE * len(gpus)
+    if rdma:
+        resources[RDMA] = _PER_DEVICE * rdma
+    copied = {name: labels[name] for name in _COPIED_LABELS if name in labels} if gpus else {}
+    return DeviceResources(resources, copied)
+
+
+def _summed(lists: list[dict[str, str | int | float]]) -> ResourceList:
+    total: ResourceList = {}
+    for written in lists:
+        try:
+            total = add(total, parse_resources(written))
+        except InvalidInput:
+            continue  # one unreadable device must not hide the others
+    return total

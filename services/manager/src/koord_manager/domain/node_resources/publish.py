@@ -1,0 +1,66 @@
+"""From the computed batch resources to what stands on the node: normalized cpu, third parties deducted.
+
+source    manager spec, 5.5
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from koordcore.protocol.annotations.node import parse_third_party_allocated
+from koordcore.protocol.annotations.normalization import parse_normalization_text
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.node_resources.amounts import Amount
+
+_MILLI = 1000
+
+
+class PublishedBatch(NamedTuple):
+    """What is written.
+
+    batch         None: both resources are removed from the node
+    origin        before third parties, zero when removed: annotation originExtendedAllocatable
+    third_party   what other systems hold of it
+    """
+
+    batch: Amount | None
+    origin: Amount
+    third_party: Amount
+
+
+def publish_batch(
+    computed: Amount | None, normalization_text: str | None, annotations: Mapping[str, str]
+) -> PublishedBatch:
+    """What is published for computed batch resources.
+
+    computed             None: reset
+    normalization_text   the node's ratio as text, None when it has none; what cannot be read counts as none
+    annotations          of the node: `thirdPartyAllocations`, ignored when malformed
+
+    source    manager spec, 5.5; vectors manager/batch_publish
+    """
+    if computed is None:
+        return PublishedBatch(None, Amount(), Amount())
+    origin = Amount(normalized(computed.cpu, normalization_text), computed.memory)
+    try:
+        held = parse_third_party_allocated(annotations, PriorityBand.BATCH)
+    except InvalidInput:
+        held = {}
+    third_party = Amount(
+        held[BATCH_CPU].value() if BATCH_CPU in held else 0, held[BATCH_MEMORY].value() if BATCH_MEMORY in held else 0
+    )
+    left = Amount(max(origin.cpu - third_party.cpu, 0), max(origin.memory - third_party.memory, 0))
+    return PublishedBatch(left, origin, third_party)
+
+
+def normalized(cpu_milli: int, normalization_text: str | None) -> int:
+    """Milli-cores times the ratio when that is a number above 1, truncated to a millionth, then rounded up.
+
+    source    manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)
+    """
+    ratio = parse_normalization_text(normalization_text) if normalization_text else None
+    if ratio is None or ratio <= 1:
+        return cpu_milli
+    return -(-int(float(cpu_milli * _MILLI) * ratio) // _MILLI)

@@ -1,0 +1,127 @@
+"""Batch resources of each NUMA zone of a node: the formula of `batch` on the zone's share of everything.
+
+Shares are fractions: they are computed in thousandths (of a milli-core's whole for cpu, of a byte for memory) and each
+is rounded up, as is the result.
+
+source    manager spec, 5.4
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
+from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli
+
+from koord_manager.domain.node_resources.amounts import Amount, PodUse, scaled, system_usage
+from koord_manager.domain.node_resources.batch import BATCH_SYSTEM_CLASSES, HighPriorityUse, node_reserved, use_of
+from koord_manager.domain.node_resources.topology import NodeResourceTopology, Zone, numa_nodes_of
+
+_MILLI = 1000
+
+
+class ZoneBatch(NamedTuple):
+    """What batch pods may request in one zone."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+def compute_zones(
+    node: Node,
+    topology: NodeResourceTopology,
+    pods: Iterable[PodUse],
+    report: NodeUsageReported,
+    strategy: ColocationStrategy,
+) -> dict[str, ZoneBatch] | None:
+    """Zone name -> amounts, before normalization; None when no zone has cpu or memory.
+
+    System usage and the node's reservation are spread evenly, a pod over the zones that it was given, or over all.
+
+    source    manager spec, 5.4; vectors manager/batch_resource_numa
+    """
+    zones = topology.zones
+    capacities = [_capacity(zone) for zone in zones]
+    if not any(capacity is not None for capacity in capacities):
+        return None
+    count = len(zones)
+    ids = {zone.id for zone in zones} - {None}
+    system = _split(_fine(system_usage(report, BATCH_SYSTEM_CLASSES)), count)
+    reserved = _split(_fine(node_reserved(node)), count)
+    uses = [HighPriorityUse()] * count
+    for pod in pods:
+        chosen = numa_nodes_of(pod.pod.metadata.annotations) & ids if pod.pod else frozenset[int]()
+        indices = [index for index, zone in enumerate(zones) if not chosen or zone.id in chosen]
+        share = _share(pod, len(indices))
+        for index in indices:
+            uses[index] = uses[index].plus(share)
+    return {
+        zone.name: _zone_batch(capacity or Amount(), system, reserved, use, strategy)
+        for zone, capacity, use in zip(zones, capacities, uses, strict=True)
+    }
+
+
+def zone_names(topology: NodeResourceTopology | None) -> Sequence[str]:
+    """Zones that batch resources are written to: those of a topology with cpu or memory in it."""
+    if topology is None or not any(_capacity(zone) is not None for zone in topology.zones):
+        return ()
+    return [zone.name for zone in topology.zones]
+
+
+def _capacity(zone: Zone) -> Amount | None:
+    """Allocatable cpu and memory of a zone, memory in thousandths of a byte; None when it has neither."""
+    amounts: dict[str, int] = {}
+    for resource in zone.resources:
+        if resource.name in (CPU, MEMORY):
+            try:
+                amounts[resource.name] = parse_milli(resource.allocatable)
+            except InvalidInput:
+                continue
+    return Amount(amounts.get(CPU, 0), amounts.get(MEMORY, 0)) if amounts else None
+
+
+def _fine(amount: Amount) -> Amount:
+    """The amount with memory in thousandths of a byte."""
+    return Amount(amount.cpu, amount.memory * _MILLI)
+
+
+def _split(amount: Amount, parts: int) -> Amount:
+    return Amount(-(-amount.cpu // parts), -(-amount.memory // parts))
+
+
+def _share(pod: PodUse, parts: int) -> HighPriorityUse:
+    """What a pod adds to each of its zones; the maximum is taken after the split."""
+    usage = None if pod.usage is None else _split(_fine(pod.usage), parts)
+    return use_of(_split(_fine(pod.request), parts), usage, is_lse=pod.is_lse)
+
+
+def _zone_batch(
+    capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
+) -> ZoneBatch:
+    """capacity and the rest with memory in thousandths of a byte."""
+    whole_memory = -(-capacity.memory // _MILLI)
+    taken = system.larger(reserved)
+    cpu = capacity.cpu - scaled(capacity.cpu, 100 - strategy.cpu_reclaim_threshold_percent) - taken.cpu
+    cpu -= (
+        use.max_usage_request.cpu
+        if strategy.cpu_calculate_policy is CalculatePolicy.MAX_USAGE_REQUEST
+        else use.used.cpu
+    )
+    margin = scaled(whole_memory, 100 - strategy.memory_reclaim_threshold_percent) * _MILLI
+    memory = capacity.memory - margin
+    match strategy.memory_calculate_policy:
+        case CalculatePolicy.REQUEST:
+            memory -= reserved.memory + use.request.memory
+        case CalculatePolicy.MAX_USAGE_REQUEST:
+            memory -= taken.memory + use.max_usage_request.memory
+        case CalculatePolicy.USAGE:
+            memory -= taken.memory + use.used.memory
+    cpu, memory = max(cpu, 0), max(-(-memory // _MILLI), 0)
+    if strategy.batch_cpu_threshold_percent is not None:
+        cpu = min(cpu, scaled(capacity.cpu, strategy.batch_cpu_threshold_percent))
+    if strategy.batch_memory_threshold_percent is not None:
+        memory = min(memory, scaled(whole_memory, strategy.batch_memory_threshold_percent))
+    return ZoneBatch(cpu, memory)
