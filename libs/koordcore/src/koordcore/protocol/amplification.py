@@ -118,9 +118,9 @@ def amplify_node_update(
     source    protocol spec, 8 (3); vectors protocol/amplification (op node_update)
     """
     new = parse_resources(allocatable)
-    ratios = parse_ratios(annotations)
-    if not ratios:
+    if not annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO):
         return NodeUpdate(new, None)
+    ratios = parse_ratios(annotations)
     old = parse_resources(old_allocatable)
     kept_text = annotations.get(keys.RAW_ALLOCATABLE)
     if kept_text is None or any(new.get(name, ZERO) != old.get(name, ZERO) for name in _AMPLIFIED_BY_ADMISSION):

@@ -138,6 +138,26 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
     return msgspec.structs.replace(pod, spec=spec)
 
 
+def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
+    """The pod with the user's mapping applied to requests, limits and overhead of containers and init containers.
+
+    raises    InvalidInput when a moved cpu is no quantity
+    source    protocol spec, 3.1; manager spec, 10.4
+    """
+
+    def replaced(container: Container) -> Container:
+        held = container.resources
+        return _with_resources(container, replace_resources(held.requests, wish), replace_resources(held.limits, wish))
+
+    spec = msgspec.structs.replace(
+        pod.spec,
+        containers=[replaced(container) for container in pod.spec.containers],
+        init_containers=[replaced(container) for container in pod.spec.init_containers],
+        overhead=replace_resources(pod.spec.overhead, wish),
+    )
+    return msgspec.structs.replace(pod, spec=spec)
+
+
 def _rename_container(container: Container, mapping: Mapping[str, str]) -> Container:
     requests = rename_resources(container.resources.requests, mapping)
     limits = rename_resources(container.resources.limits, mapping)
@@ -171,7 +191,7 @@ def translate_pod(pod: Pod) -> Translated:
     spec = pod.spec
     containers = [_translate_container(container, mapping) for container in spec.containers]
     init_containers = [_translate_container(container, mapping) for container in spec.init_containers]
-    overhead = _translate_list(spec.overhead, mapping)
+    overhead = translate_resources(spec.overhead, mapping)
     before = (spec.containers, spec.init_containers, spec.overhead)
     if (containers, init_containers, overhead) == before:
         return Translated(pod, changed=False)
@@ -179,7 +199,12 @@ def translate_pod(pod: Pod) -> Translated:
     return Translated(msgspec.structs.replace(pod, spec=spec), changed=True)
 
 
-def _translate_list(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
+def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
+    """One list with its native names replaced, cpu counted in milli-cores; an extended value that is there is replaced.
+
+    raises    InvalidInput for a malformed quantity
+    source    protocol spec, 3.2; manager spec, 8.3
+    """
     translated = dict(resources)
     for native, extended in mapping.items():
         if native in translated:
@@ -191,8 +216,8 @@ def _translate_list(resources: Quantities, mapping: Mapping[str, str]) -> Quanti
 
 
 def _translate_container(container: Container, mapping: Mapping[str, str]) -> Container:
-    requests = _translate_list(container.resources.requests, mapping)
-    limits = _translate_list(container.resources.limits, mapping)
+    requests = translate_resources(container.resources.requests, mapping)
+    limits = translate_resources(container.resources.limits, mapping)
     for extended in mapping.values():
         if extended in limits and extended not in requests:
             requests[extended] = limits[extended]

@@ -1,0 +1,53 @@
+"""Webhook `/validate-pod-binding`: who may bind pods, for the time when one scheduler takes over from another.
+
+source    manager spec, 10.7
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koord_manager.domain.admission.options import BindingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """Labels and annotations of the pod that is to be bound."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDecision:
+    """Whether the binding is allowed, and the name of the rule that decided (the metric's label)."""
+
+    allowed: bool
+    decision: str
+
+    @property
+    def message(self) -> str:
+        """The sentence for the user, "" when it is allowed."""
+        return "" if self.allowed else "binding denied: username is not in the allowed list"
+
+
+def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: BoundPod | None) -> BindingDecision:
+    """The first rule that decides.
+
+    pod       None: it cannot be read, so the binding is allowed
+    source    manager spec, 10.7
+    """
+    if not policy.user_names or any(name in user for name in policy.user_names):
+        return BindingDecision(True, "allowed_username")
+    if namespace in policy.exclude_namespaces:
+        return BindingDecision(True, "excluded_ns")
+    if "*" not in policy.namespaces and namespace not in policy.namespaces:
+        return BindingDecision(True, "out_of_scope")
+    if pod is None:
+        return BindingDecision(True, "pod_unreadable")
+    if any(key in pod.labels for key in policy.bypass_labels):
+        return BindingDecision(True, "bypass_label")
+    if any(key in pod.annotations for key in policy.bypass_annotations):
+        return BindingDecision(True, "bypass_annotation")
+    if policy.dry_run:
+        return BindingDecision(True, "dry_run")
+    return BindingDecision(False, "denied")

@@ -1,0 +1,208 @@
+"""The one chain behind all doors: mutate, then validate.
+
+`mutate` and `validate` answer one webhook each, `admit` both in a row, as the API server asks them and as `koord apply`
+and `koord lint` need them. What cannot be read is refused with the field, never raised.
+
+source    manager spec, 7.1, 8 to 13
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from koordcore.protocol.objects import Pod, pod_from_json
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.colocation_profile import pod_namespace
+from koord_manager.domain.admission.config_map_validating import validate_config
+from koord_manager.domain.admission.facts import Facts
+from koord_manager.domain.admission.node_mutating import amplify_node
+from koord_manager.domain.admission.node_validating import validate_node
+from koord_manager.domain.admission.options import Draw, Options, draws_of
+from koord_manager.domain.admission.pod_mutating import mutate_pod
+from koord_manager.domain.admission.pod_validating import validate_pod
+from koord_manager.domain.admission.quota import Quota, QuotaTree, read_quota, tree_with
+from koord_manager.domain.admission.quota_mutating import default_quota
+from koord_manager.domain.admission.quota_validating import validate_quota
+from koord_manager.domain.admission.request import (
+    JsonObject,
+    Operation,
+    Refused,
+    Request,
+    Verdict,
+    Violation,
+    violation_of,
+)
+from koord_manager.domain.admission.reservation_mutating import mutate_reservation
+
+UNREADABLE: Final = "unreadable"
+"""Rule id of an object that has not the shape of its kind."""
+FAILED_MUTATION: Final = "mutation"
+"""Rule id of a step that could not be done: an unknown priority class, a patch that does not fit."""
+
+Mutated = tuple[JsonObject, list[str]]
+
+
+class Surroundings(NamedTuple):
+    """What a step is given beside the request.
+
+    quotas    the tree with what was accepted and not observed yet
+    """
+
+    facts: Facts
+    quotas: QuotaTree
+    options: Options
+    draw: Draw
+
+
+def surroundings(
+    request: Request,
+    facts: Facts,
+    options: Options,
+    *,
+    pending: Mapping[str, Quota | None] | None = None,
+    draw: Draw | None = None,
+) -> Surroundings:
+    """The surroundings of a request.
+
+    pending   accepted quotas (None: deletions) that have not been observed yet
+    draw      for profiles with a probability; by default it follows from the request's uid
+    """
+    return Surroundings(facts, tree_with(facts.quotas, pending or {}), options, draw or draws_of(request.uid))
+
+
+def mutate(request: Request, around: Surroundings) -> Verdict:
+    """The object after the mutating webhook of its kind; kinds and sub-resources without one stay as they are."""
+    step = _MUTATORS.get((request.resource, request.subresource))
+    if step is None or request.object is None:
+        return Verdict(object=request.object)
+    gate, run = step
+    if not around.options.enabled(gate):
+        return Verdict(object=request.object)
+    try:
+        mutated, steps = run(request, request.object, around)
+    except InvalidInput as error:
+        return Verdict(object=request.object, violations=[violation_of(error, FAILED_MUTATION)])
+    return Verdict(object=mutated, steps=tuple(steps))
+
+
+def validate(request: Request, around: Surroundings) -> Verdict:
+    """What the validating webhook of the object's kind says; kinds and sub-resources without one are allowed."""
+    step = _VALIDATORS.get((request.resource, request.subresource))
+    if step is None:
+        return Verdict(object=request.object)
+    gate, run = step
+    if not around.options.enabled(gate):
+        return Verdict(object=request.object)
+    try:
+        violations = run(request, around)
+    except Refused as refused:
+        violations = refused.violations
+    except InvalidInput as error:
+        violations = [violation_of(error, UNREADABLE)]
+    return Verdict(object=request.object, violations=violations)
+
+
+def admit(request: Request, around: Surroundings) -> Verdict:
+    """Both in a row: the object after mutation, judged."""
+    mutated = mutate(request, around)
+    if not mutated.allowed:
+        return mutated
+    after = request if mutated.object is request.object else _with_object(request, mutated.object)
+    verdict = validate(after, around)
+    return Verdict(object=mutated.object, steps=mutated.steps, violations=verdict.violations)
+
+
+def _with_object(request: Request, document: JsonObject | None) -> Request:
+    return Request(
+        uid=request.uid,
+        operation=request.operation,
+        resource=request.resource,
+        subresource=request.subresource,
+        namespace=request.namespace,
+        name=request.name,
+        object=document,
+        old_object=request.old_object,
+        dry_run=request.dry_run,
+        user=request.user,
+    )
+
+
+def read_pod(document: JsonObject, what: str = "a pod") -> Pod:
+    """The typed pod of an object. Raises InvalidInput naming the path of what has another shape."""
+    try:
+        return pod_from_json(document)
+    except (codec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"{what} ({error})", None) from error
+
+
+def _mutate_pod(request: Request, document: JsonObject, around: Surroundings) -> Mutated:
+    return mutate_pod(request.operation, document, request.namespace, around.facts, around.options, around.draw)
+
+
+def _mutate_node_status(request: Request, document: JsonObject, around: Surroundings) -> Mutated:
+    del around
+    return amplify_node(request.operation, document, request.old_object)
+
+
+def _mutate_quota(request: Request, document: JsonObject, around: Surroundings) -> Mutated:
+    return default_quota(request.operation, document, around.quotas)
+
+
+def _mutate_reservation(request: Request, document: JsonObject, around: Surroundings) -> Mutated:
+    return mutate_reservation(request.operation, document, around.facts, around.draw)
+
+
+def _validate_pod(request: Request, around: Surroundings) -> list[Violation]:
+    if request.operation not in (Operation.CREATE, Operation.UPDATE) or request.object is None:
+        return []
+    old = None
+    if request.operation is Operation.UPDATE and request.old_object is not None:
+        old = read_pod(request.old_object, "the stored pod")
+    namespace = pod_namespace(request.object, request.namespace)
+    pod = read_pod(request.object)
+    return validate_pod(pod, old, namespace, around.facts, around.quotas, around.options)
+
+
+def _validate_node(request: Request, around: Surroundings) -> list[Violation]:
+    if request.object is None:
+        return []
+    return validate_node(request.operation, request.object, request.old_object, around.facts.slo_config)
+
+
+def _validate_config_map(request: Request, around: Surroundings) -> list[Violation]:
+    if request.object is None:
+        return []
+    names = around.facts.names
+    return validate_config(
+        request.operation,
+        request.object,
+        request.old_object,
+        ours=(names.slo_namespace, names.slo_name),
+        namespace=request.namespace,
+        nodes=around.facts.nodes(),
+        check_names=around.options.check_strategy_names,
+    )
+
+
+def _validate_quota(request: Request, around: Surroundings) -> list[Violation]:
+    quota = read_quota(request.object) if request.object is not None else None
+    old = read_quota(request.old_object) if request.old_object is not None else None
+    if request.operation is Operation.DELETE and old is None and request.name:
+        old = around.quotas.get(request.name)
+    found = validate_quota(request.operation, quota, old, around.quotas, around.facts, around.options)
+    return [found] if found is not None else []
+
+
+_MUTATORS: Final[dict[tuple[str, str], tuple[str, Callable[[Request, JsonObject, Surroundings], Mutated]]]] = {
+    ("pods", ""): ("PodMutatingWebhook", _mutate_pod),
+    ("nodes", "status"): ("NodeMutatingWebhook", _mutate_node_status),
+    ("elasticquotas", ""): ("ElasticMutatingWebhook", _mutate_quota),
+    ("reservations", ""): ("ReservationMutatingWebhook", _mutate_reservation),
+}
+_VALIDATORS: Final[dict[tuple[str, str], tuple[str, Callable[[Request, Surroundings], list[Violation]]]]] = {
+    ("pods", ""): ("PodValidatingWebhook", _validate_pod),
+    ("nodes", ""): ("NodeValidatingWebhook", _validate_node),
+    ("configmaps", ""): ("ConfigMapValidatingWebhook", _validate_config_map),
+    ("elasticquotas", ""): ("ElasticValidatingWebhook", _validate_quota),
+}

@@ -1,0 +1,47 @@
+"""Webhook `/validate-configmap`: would an operator regret this slo-controller-config?
+
+source    manager spec, 12
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from koordcore.protocol.config.admission import NodeLabels, validate_config_map
+
+from koord_manager.domain.admission.json_object import seen, text, texts
+from koord_manager.domain.admission.request import JsonObject, Operation, Violation
+
+
+def validate_config(
+    operation: Operation,
+    config: JsonObject,
+    old: JsonObject | None,
+    *,
+    ours: tuple[str, str],
+    namespace: str,
+    nodes: Iterable[NodeLabels],
+    check_names: bool,
+) -> list[Violation]:
+    """The first fault of a changed section; only our ConfigMap is looked at, and a deletion is allowed.
+
+    ours        namespace and name of the configuration
+    namespace   of the request, for an object without one
+    raises      InvalidInput for a ConfigMap that cannot be read
+    source      manager spec, 12; vectors manager/configmap_validate
+    """
+    metadata = seen(config, "metadata")
+    if operation is Operation.DELETE:
+        return []
+    if (text(metadata, "namespace") or namespace, text(metadata, "name")) != ours:
+        return []
+    old_data = texts(old, "data") if old is not None else {}
+    return check_data(texts(config, "data"), old_data, list(nodes), check_names=check_names)
+
+
+def check_data(
+    data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels], *, check_names: bool
+) -> list[Violation]:
+    """The first fault of a changed section. source    manager spec, 12.2"""
+    verdict = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
+    if verdict.allowed or verdict.reason is None:
+        return []
+    return [Violation(rule=str(verdict.reason), field=verdict.field, message=verdict.http_message())]

@@ -1,0 +1,62 @@
+"""GPU requests in one form: `gpu` becomes core and memory ratio, and the number of shared cards is written out.
+
+source    manager spec, 9.3
+"""
+
+from typing import Final
+
+from koordcore.protocol.resource_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import quantity_from_json
+
+from koord_manager.domain.admission.json_object import child, items, seen
+from koord_manager.domain.admission.request import JsonObject
+
+STEP: Final = "DeviceResourceSpec"
+_GPU_NAMES: Final = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
+_WHOLE_CARD: Final = 100
+
+
+def normalize_devices(pod: JsonObject) -> bool:
+    """Normalizes every container in place; whether anything changed. Raises InvalidInput for a malformed quantity."""
+    changed = False
+    for index, container in enumerate(items(seen(pod, "spec"), "containers")):
+        try:
+            if any(name in seen(container, "resources", "requests") for name in _GPU_NAMES):
+                changed |= normalize_gpu(child(container, "resources"))
+        except InvalidInput as error:
+            raise error.at(f"spec.containers[{index}]") from error
+    return changed
+
+
+def normalize_gpu(resources: JsonObject) -> bool:
+    """The GPU names of one container's resources in their one form, in place; whether anything changed.
+
+    Requests decide, limits follow. `gpu.shared` is the number of cards: the memory ratio (else the core) in whole
+    cards when it is more than one card and no fraction, else 1.
+    raises    InvalidInput for a malformed quantity
+    source    manager spec, 9.3; vectors manager/device_resource_spec
+    """
+    requests = seen(resources, "requests")
+    if not any(name in requests for name in _GPU_NAMES):
+        return False
+    wanted = (requests, child(resources, "limits"))
+    changed = False
+    if GPU in requests:
+        amount = requests[GPU]
+        for listed in wanted:
+            listed.pop(GPU, None)
+            listed[GPU_CORE] = amount
+            listed[GPU_MEMORY_RATIO] = amount
+        changed = True
+    if GPU_SHARED not in requests:
+        shared = str(_cards(requests))
+        for listed in wanted:
+            listed[GPU_SHARED] = shared
+        changed = True
+    return changed
+
+
+def _cards(requests: JsonObject) -> int:
+    percent = quantity_from_json(requests.get(GPU_MEMORY_RATIO, requests.get(GPU_CORE))).value()
+    return percent // _WHOLE_CARD if percent > _WHOLE_CARD and percent % _WHOLE_CARD == 0 else 1

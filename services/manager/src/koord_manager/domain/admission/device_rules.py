@@ -1,0 +1,85 @@
+"""Rules about the devices that a container asks for.
+
+source    manager spec, 10.5
+"""
+
+from typing import Final
+
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.resource_names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    HUAWEI_NPU_CORE,
+)
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_resources
+
+from koord_manager.domain.admission.request import Violation
+
+_SENTENCES: Final = {
+    "gpu-and-share": f"{GPU} and {GPU_SHARED} cannot be requested together",
+    "gpu-zero": f"the requested {GPU} must be greater than zero",
+    "gpu-not-multiple-of-100": f"the requested {GPU} must be a percentage of one card or a multiple of 100",
+    "share-zero": f"the requested {GPU_SHARED} must be greater than zero",
+    "share-memory-missing": f"{GPU_SHARED} needs {GPU_MEMORY} or {GPU_MEMORY_RATIO}",
+    "share-memory-twice": f"{GPU_MEMORY} and {GPU_MEMORY_RATIO} cannot be requested together",
+    "share-core-not-multiple": f"the requested {GPU_CORE} must be a multiple of {GPU_SHARED}",
+    "share-ratio-not-multiple": f"the requested {GPU_MEMORY_RATIO} must be a multiple of {GPU_SHARED}",
+}
+
+
+def check_devices(pod: Pod) -> list[Violation]:
+    """Every violation of every container, rules in the order of the table.
+
+    raises    InvalidInput for a malformed quantity
+    source    manager spec, 10.5; vectors manager/pod_validate
+    """
+    found: list[Violation] = []
+    for index, container in enumerate(pod.spec.containers):
+        field = f"spec.containers[{index}].resources.requests"
+        try:
+            amounts = {name: held.value() for name, held in parse_resources(container.resources.requests).items()}
+        except InvalidInput as error:
+            raise error.at(field) from error
+        found += [
+            Violation(rule=rule, field=field, message=f"{field}: Invalid value: {_SENTENCES[rule]}")
+            for rule in _broken(amounts)
+        ]
+    order = list(_SENTENCES)
+    return sorted(found, key=lambda violation: order.index(violation.rule))
+
+
+def _broken(amounts: dict[str, int]) -> list[str]:
+    if GPU in amounts and GPU_SHARED in amounts:
+        return ["gpu-and-share"]
+    rules: list[str] = []
+    if GPU in amounts:
+        gpu = amounts[GPU]
+        if gpu == 0:
+            rules.append("gpu-zero")
+        if gpu > 100 and gpu % 100:
+            rules.append("gpu-not-multiple-of-100")
+    if GPU_SHARED in amounts:
+        rules += _broken_share(amounts)
+    return rules
+
+
+def _broken_share(amounts: dict[str, int]) -> list[str]:
+    shared = amounts[GPU_SHARED]
+    rules = ["share-zero"] if shared == 0 else []
+    if amounts.get(HUAWEI_NPU_CORE):
+        return rules
+    memory, ratio = amounts.get(GPU_MEMORY, 0), amounts.get(GPU_MEMORY_RATIO, 0)
+    if not memory and not ratio:
+        rules.append("share-memory-missing")
+    if memory and ratio:
+        rules.append("share-memory-twice")
+    if shared:
+        if amounts.get(GPU_CORE, 0) % shared:
+            rules.append("share-core-not-multiple")
+        if ratio % shared:
+            rules.append("share-ratio-not-multiple")
+    return rules

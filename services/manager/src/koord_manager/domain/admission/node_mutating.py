@@ -1,0 +1,52 @@
+"""Webhook `/mutate-node-status`: amplified allocatable.
+
+source    manager spec, 11.1
+"""
+
+from typing import Final, cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.amplification import amplify_node_update
+from koordcore.protocol.objects import Quantities
+from koordcore.values.resources import parse_resources
+
+from koord_manager.domain.admission.json_object import child, copied, seen, texts
+from koord_manager.domain.admission.request import JsonObject, Operation
+
+STEP: Final = "NodeResourceAmplification"
+
+
+def amplify_node(operation: Operation, node: JsonObject, old: JsonObject | None) -> tuple[JsonObject, list[str]]:
+    """The node with amplified cpu and memory, and its raw values in an annotation; the submitted one when unchanged.
+
+    raises    InvalidInput for a malformed ratio, raw-allocatable or quantity
+    source    manager spec, 11.1; vectors manager/amplification_webhook
+    """
+    if operation is not Operation.UPDATE:
+        return node, []
+    annotations = texts(node, "metadata", "annotations")
+    has_ratio = bool(annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO))
+    # 1. no ratio: what we kept is forgotten, the kubelet restores allocatable by itself
+    if not has_ratio:
+        if keys.RAW_ALLOCATABLE not in annotations:
+            return node, []
+        mutated = copied(node)
+        del seen(mutated, "metadata", "annotations")[keys.RAW_ALLOCATABLE]
+        return mutated, [STEP]
+    # 2. nothing to amplify
+    allocatable = cast("Quantities", seen(node, "status", "allocatable"))
+    if not allocatable:
+        return node, []
+    # 3. and 4.
+    old_allocatable = cast("Quantities", seen(old or {}, "status", "allocatable"))
+    update = amplify_node_update(annotations, allocatable, old_allocatable)
+    before = parse_resources(allocatable)
+    raw = update.raw_allocatable
+    mutated = copied(node)
+    written = child(child(mutated, "status"), "allocatable")
+    for name, amount in update.allocatable.items():
+        if amount != before.get(name):
+            written[name] = amount.canonical()
+    if raw is not None and raw != "{}":
+        child(child(mutated, "metadata"), "annotations")[keys.RAW_ALLOCATABLE] = raw
+    return (mutated, [STEP]) if mutated != node else (node, [])

@@ -1,0 +1,32 @@
+"""Webhook `/validate-node`: a node may match at most one entry of each section of slo-controller-config.
+
+source    manager spec, 11.2
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol.config.admission import NodeLabels, validate_node_labels
+
+from koord_manager.domain.admission.json_object import seen, text, texts
+from koord_manager.domain.admission.request import JsonObject, Operation, Violation
+
+PLUGIN: Final = "SLOManagerConfigConflictForNode"
+
+
+def validate_node(
+    operation: Operation, node: JsonObject, old: JsonObject | None, config: Mapping[str, str] | None
+) -> list[Violation]:
+    """The conflict that changed labels bring about, if any; without a ConfigMap, and on CREATE, everything is allowed.
+
+    raises    InvalidInput for a node that cannot be read
+    source    manager spec, 11.2
+    """
+    labels = texts(node, "metadata", "labels")
+    if operation is not Operation.UPDATE or config is None or labels == texts(old or {}, "metadata", "labels"):
+        return []
+    name = text(seen(node, "metadata"), "name")
+    verdict = validate_node_labels(config, NodeLabels(name=name, labels=labels))
+    if verdict.allowed or verdict.reason is None:
+        return []
+    return [Violation(rule=str(verdict.reason), field="metadata.labels", message=verdict.http_message())]

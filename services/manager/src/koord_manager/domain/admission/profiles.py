@@ -1,0 +1,179 @@
+"""ClusterColocationProfile and ElasticQuotaProfile as admission uses them: read once, matched often.
+
+source    manager spec, 8.1, 9.2
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.objects import (
+    KubeStruct,
+    LabelSelector,
+    LabelSelectorRequirement,
+    ObjectMeta,
+    object_from_json,
+)
+from koordcore.protocol.selectors import Selector, compile_selector
+from koordcore.values import codec
+from koordcore.values.integers import parse_decimal
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.json_object import seen, texts
+from koord_manager.domain.admission.request import JsonObject
+
+ALWAYS: Final = 100
+
+
+class _ProfileSpec(KubeStruct):
+    namespace_selector: LabelSelector | None = None
+    selector: LabelSelector | None = None
+    probability: int | float | str | None = None
+    qos_class: str = ""
+    priority_class_name: str = ""
+    koordinator_priority: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    label_keys_mapping: dict[str, str] = {}
+    annotation_keys_mapping: dict[str, str] = {}
+    label_suffixes: dict[str, str] = {}
+    scheduler_name: str = ""
+
+
+class _Profile(KubeStruct):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: _ProfileSpec = msgspec.field(default_factory=_ProfileSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A selector of a profile. `selector` None matches everything; `valid` False matches nothing."""
+
+    selector: Selector | None = None
+    valid: bool = True
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing needs to be looked at: the selector is missing or `{}`."""
+        return self.valid and (self.selector is None or not self.selector.requirements)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels match."""
+        return self.valid and (self.selector is None or self.selector.matches(labels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColocationProfile:
+    """One profile, ready to match and to apply.
+
+    probability   percent, 100 when absent; an InvalidInput when it cannot be read: admission fails then
+    patch         the strategic merge patch, None when absent
+    """
+
+    name: str
+    namespaces: Match = field(default_factory=Match)
+    pods: Match = field(default_factory=Match)
+    probability: int | InvalidInput = ALWAYS
+    skips_translation: bool = False
+    qos_class: str = ""
+    priority_class_name: str = ""
+    koordinator_priority: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    label_keys_mapping: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotation_keys_mapping: Mapping[str, str] = field(default_factory=dict[str, str])
+    label_suffixes: Mapping[str, str] = field(default_factory=dict[str, str])
+    scheduler_name: str = ""
+    patch: JsonObject | None = None
+
+
+def read_profile(document: JsonObject) -> ColocationProfile:
+    """The profile of an object. Raises InvalidInput naming the field that cannot be read."""
+    try:
+        profile = object_from_json(document, _Profile)
+    except codec.DecodeError as error:
+        raise InvalidInput(f"a ClusterColocationProfile ({error})", None) from error
+    spec = profile.spec
+    return ColocationProfile(
+        name=profile.metadata.name,
+        namespaces=_match(spec.namespace_selector),
+        pods=_match(spec.selector),
+        probability=_probability(spec.probability),
+        skips_translation=keys.SKIP_UPDATE_RESOURCES in profile.metadata.annotations,
+        qos_class=spec.qos_class,
+        priority_class_name=spec.priority_class_name,
+        koordinator_priority=spec.koordinator_priority,
+        labels=spec.labels,
+        annotations=spec.annotations,
+        label_keys_mapping=spec.label_keys_mapping,
+        annotation_keys_mapping=spec.annotation_keys_mapping,
+        label_suffixes=spec.label_suffixes,
+        scheduler_name=spec.scheduler_name,
+        patch=seen(document, "spec", "patch") or None,  # with its nulls: they delete
+    )
+
+
+def _match(selector: LabelSelector | None) -> Match:
+    if selector is None:
+        return Match()
+    try:
+        return Match(compile_selector(selector))
+    except InvalidInput:
+        return Match(valid=False)
+
+
+def _probability(written: int | float | str | None) -> int | InvalidInput:
+    """Percent from `30` or `"30%"`; a text without the sign is not accepted, as in Kubernetes' IntOrString."""
+    match written:
+        case None:
+            return ALWAYS
+        case str():
+            try:
+                if written.endswith("%"):
+                    return parse_decimal(written[:-1], 64)
+            except InvalidInput:
+                pass
+            return InvalidInput("a whole number of percent: 30 or 30%", written, "spec.probability")
+        case _:
+            return int(written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaProfile:
+    """An ElasticQuotaProfile, as far as pods of its tree see it."""
+
+    namespace: str
+    name: str
+    tree_id: str
+    selector: LabelSelector
+
+    def expressions(self) -> list[JsonObject]:
+        """Its node selector as node affinity expressions: labels sorted by key, then the expressions."""
+        labelled = [
+            LabelSelectorRequirement(key=key, operator="In", values=[value])
+            for key, value in sorted(self.selector.match_labels.items())
+        ]
+        found: list[JsonObject] = []
+        for requirement in (*labelled, *self.selector.match_expressions):
+            entry: JsonObject = {"key": requirement.key, "operator": requirement.operator}
+            if requirement.values:
+                entry["values"] = list(requirement.values)
+            found.append(entry)
+        return found
+
+
+def read_quota_profile(document: JsonObject) -> QuotaProfile:
+    """The quota profile of an object. Raises InvalidInput naming the field that cannot be read."""
+    metadata = seen(document, "metadata")
+    try:
+        selector = object_from_json(seen(document, "spec", "nodeSelector"), LabelSelector)
+    except codec.DecodeError as error:
+        raise InvalidInput(f"a label selector ({error})", None, "spec.nodeSelector") from error
+    return QuotaProfile(
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        tree_id=texts(document, "metadata", "labels").get(keys.QUOTA_TREE_ID, ""),
+        selector=selector,
+    )

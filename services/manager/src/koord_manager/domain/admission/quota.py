@@ -1,0 +1,210 @@
+"""An ElasticQuota as admission sees it, and the tree of all of them.
+
+The tree is kept from the events of quotas; its answers cost what the quota's own neighbourhood costs.
+
+source    manager spec, 13
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol, cast
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import ResourceList, parse_resources
+
+from koord_manager.domain.admission.json_object import seen, text, texts
+from koord_manager.domain.admission.request import JsonObject
+
+RESERVED_NAMES: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
+
+
+@dataclass(frozen=True, eq=False)
+class Quota:
+    """One ElasticQuota: names, labels, annotations and amounts."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    min: ResourceList
+    max: ResourceList
+    used: ResourceList
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether it has, or is meant to have, children."""
+        return self.labels.get(keys.QUOTA_IS_PARENT) == "true"
+
+    @property
+    def parent(self) -> str:
+        """Name of the parent: the root quota when the label is absent or empty; "" for the root itself."""
+        if self.name == keys.ROOT_QUOTA:
+            return ""
+        return self.labels.get(keys.QUOTA_PARENT) or keys.ROOT_QUOTA
+
+    @property
+    def tree_id(self) -> str:
+        """Id of its tree, "" for none."""
+        return self.labels.get(keys.QUOTA_TREE_ID, "")
+
+    @property
+    def is_tree_root(self) -> bool:
+        """Whether a quota profile keeps it as the root of a tree."""
+        return self.labels.get(keys.QUOTA_IS_ROOT) == "true"
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether its owner asks to skip the rules about sums."""
+        return self.labels.get(keys.QUOTA_ALLOW_FORCE_UPDATE) == "true"
+
+    @cached_property
+    def namespaces(self) -> tuple[str, ...]:
+        """Namespaces whose pods belong to it; an annotation that cannot be read names none."""
+        try:
+            return text_list(self.annotations.get(keys.QUOTA_NAMESPACES, ""))
+        except InvalidInput:
+            return ()
+
+    @cached_property
+    def guaranteed(self) -> ResourceList:
+        """What the quota controller guarantees it; nothing when absent or unreadable."""
+        try:
+            return resources_of(self.annotations, keys.QUOTA_GUARANTEED)
+        except InvalidInput:
+            return {}
+
+
+def read_quota(document: JsonObject) -> Quota:
+    """The quota of an object. Raises InvalidInput naming the field."""
+    spec, status = seen(document, "spec"), seen(document, "status")
+    return Quota(
+        namespace=text(seen(document, "metadata"), "namespace"),
+        name=text(seen(document, "metadata"), "name"),
+        labels=texts(document, "metadata", "labels"),
+        annotations=texts(document, "metadata", "annotations"),
+        min=_amounts(spec, "min", "spec"),
+        max=_amounts(spec, "max", "spec"),
+        used=_amounts(status, "used", "status"),
+    )
+
+
+def _amounts(holder: JsonObject, name: str, path: str) -> ResourceList:
+    try:
+        return parse_resources(holder.get(name))
+    except InvalidInput as error:
+        raise error.at(f"{path}.{name}") from error
+
+
+def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
+    """The resource list of an annotation; absent and empty are none. Raises InvalidInput for what cannot be read."""
+    written = annotations.get(key)
+    if not written:
+        return {}
+    try:
+        return parse_resources(lenient_json.parse_json(written))
+    except InvalidInput as error:
+        raise error.at(f"metadata.annotations[{key}]") from error
+
+
+def text_list(written: str) -> tuple[str, ...]:
+    """A JSON list of texts; empty text is the empty list. Raises InvalidInput for anything else."""
+    if not written:
+        return ()
+    decoded = lenient_json.parse_json(written)
+    if decoded is None:
+        return ()
+    if not isinstance(decoded, list) or not all(isinstance(item, str) for item in cast("list[object]", decoded)):
+        raise InvalidInput("a JSON list of texts", written)
+    return tuple(cast("list[str]", decoded))
+
+
+class QuotaTree(Protocol):
+    """What the rules ask about the quotas that exist."""
+
+    def get(self, name: str) -> Quota | None:
+        """The quota of a name, which is unique in the cluster; None when there is none."""
+        ...
+
+    def children(self, name: str) -> Iterable[Quota]:
+        """The quotas whose parent it is, in order of name."""
+        ...
+
+    def of_namespace(self, namespace: str) -> Quota | None:
+        """The quota whose annotation names the namespace; the first by name when there are several."""
+        ...
+
+
+class Quotas:
+    """All quotas, indexed by name, parent and bound namespace."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Quota] = {}
+        self._children: dict[str, set[str]] = {}
+        self._of_namespace: dict[str, set[str]] = {}
+
+    def put(self, quota: Quota) -> None:
+        """Take in a new or changed quota."""
+        self.remove(quota.namespace, quota.name)
+        self._by_name[quota.name] = quota
+        self._children.setdefault(quota.parent, set()).add(quota.name)
+        for namespace in quota.namespaces:
+            self._of_namespace.setdefault(namespace, set()).add(quota.name)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Forget a quota; nothing happens when it is unknown or another namespace holds the name."""
+        known = self._by_name.get(name)
+        if known is None or known.namespace != namespace:
+            return
+        del self._by_name[name]
+        self._children[known.parent].discard(name)
+        for bound in known.namespaces:
+            self._of_namespace[bound].discard(name)
+
+    def get(self, name: str) -> Quota | None:
+        """See `QuotaTree.get`."""
+        return self._by_name.get(name)
+
+    def children(self, name: str) -> list[Quota]:
+        """See `QuotaTree.children`."""
+        return [self._by_name[child] for child in sorted(self._children.get(name, ()))]
+
+    def of_namespace(self, namespace: str) -> Quota | None:
+        """See `QuotaTree.of_namespace`."""
+        names = self._of_namespace.get(namespace)
+        return self._by_name[min(names)] if names else None
+
+
+class QuotasWithPending:
+    """The observed quotas with a few accepted ones that have not been observed yet on top.
+
+    pending   name -> quota as accepted, None: its deletion was accepted
+    """
+
+    def __init__(self, observed: Quotas, pending: Mapping[str, Quota | None]) -> None:
+        self._observed = observed
+        self._pending = pending
+
+    def get(self, name: str) -> Quota | None:
+        """See `QuotaTree.get`."""
+        return self._pending[name] if name in self._pending else self._observed.get(name)
+
+    def children(self, name: str) -> list[Quota]:
+        """See `QuotaTree.children`."""
+        found = [quota for quota in self._observed.children(name) if quota.name not in self._pending]
+        found += [quota for quota in self._pending.values() if quota is not None and quota.parent == name]
+        return sorted(found, key=lambda quota: quota.name)
+
+    def of_namespace(self, namespace: str) -> Quota | None:
+        """See `QuotaTree.of_namespace`."""
+        for quota in self._pending.values():
+            if quota is not None and namespace in quota.namespaces:
+                return quota
+        observed = self._observed.of_namespace(namespace)
+        return None if observed is None or observed.name in self._pending else observed
+
+
+def tree_with(observed: Quotas, pending: Mapping[str, Quota | None]) -> QuotaTree:
+    """The tree to judge on."""
+    return QuotasWithPending(observed, pending) if pending else observed
