@@ -1,14 +1,14 @@
 """What a node uses once the pods that it has just been given really run. source    scheduler-core spec, 7.3
 
-A report is old when it arrives: pods placed since then are not in it, or not with what they will use. Each pod's share
-of the estimate is a function of the report and the pod alone, so that a node's sums can be kept up to date pod by pod.
+A report is old when it arrives: pods placed since then are not in it, or not with what they will use. What a pod adds
+is a function of the report and the pod alone, so that a node's sums can be kept up to date pod by pod.
 Vectors hold one amount per considered resource, in name order.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
@@ -94,93 +94,79 @@ def _seconds(annotations: Mapping[str, str], key: str) -> int | None:
     return seconds if seconds >= 0 else None
 
 
-class Share(NamedTuple):
-    """What one pod adds to the sums of its node.
+class NodeSums:
+    """A node's pods added up, given its last report; each vector as a list, changed pod by pod.
 
-    delta       estimate beyond what was measured of it
-    estimated   its whole estimate
-    prod        measured usage and delta, of a prod pod
-    """
+    delta       estimates beyond what was measured, of all pods
+    estimated   whole estimates, of all pods
+    prod        measured usage and delta, of prod pods; with the system's usage when the arguments say so
 
-    delta: Vector
-    estimated: Vector
-    prod: Vector
+    One pod adds, with its estimate e, its measured usage u (0 when there is none) and U, I of the report:
 
-
-def share_of(pod: AssignedPod, metric: NodeMetric, resources: Sequence[str]) -> Share:
-    """What a pod adds, given the node's last report.
-
-        include = not measured, or placed after U - I, or forced window ends after U     (U: updateTime, I: interval)
-        delta = max(0, e - u) if include;   prod: u + delta when the report calls it koord-prod too, else its estimate
+        include = not measured, or placed after U - I, or its forced window ends after U
+        delta += max(0, e - u) if include;  estimated += e
+        prod += u + (max(0, e - u) if include) when the report calls it koord-prod, too, or has nothing of it; else += e
 
     A pod whose estimate is all zero adds nothing.
     source    scheduler-core spec, 7.3
     """
-    estimate = pod.estimate
-    nothing = (0,) * len(resources)
-    if not any(estimate):
-        return Share(nothing, nothing, nothing)
-    found = metric.usage_of(pod.namespace, pod.name, pod.uid)
-    updated_at = -math.inf if metric.updated_at is None else metric.updated_at
-    include = (
-        found is None
-        or updated_at - metric.report_interval_seconds < pod.assigned_at
-        or (pod.window_end is not None and pod.window_end > updated_at)
-    )
-    usage = nothing if found is None else vector_of(found.usage, resources)
-    delta = tuple([max(0, e - u) for e, u in zip(estimate, usage, strict=True)]) if include else nothing
-    if not pod.is_prod:
-        return Share(delta, estimate, nothing)
-    if found is None:
-        return Share(delta, estimate, delta)
-    if not found.is_prod:
-        return Share(delta, estimate, estimate)
-    return Share(delta, estimate, tuple([u + d for u, d in zip(usage, delta, strict=True)]))
+
+    __slots__ = ("_metric", "_resources", "delta", "estimated", "prod")
+
+    def __init__(self, metric: NodeMetric, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> None:
+        self._metric = metric
+        self._resources = resources
+        self.delta = [0] * len(resources)
+        self.estimated = [0] * len(resources)
+        with_system = args.prod_usage_include_sys and metric.node_usage is not None
+        self.prod = list(vector_of(metric.system_usage, resources)) if with_system else [0] * len(resources)
+
+    def add(self, pod: AssignedPod) -> None:
+        """A pod is on the node."""
+        self._count(pod, 1)
+
+    def remove(self, pod: AssignedPod) -> None:
+        """A pod that was added is not on the node any more."""
+        self._count(pod, -1)
+
+    def _count(self, pod: AssignedPod, sign: int) -> None:
+        if not any(pod.estimate):
+            return
+        metric = self._metric
+        found = metric.usage_of(pod.namespace, pod.name, pod.uid)
+        updated_at = -math.inf if metric.updated_at is None else metric.updated_at
+        include = (
+            found is None
+            or updated_at - metric.report_interval_seconds < pod.assigned_at
+            or (pod.window_end is not None and pod.window_end > updated_at)
+        )
+        usage = _NOTHING if found is None else found.usage
+        unconfirmed = found is not None and not found.is_prod
+        for index, resource in enumerate(self._resources):
+            estimate, used = pod.estimate[index], usage.get(resource, 0)
+            delta = estimate - used if include and estimate > used else 0
+            self.delta[index] += sign * delta
+            self.estimated[index] += sign * estimate
+            if pod.is_prod:
+                self.prod[index] += sign * (estimate if unconfirmed else used + delta)
 
 
-class NodeSums(NamedTuple):
-    """A node's report and its pods' shares, added up.
-
-    delta       of all pods
-    estimated   of all pods
-    prod        of prod pods, with the system's usage when the arguments say so
-    """
-
-    delta: Vector
-    estimated: Vector
-    prod: Vector
+_NOTHING: Final[AmountsByResource] = {}
 
 
 def sums_of(
     metric: NodeMetric, pods: Iterable[AssignedPod], args: LoadAwareSchedulingArgs, resources: Sequence[str]
 ) -> NodeSums:
     """The sums of a node, from nothing."""
-    sums = empty_sums(metric, args, resources)
+    sums = NodeSums(metric, args, resources)
     for pod in pods:
-        sums = NodeSums(*map(added, sums, share_of(pod, metric, resources)))
+        sums.add(pod)
     return sums
-
-
-def empty_sums(metric: NodeMetric, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeSums:
-    """The sums of a node without pods."""
-    nothing = (0,) * len(resources)
-    with_system = args.prod_usage_include_sys and metric.node_usage is not None
-    return NodeSums(nothing, nothing, vector_of(metric.system_usage, resources) if with_system else nothing)
-
-
-def added(left: Vector, right: Vector) -> Vector:
-    """The sum, resource by resource."""
-    return tuple([a + b for a, b in zip(left, right, strict=True)])
-
-
-def subtracted(left: Vector, right: Vector) -> Vector:
-    """The difference, resource by resource."""
-    return tuple([a - b for a, b in zip(left, right, strict=True)])
 
 
 def used_by_all(
     metric: NodeMetric, sums: NodeSums, resources: Sequence[str], aggregation: tuple[str, float] | None
-) -> Vector:
+) -> Sequence[int]:
     """Used estimate over all pods.
 
     aggregation   (type, period in seconds; 0: the longest), None: plain usage. A period that is not recorded gives the
@@ -190,4 +176,4 @@ def used_by_all(
     usage = metric.node_usage if aggregation is None else metric.aggregated_usage(*aggregation)
     if usage is None:
         return sums.estimated
-    return added(vector_of(usage, resources), sums.delta)
+    return [usage.get(resource, 0) + delta for resource, delta in zip(resources, sums.delta, strict=True)]

@@ -27,6 +27,11 @@ class Limits(NamedTuple):
     by_prod: bool = False
     aggregation: tuple[str, float] | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is limited at all."""
+        return any(percent > 0 for percent in self.percent)
+
 
 class NodeThresholds(NamedTuple):
     """What limits koord-prod pods, and all others."""

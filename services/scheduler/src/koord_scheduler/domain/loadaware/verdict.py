@@ -17,7 +17,7 @@ from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetri
 from koord_scheduler.domain.loadaware.thresholds import node_thresholds
 
 MAX_SCORE: Final = 100
-EXPIRED: Final = "node(s) nodeMetric expired"
+EXPIRED_REASON: Final = "node(s) nodeMetric expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +87,10 @@ def filter_node(
         return None
     thresholds = node_thresholds(node.annotations, args, resources)
     limits = thresholds.prod if pod.is_prod else thresholds.other
-    if not any(percent > 0 for percent in limits.percent) or metric is None:
+    if not limits.is_set or metric is None:
         return None
     if args.filter_expired_node_metrics and now >= expiry(metric, args):
-        return None if args.enable_schedule_when_node_metrics_expired else EXPIRED
+        return None if args.enable_schedule_when_node_metrics_expired else EXPIRED_REASON
     if metric.node_usage is None:
         return None
     sums = sums_of(metric, assigned, args, resources)

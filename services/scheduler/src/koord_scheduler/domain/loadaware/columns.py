@@ -1,0 +1,352 @@
+"""The load of all nodes as columns, so that a pod's filter and score over all nodes are a few array operations.
+
+For each node, resource and class of pod it is worked out beforehand what the least estimate is that would be refused
+(`room`), and what is left for scores (`left`). A report, a pod that comes or goes and an expiry touch one row, which is
+worked out again before the next question. `verdict` is the definition; the answers are equal to it (tested).
+"""
+
+import math
+from heapq import heappop, heappush
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koord_scheduler.domain.columns import IntArray, Rows
+from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.journal import Journal
+from koord_scheduler.domain.loadaware.assigned import (
+    AssignedPod,
+    NodeSums,
+    Vector,
+    sums_of,
+    used_by_all,
+    vector_of,
+)
+from koord_scheduler.domain.loadaware.metric import NodeMetric
+from koord_scheduler.domain.loadaware.room import (
+    AGGREGATED,
+    EXPIRED,
+    PASSES,
+    Reported,
+    divisors_of,
+    left_of,
+    room_of,
+)
+from koord_scheduler.domain.loadaware.thresholds import NodeThresholds, node_thresholds
+from koord_scheduler.domain.loadaware.verdict import (
+    EXPIRED_REASON,
+    MAX_SCORE,
+    NodeFacts,
+    PodLoad,
+    exceeded_reason,
+    expiry,
+    score_aggregation,
+)
+
+CodeArray: TypeAlias = NDArray[np.uint8]
+"""What the filter says of each row: 0 passes, else see `LoadColumns.reason`."""
+
+_EXPIRED_CODE: Final = 1
+_FIRST_CODE: Final = 2
+_LAST_RESOURCE: Final = 126
+"""A code is a byte: resources beyond this one share its code."""
+_PROD, _OTHER = range(2)
+
+
+class _Node:
+    """What is known of one row."""
+
+    __slots__ = ("capacity", "expires_at", "facts", "is_resized", "metric", "pods", "queued_at", "sums", "thresholds")
+
+    def __init__(self) -> None:
+        self.facts: NodeFacts | None = None
+        self.thresholds: NodeThresholds | None = None
+        self.capacity: Vector = ()
+        self.is_resized = True
+        self.metric: NodeMetric | None = None
+        self.sums: NodeSums | None = None
+        self.pods: dict[str, AssignedPod] = {}
+        self.expires_at = math.inf
+        self.queued_at = math.inf
+
+
+class NodeLoad(NamedTuple):
+    """What the plugin believes about a node, for a person who asks.
+
+    metric      its last report; None: there is none
+    sums        of the pods on it; None without a report; changes when they do
+    pods        in the order in which they came
+    expired     whether the report counts as expired at the moment of the last `advance`
+    """
+
+    metric: NodeMetric | None
+    sums: NodeSums | None
+    pods: tuple[AssignedPod, ...]
+    expired: bool
+
+
+class LoadColumns:
+    """All nodes. Rows are the caller's numbers of nodes; N is the capacity, R the number of considered resources.
+
+    touched    rows whose answers may have changed, in order
+    """
+
+    def __init__(self, args: LoadAwareSchedulingArgs, *, touched: Journal | None = None, capacity: int = 64) -> None:
+        self.args = args
+        self.resources = args.resources
+        self.touched = Journal() if touched is None else touched
+        self._now = -math.inf
+        self._nodes: dict[int, _Node] = {}
+        self._row_of: dict[str, int] = {}
+        self._dirty: set[int] = set()
+        self._expiries: list[tuple[float, int]] = []
+        count = len(self.resources)
+        self._room = np.full((2, count, capacity), PASSES, np.int64)
+        self._basis = np.zeros((2, capacity), np.uint8)
+        self._left = np.full((2, count, capacity), -1, np.int64)
+        self._capacity = np.ones((count, capacity), np.int64)
+        self._limited: tuple[set[int], set[int]] = (set(), set())
+        self._score_aggregation = score_aggregation(args)
+        self._weights = np.array([args.resource_weights.get(name, 0) for name in self.resources], np.int64)
+        self._weight = sum(args.resource_weights.values()) + args.dominant_resource_weight
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._nodes
+
+    # --- what happens --------------------------------------------------------------------------------------------
+
+    def on_node(self, row: int, facts: NodeFacts) -> None:
+        """A node is there, or is now another size or has other thresholds; its report and pods stay."""
+        node = self._nodes.get(row)
+        if node is None:
+            node = self._nodes[row] = _Node()
+        elif node.facts == facts:
+            return
+        node.facts = facts
+        node.thresholds = node_thresholds(facts.annotations, self.args, self.resources)
+        node.capacity = vector_of(facts.allocatable, self.resources)
+        node.is_resized = True
+        self._change(row)
+
+    def off_node(self, row: int) -> None:
+        """The row is no node any more; its report and pods are forgotten."""
+        node = self._nodes.pop(row, None)
+        if node is None:
+            return
+        for uid in node.pods:
+            del self._row_of[uid]
+        self._change(row)
+
+    def on_metric(self, row: int, metric: NodeMetric | None) -> None:
+        """A report of a node that is there; None: it has been withdrawn."""
+        node = self._nodes[row]
+        node.metric = metric
+        if metric is None:
+            node.sums, node.expires_at = None, math.inf
+        else:
+            node.sums = sums_of(metric, node.pods.values(), self.args, self.resources)
+            node.expires_at = expiry(metric, self.args)
+            if self._now < node.expires_at < node.queued_at:
+                self._queue(row, node)
+        self._change(row)
+
+    def on_pod(self, row: int, pod: AssignedPod) -> None:
+        """A pod is assumed or bound on a node that is there, or what is known of it has changed; it leaves others."""
+        before = self._row_of.get(pod.uid)
+        if before is not None:
+            self._take_out(before, pod.uid)
+        node = self._nodes[row]
+        node.pods[pod.uid] = pod
+        self._row_of[pod.uid] = row
+        if node.sums is not None:
+            node.sums.add(pod)
+        self._change(row)
+
+    def off_pod(self, uid: str) -> None:
+        """A pod is gone, has ended, or was not placed after all; one that is not here is no matter."""
+        row = self._row_of.get(uid)
+        if row is not None:
+            self._take_out(row, uid)
+
+    def advance(self, now: float) -> list[int]:
+        """It is `now` (unix seconds): reports that have expired since then count as expired; returns their rows."""
+        self._now = max(self._now, now)
+        expired: list[int] = []
+        while self._expiries and self._expiries[0][0] <= self._now:
+            _, row = heappop(self._expiries)
+            node = self._nodes.get(row)
+            if node is None:
+                continue
+            node.queued_at = math.inf
+            if node.expires_at <= self._now:
+                expired.append(row)
+                self._change(row)
+            elif node.expires_at < math.inf:
+                self._queue(row, node)
+        return expired
+
+    def next_expiry(self) -> float:
+        """Unix seconds before which `advance` changes nothing; infinite when nothing can expire."""
+        return self._expiries[0][0] if self._expiries else math.inf
+
+    # --- what is asked -------------------------------------------------------------------------------------------
+
+    def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
+        """A code for each row, shape (K,), K = N without `rows`; None: every row passes. `advance` comes first.
+
+        source    scheduler-core spec, 7.4
+        """
+        self._work_out()
+        group = _PROD if load.is_prod else _OTHER
+        if load.of_daemon_set or not self._limited[group]:
+            return None
+        room, basis = self._room[group], self._basis[group]
+        if rows is not None:
+            room, basis = room.take(rows, 1), basis.take(rows)
+        refused = _column(load.estimate) >= room
+        any_refused = refused.any(axis=0)
+        if not any_refused.any():
+            return None
+        first = np.minimum(refused.argmax(axis=0), _LAST_RESOURCE)
+        exceeded = _FIRST_CODE + 2 * first + (basis == AGGREGATED)
+        codes = np.where(basis == EXPIRED, _EXPIRED_CODE, exceeded)
+        return np.where(any_refused, codes, 0).astype(np.uint8)
+
+    def filter_code(self, load: PodLoad, row: int) -> int:
+        """The code of one row: the twin of `filter_codes` without arrays."""
+        self._work_out()
+        group = _PROD if load.is_prod else _OTHER
+        if load.of_daemon_set or row not in self._limited[group]:
+            return 0
+        for index, estimate in enumerate(load.estimate):
+            if estimate >= self._room.item(group, index, row):
+                basis = self._basis.item(group, row)
+                if basis == EXPIRED:
+                    return _EXPIRED_CODE
+                return _FIRST_CODE + 2 * min(index, _LAST_RESOURCE) + (basis == AGGREGATED)
+        return 0
+
+    def reason(self, code: int) -> str:
+        """What a code that is not 0 means. Every one is Unschedulable: load falls when pods leave."""
+        if code == _EXPIRED_CODE:
+            return EXPIRED_REASON
+        index, aggregated = divmod(code - _FIRST_CODE, 2)
+        return exceeded_reason(self.resources[index], aggregated=bool(aggregated))
+
+    def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
+        """A score within 0..100 for each row, shape (K,), K = N without `rows`. `advance` comes first.
+
+        source    scheduler-core spec, 7.5
+        """
+        self._work_out()
+        left: IntArray = self._left[self._score_group(load)]
+        capacity = self._capacity
+        if rows is not None:
+            left, capacity = left.take(rows, 1), capacity.take(rows, 1)
+        if not self._weight:
+            return np.zeros(capacity.shape[1], np.int64)
+        remaining = np.maximum(left - _column(load.estimate), 0)
+        scores = remaining * MAX_SCORE // capacity
+        total: IntArray = (self._weights[:, None] * scores).sum(axis=0)
+        if self.args.dominant_resource_weight:
+            total += scores.min(axis=0) * self.args.dominant_resource_weight
+        return total // self._weight
+
+    def score(self, load: PodLoad, row: int) -> int:
+        """The score of one row: the twin of `scores` without arrays."""
+        self._work_out()
+        if not self._weight:
+            return 0
+        group, total, least = self._score_group(load), 0, MAX_SCORE
+        for index, estimate in enumerate(load.estimate):
+            remaining = max(self._left.item(group, index, row) - estimate, 0)
+            score = remaining * MAX_SCORE // self._capacity.item(index, row)
+            total += score * self._weights.item(index)
+            least = min(least, score)
+        return (total + least * self.args.dominant_resource_weight) // self._weight
+
+    def node_load(self, row: int) -> NodeLoad | None:
+        """What is believed about a node; None: the row is no node."""
+        node = self._nodes.get(row)
+        if node is None:
+            return None
+        return NodeLoad(node.metric, node.sums, tuple(node.pods.values()), self._is_expired(node))
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _change(self, row: int) -> None:
+        self._dirty.add(row)
+        self.touched.record(row)
+
+    def _queue(self, row: int, node: _Node) -> None:
+        node.queued_at = node.expires_at
+        heappush(self._expiries, (node.expires_at, row))
+
+    def _take_out(self, row: int, uid: str) -> None:
+        node = self._nodes[row]
+        pod = node.pods.pop(uid)
+        del self._row_of[uid]
+        if node.sums is not None:
+            node.sums.remove(pod)
+        self._change(row)
+
+    def _is_expired(self, node: _Node) -> bool:
+        return node.metric is not None and self._now >= node.expires_at
+
+    def _score_group(self, load: PodLoad) -> int:
+        return _PROD if load.is_prod and self.args.score_according_prod_usage else _OTHER
+
+    def _work_out(self) -> None:
+        for row in self._dirty:
+            if row >= self._basis.shape[1]:
+                self._grow(max(2 * self._basis.shape[1], row + 1))
+            node = self._nodes.get(row)
+            if node is not None and node.is_resized:
+                self._capacity[:, row] = divisors_of(node.capacity)
+                node.is_resized = False
+            reported = self._reported(node)
+            self._write_rooms(row, node, reported)
+            self._write_left(row, reported)
+        self._dirty.clear()
+
+    def _write_rooms(self, row: int, node: _Node | None, reported: Reported | None) -> None:
+        for group, limited in enumerate(self._limited):
+            limits = None if node is None or node.thresholds is None else node.thresholds[group]
+            if reported is None or limits is None or not limits.is_set:
+                if row in limited:
+                    limited.discard(row)
+                    self._room[group, :, row] = PASSES
+                continue
+            least, basis = room_of(reported, limits, self.args, self.resources)
+            for index, amount in enumerate(least):
+                self._room[group, index, row] = amount
+            self._basis[group, row] = basis
+            limited.add(row)
+
+    def _write_left(self, row: int, reported: Reported | None) -> None:
+        if reported is None or reported.expired or reported.metric.node_usage is None:
+            self._left[:, :, row] = -1
+            return
+        used = used_by_all(reported.metric, reported.sums, self.resources, self._score_aggregation)
+        for index, amount in enumerate(left_of(reported, used)):
+            self._left[_OTHER, index, row] = amount
+        if self.args.score_according_prod_usage:
+            for index, amount in enumerate(left_of(reported, reported.sums.prod)):
+                self._left[_PROD, index, row] = amount
+
+    def _reported(self, node: _Node | None) -> Reported | None:
+        if node is None or node.metric is None or node.sums is None:
+            return None
+        return Reported(node.metric, node.sums, node.capacity, self._is_expired(node))
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self._basis.shape[1]
+        self._room = np.pad(self._room, ((0, 0), (0, 0), (0, more)), constant_values=PASSES)
+        self._basis = np.pad(self._basis, ((0, 0), (0, more)))
+        self._left = np.pad(self._left, ((0, 0), (0, 0), (0, more)), constant_values=-1)
+        self._capacity = np.pad(self._capacity, ((0, 0), (0, more)), constant_values=1)
+
+
+def _column(estimate: Vector) -> IntArray:
+    return np.array(estimate, np.int64)[:, None]

@@ -1,0 +1,75 @@
+"""One node's part of the columns: the least estimate that it refuses, and what it has left for scores."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from koord_scheduler.domain.columns import MAX_AMOUNT
+from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.loadaware.assigned import NodeSums, Vector, used_by_all
+from koord_scheduler.domain.loadaware.metric import NodeMetric
+from koord_scheduler.domain.loadaware.thresholds import Limits
+
+PASSES: Final = 1 << 62
+"""No estimate is refused."""
+REFUSES: Final = -PASSES
+"""Every estimate is refused."""
+PLAIN, AGGREGATED, EXPIRED = range(3)
+"""What an estimate is compared with: usage, usage by a percentile, nothing since the report has expired."""
+
+
+class Reported(NamedTuple):
+    """A node with a report. capacity: over the considered resources, as the estimator sees it."""
+
+    metric: NodeMetric
+    sums: NodeSums
+    capacity: Vector
+    expired: bool
+
+
+class Room(NamedTuple):
+    """The least estimate that is refused, per resource, and what it is compared with."""
+
+    least: Sequence[int]
+    basis: int
+
+
+def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> Room:
+    """The room of a node under thresholds.
+
+        round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
+
+    source    scheduler-core spec, 7.4 (3) to (5); equal to `verdict.filter_node` (tested)
+    """
+    if not limits.is_set:
+        return _everything(resources)
+    if node.expired and args.filter_expired_node_metrics:
+        if args.enable_schedule_when_node_metrics_expired:
+            return _everything(resources)
+        return Room((REFUSES,) * len(resources), EXPIRED)
+    if node.metric.node_usage is None:
+        return _everything(resources)
+    used = node.sums.prod if limits.by_prod else used_by_all(node.metric, node.sums, resources, limits.aggregation)
+    least = [
+        max(REFUSES, min(-(-cap * (2 * percent + 1) // 200) - amount, PASSES - 1))
+        if percent > 0 and cap > 0
+        else PASSES
+        for percent, cap, amount in zip(limits.percent, node.capacity, used, strict=True)
+    ]
+    return Room(least, PLAIN if limits.aggregation is None else AGGREGATED)
+
+
+def _everything(resources: Sequence[str]) -> Room:
+    return Room((PASSES,) * len(resources), PLAIN)
+
+
+def left_of(node: Reported, used: Sequence[int]) -> list[int]:
+    """Capacity minus used per resource, -1 where every estimate scores 0."""
+    return [
+        min(amount - taken, MAX_AMOUNT) if amount > 0 and amount >= taken else -1
+        for amount, taken in zip(node.capacity, used, strict=True)
+    ]
+
+
+def divisors_of(capacity: Vector) -> list[int]:
+    """Capacity per resource as a divisor that is not 0."""
+    return [min(max(amount, 1), MAX_AMOUNT) for amount in capacity]
