@@ -42,6 +42,8 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 
+from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.fold_facts import facts_of, fold_fact
 from koord_manager.domain.node_resources.topology import (
     Device,
     NodeResourceTopology,
@@ -62,9 +64,11 @@ class ManagerView:
     touched_nodes   nodes (tokens) whose object changed since they were last taken
     touched_inputs  nodes (tokens) whose overcommit inputs changed since they were last taken
     config_touched  whether a ConfigMap changed since it was last taken
+    admission       what admission knows beside an object, from the same fold
     """
 
-    def __init__(self, state: ClusterState | None = None) -> None:
+    def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
+        self._config_names = config_names or ConfigNames()
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.touched_desired: set[str] = set()
@@ -84,6 +88,7 @@ class ManagerView:
         self._owners: dict[str, tuple[str, ...]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
+        self.admission = facts_of(state, self._config_names)
         for uid, spec in state.of_kind(PodSpecState).items():
             self._index_pod(uid, spec.object)
         for uid, workload in state.of_kind(WorkloadState).items():
@@ -103,6 +108,8 @@ class ManagerView:
         """Apply one event of the facts stream. Raises UnreadableEvent with the view unchanged."""
         event = self.state.apply(stored)
         ref = stored.ref
+        if event is not None:
+            fold_fact(self.admission, ref, event)
         match event:
             case PodSpecAdded() | PodSpecChanged():
                 self._index_pod(ref.id, event.object)
