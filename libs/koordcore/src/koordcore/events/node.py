@@ -3,10 +3,13 @@
 source    event-bus spec, 2.1 and 4.2
 """
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_limits, pod_requests
 from koordcore.protocol.priority import priority_class
@@ -14,6 +17,19 @@ from koordcore.protocol.qos import kube_qos, qos
 
 USAGE_PROFILE = "simulation.koordstream.io/usage"
 """Pod annotation: how a simulated host lets the pod use what it requests."""
+
+AGENT_LABELS = (keys.EVICTION_ENABLED, keys.SUB_PRIORITY)
+AGENT_ANNOTATIONS = (
+    keys.CPU_BURST,
+    keys.CPU_QOS,
+    keys.MEMORY_QOS,
+    keys.BLKIO_QOS,
+    keys.NETWORK_QOS,
+    keys.EVICTION_POLICY,
+    keys.EVICTION_PRIORITY,
+    keys.RESCTRL,
+)
+"""What an agent reads of a pod's labels and annotations besides its classes."""
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,6 +40,8 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kube_qos          Kubernetes QoS class (decides the cgroup directory)
     priority_class    koordinator priority class with defaults
     usage_profile     annotation `simulation.koordstream.io/usage`, "" when absent; read by simulated hosts only
+    priority          spec.priority, None = not set
+    labels, annotations   those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has
     """
 
     uid: str
@@ -35,6 +53,9 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kube_qos: str
     priority_class: str
     usage_profile: str = ""
+    priority: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
 
 def pod_on_node(uid: str, pod: Pod) -> PodOnNode:
@@ -49,7 +70,14 @@ def pod_on_node(uid: str, pod: Pod) -> PodOnNode:
         kube_qos=kube_qos(pod),
         priority_class=priority_class(pod),
         usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
+        priority=pod.spec.priority,
+        labels=_only(pod.metadata.labels, AGENT_LABELS),
+        annotations=_only(pod.metadata.annotations, AGENT_ANNOTATIONS),
     )
+
+
+def _only(entries: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
+    return {key: entries[key] for key in wanted if key in entries} if entries else {}
 
 
 @CATALOGUE.register(kind="node")

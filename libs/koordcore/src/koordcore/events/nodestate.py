@@ -3,6 +3,8 @@
 source    event-bus spec, 2.1; agent spec, 11 and 19
 """
 
+import msgspec
+
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
@@ -47,12 +49,18 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
     terms                       the budget's formula in milli-cores: capacity, threshold_percent, pod_non_be_used,
                                 host_non_be_used, system_used, budget
     reason                      one sentence for the operator
+    writes                      changes of the quota since the last such fact, this one included; small changes are
+                                said together
+    lowest_us, highest_us       bounds of the quota since the last such fact; 0 = equal to new_quota_us
     """
 
     old_quota_us: int
     new_quota_us: int
     terms: dict[str, int]
     reason: str
+    writes: int = 1
+    lowest_us: int = 0
+    highest_us: int = 0
 
 
 @CATALOGUE.register(kind="nodestate")
@@ -64,3 +72,137 @@ class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     old_quota_us: int
     reason: str
+
+
+@CATALOGUE.register(kind="nodestate")
+class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The agent of the node was told to stop; its pods go on unharmed, and so does what it had set.
+
+    left    knob -> value that stays in force until an agent or somebody else changes it
+    """
+
+    left: dict[str, str] = {}
+
+
+class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A victim.
+
+    releases    what its end gives back: milli-cores for cpu kinds, bytes for memory kinds
+    ended       its processes were ended on the node; else only the request stands
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    releases: dict[str, int] = {}
+    ended: bool = False
+
+
+@CATALOGUE.register(kind="nodestate")
+class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The agent took pods off the node, or asks for it: whoever runs pods is to remove them (agent spec, 12).
+
+    feature     BECPUEvict, CPUAllocatableEvict, CPUEvict, BEMemoryEvict, MemoryAllocatableEvict or MemoryEvict
+    reason      one sentence with the numbers that led to it
+    to_release  what had to be released; unmet: what is still missing afterwards
+    """
+
+    feature: str
+    pods: list[EvictedPod]
+    reason: str
+    to_release: dict[str, int] = {}
+    unmet: dict[str, int] = {}
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod that may have caused a contention; score: how strongly, comparable within one fact only."""
+
+    uid: str
+    namespace: str
+    name: str
+    qos: str
+    score: float
+    cpu_milli: int = 0
+
+
+@CATALOGUE.register(kind="nodestate")
+class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod is disturbed in one respect (agent spec, 18).
+
+    contention  names this contention until it ends; mitigations name it as their cause
+    signal      psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network, cpi, throttled
+    value       that crossed threshold, in the signal's unit
+    suspects    most suspicious first
+    mitigation  what the agent does about it, one sentence each; empty = it only reports
+    """
+
+    contention: str
+    pod_uid: str
+    namespace: str
+    name: str
+    qos: str
+    signal: str
+    value: float
+    threshold: float
+    container: str = ""
+    suspects: list[Suspect] = []
+    mitigation: list[str] = []
+
+
+@CATALOGUE.register(kind="nodestate")
+class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A contention is over, or its pod is gone.
+
+    lasted_seconds  on the service's clock
+    """
+
+    contention: str
+    pod_uid: str
+    signal: str
+    lasted_seconds: float
+    reason: str = ""
+
+
+class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A strategy's wish that did not come true; loss: overridden, conflict or expired."""
+
+    strategy: str
+    value: str
+    loss: str
+
+
+class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happened to one knob in a while.
+
+    knob        directory/file, with |MAJ:MIN for a device
+    old, new    text before the first and after the last write
+    writes      how many
+    strategies  who wanted the last value; reason: the audit reason; causes: contentions that led to it
+    lost        plans for the same knob that lost, each said once while it keeps losing
+    """
+
+    knob: str
+    old: str
+    new: str
+    writes: int
+    strategies: list[str] = []
+    reason: str = ""
+    causes: list[str] = []
+    lost: list[LostPlan] = []
+
+
+@CATALOGUE.register(kind="nodestate")
+class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Kernel files that the agent wrote since the last such fact, most written first; the audit log has every write.
+
+    seconds     how long that was, on the service's clock
+    writes      all writes of that time
+    failed      writes that the kernel refused
+    omitted     knobs that found no room in `changes`
+    """
+
+    seconds: float
+    writes: int
+    changes: list[KnobChange]
+    failed: int = 0
+    omitted: int = 0

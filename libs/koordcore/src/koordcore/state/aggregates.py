@@ -55,7 +55,18 @@ from koordcore.events.nodepolicy import (
     OvercommitTerms,
     ZoneOvercommit,
 )
-from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.nodestate import (
+    AgentStarted,
+    AgentStopped,
+    BeCpuReleased,
+    BeCpuSuppressed,
+    InterferenceDetected,
+    InterferenceEnded,
+    KnobsChanged,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
 from koordcore.events.pod import (
     PodNominated,
     PodNominationCleared,
@@ -160,7 +171,12 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What the node's agent has done: who it is, pods running there, quota of the best-effort class in force."""
+    """What the node's agent has done: who it is, pods running there, quota of the best-effort class in force.
+
+    evicting    uid -> reason of the pods that the agent evicted and that are not known to have stopped
+    evicted     pods that it has evicted so far
+    contended   contention -> pod and signal, of the contentions that go on
+    """
 
     host: str = ""
     started_at: str = ""
@@ -168,6 +184,9 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     running: list[str] = []
     be_quota_us: int = -1
     suppression_reason: str = ""
+    evicting: dict[str, str] = {}
+    evicted: int = 0
+    contended: dict[str, str] = {}
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -393,7 +412,9 @@ def _devices_computed(state: NodePolicyState | None, event: NodeDevicesComputed,
 
 def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:
     base = state or NodeAgentState(seq=at.seq)
-    return msgspec.structs.replace(base, seq=at.seq, host=event.host, started_at=at.occurred_at, starts=base.starts + 1)
+    return msgspec.structs.replace(
+        base, seq=at.seq, host=event.host, started_at=at.occurred_at, starts=base.starts + 1, contended={}
+    )
 
 
 def _pods_started(state: NodeAgentState | None, event: PodsStarted, at: StoredEvent) -> NodeAgentState:
@@ -403,7 +424,10 @@ def _pods_started(state: NodeAgentState | None, event: PodsStarted, at: StoredEv
 
 def _pods_stopped(state: NodeAgentState | None, event: PodsStopped, at: StoredEvent) -> NodeAgentState:
     base = state or NodeAgentState(seq=at.seq)
-    return msgspec.structs.replace(base, seq=at.seq, running=sorted(set(base.running).difference(event.pods)))
+    gone = set(event.pods)
+    evicting = {uid: reason for uid, reason in base.evicting.items() if uid not in gone} if base.evicting else {}
+    running = sorted(set(base.running).difference(gone))
+    return msgspec.structs.replace(base, seq=at.seq, running=running, evicting=evicting)
 
 
 def _be_suppressed(state: NodeAgentState | None, event: BeCpuSuppressed, at: StoredEvent) -> NodeAgentState:
@@ -414,6 +438,30 @@ def _be_suppressed(state: NodeAgentState | None, event: BeCpuSuppressed, at: Sto
 def _be_released(state: NodeAgentState | None, event: BeCpuReleased, at: StoredEvent) -> NodeAgentState:
     base = state or NodeAgentState(seq=at.seq)
     return msgspec.structs.replace(base, seq=at.seq, be_quota_us=-1, suppression_reason=event.reason)
+
+
+def _interference_detected(
+    state: NodeAgentState | None, event: InterferenceDetected, at: StoredEvent
+) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    contended = {**base.contended, event.contention: f"{event.namespace}/{event.name} {event.signal}"}
+    return msgspec.structs.replace(base, seq=at.seq, contended=contended)
+
+
+def _interference_ended(state: NodeAgentState | None, event: InterferenceEnded, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    contended = {name: what for name, what in base.contended.items() if name != event.contention}
+    return msgspec.structs.replace(base, seq=at.seq, contended=contended)
+
+
+def _agent_evicted(state: NodeAgentState | None, event: PodsEvictedByAgent, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    evicting = {**base.evicting, **{pod.uid: f"{event.feature}: {event.reason}" for pod in event.pods}}
+    return msgspec.structs.replace(base, seq=at.seq, evicting=evicting, evicted=base.evicted + len(event.pods))
+
+
+def _agent_seen(state: NodeAgentState | None, _: AgentStopped | KnobsChanged, at: StoredEvent) -> NodeAgentState:
+    return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq)
 
 
 def _config_accepted(_: ConfigState | None, event: ConfigAccepted, at: StoredEvent) -> ConfigState:
@@ -467,6 +515,11 @@ EVOLVE: dict[type[Event], Evolve] = {
     PodsStopped: _pods_stopped,
     BeCpuSuppressed: _be_suppressed,
     BeCpuReleased: _be_released,
+    AgentStopped: _agent_seen,
+    KnobsChanged: _agent_seen,
+    PodsEvictedByAgent: _agent_evicted,
+    InterferenceDetected: _interference_detected,
+    InterferenceEnded: _interference_ended,
     NamespaceObserved: lambda _, event, at: NamespaceState(seq=at.seq, object=event.object),
     NamespaceDeleted: lambda _, __, at: NamespaceState(seq=at.seq),
     PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),

@@ -250,7 +250,10 @@ def agent_pod_of_ledger(entry: PodOnNode) -> AgentPod:
         cpuset=EMPTY,
         usage_profile=entry.usage_profile,
         limits=entry.limits,
-        priority_value=_default_priority(entry.priority_class),
+        spec_priority=entry.priority,
+        priority_value=entry.priority or _default_priority(entry.priority_class),
+        labels=entry.labels,
+        annotations=entry.annotations,
     )
 
 
