@@ -1,8 +1,14 @@
-"""Vectors of the recommender: histograms."""
+"""Vectors of the recommender: histograms and what follows from them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from conformance.registry import Json, adapter
+from koord_manager.domain.recommender.estimate import estimate
+from koord_manager.domain.recommender.model import ContainerModel
+from koord_manager.domain.recommender.settings import RecommenderSettings
+from koordcore.values import codec
 from koordcore.values.decaying_histogram import (
     Buckets,
     DecayingHistogram,
@@ -67,4 +73,37 @@ def histogram(given: dict[str, Json]) -> dict[str, Json]:
         "empty": built.is_empty,
         "percentiles": {text: built.percentile(float(text)) for text in given["percentiles"]},
         "bucket_weights": {str(bucket): weight for bucket, weight in weights.items()},
+    }
+
+
+def _series(written: list[dict[str, Json]], order: int) -> Iterator[tuple[float, int, str, dict[str, Json], float]]:
+    for series in written:
+        values: list[float] = series["values"]
+        for number in range(series["count"]):
+            at = series["start"] + number * series["step"]
+            yield at, order, series["instance"], series, values[number % len(values)]
+
+
+@adapter("manager.recommendation")
+def recommendation(given: dict[str, Json]) -> dict[str, Json]:
+    settings = codec.convert(given.get("config_overrides") or {}, RecommenderSettings)
+    model = ContainerModel.empty(settings)
+    kills: list[dict[str, Json]] = given.get("oom_events") or []
+    samples = [*_series(given.get("cpu_series") or [], 0), *_series(given.get("memory_series") or [], 1)]
+    samples += [(event["time"], 2, event["instance"], event, 0.0) for event in kills]
+    for at, order, instance, source, value in sorted(samples, key=lambda sample: sample[:3]):
+        match order:
+            case 0:
+                model.add_cpu(instance, value, at, requested_cores=source.get("request_cores") or 0.0)
+            case 1:
+                model.add_memory(instance, value, at)
+            case _:
+                model.add_oom(instance, at, requested_bytes=source.get("request_bytes") or 0)
+    found = estimate(model, given["containers_per_pod"])
+    return {
+        "confidence_days": found.confidence_days,
+        "target": found.target._asdict(),
+        "lower_bound": found.lower._asdict(),
+        "upper_bound": found.upper._asdict(),
+        "low_confidence": found.is_low_confidence,
     }

@@ -1,0 +1,123 @@
+"""From a container's histograms to what it should request: target, and the bounds within which a request may stay.
+
+    base      percentile, plus the safety margin, truncated to milli-cores or bytes at each step
+    lower     base * (1 + 0.001 / c)^-2        c: confidence in days
+    upper     base * (1 + 1 / c)
+    each      at least the pod's minimum divided by its containers
+
+source    manager spec, 15.5
+"""
+
+import math
+from typing import Final, NamedTuple
+
+from koord_manager.domain.recommender.model import ContainerModel
+from koord_manager.domain.recommender.settings import RecommenderSettings
+
+_DAY_SECONDS: Final = 86400
+_SAMPLES_A_DAY: Final = 1440
+_HIGHEST: Final = 10**14
+_MIB: Final = 1 << 20
+CONFIDENT_DAYS: Final = 1.0
+"""Below it nothing is applied."""
+
+
+class Amounts(NamedTuple):
+    """cpu in milli-cores, memory in bytes."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+class Percentiles(NamedTuple):
+    """What the histograms say, before any margin: cores and bytes."""
+
+    cpu_cores: float
+    memory_bytes: float
+
+
+class Estimate(NamedTuple):
+    """What a container should request, and where it came from.
+
+    confidence_days    how much history there is, at most as the calendar says
+    percentiles        "target", "lower", "upper" -> what the histograms say
+    samples            cpu samples seen
+    """
+
+    target: Amounts
+    lower: Amounts
+    upper: Amounts
+    confidence_days: float
+    percentiles: dict[str, Percentiles]
+    samples: int
+
+    @property
+    def is_low_confidence(self) -> bool:
+        """Whether there is less than a day of history."""
+        return self.confidence_days < CONFIDENT_DAYS
+
+
+def confidence_days(model: ContainerModel) -> float:
+    """min(days between first and last sample, samples / 1440); 0 without samples."""
+    if model.first_at is None or model.last_at is None:
+        return 0.0
+    return min((model.last_at - model.first_at) / _DAY_SECONDS, model.count / _SAMPLES_A_DAY)
+
+
+def estimate(model: ContainerModel, containers: int) -> Estimate:
+    """The recommendation for one container.
+
+    containers    of its pod: they share the pod's minimum
+
+    source    manager spec, 15.5; vectors manager/recommendation
+    """
+    settings = model.settings
+    confidence = confidence_days(model)
+    found = {
+        "target": _percentiles(model, settings.target_cpu_percentile, settings.target_memory_percentile),
+        "lower": _percentiles(model, settings.lower_bound_percentile, settings.lower_bound_percentile),
+        "upper": _percentiles(model, settings.upper_bound_percentile, settings.upper_bound_percentile),
+    }
+    base = {name: _base(percentiles, settings) for name, percentiles in found.items()}
+    least = Amounts(
+        math.trunc(settings.pod_min_cpu_millicores / containers),
+        math.trunc(settings.pod_min_memory_mb * _MIB / containers),
+    )
+    return Estimate(
+        _at_least(base["target"], least),
+        _at_least(Amounts(*(_lowered(amount, confidence) for amount in base["lower"])), least),
+        _at_least(Amounts(*(_raised(amount, confidence) for amount in base["upper"])), least),
+        confidence,
+        found,
+        model.count,
+    )
+
+
+def _percentiles(model: ContainerModel, cpu: float, memory: float) -> Percentiles:
+    return Percentiles(model.cpu.percentile(cpu), model.memory.percentile(memory))
+
+
+def _base(percentiles: Percentiles, settings: RecommenderSettings) -> Amounts:
+    amounts = Amounts(_amount(percentiles.cpu_cores * 1000), _amount(percentiles.memory_bytes))
+    return Amounts(*(amount + _amount(amount * settings.safety_margin_fraction) for amount in amounts))
+
+
+def _amount(value: float) -> int:
+    """Truncated, within 0..1e14; what is no number is 0."""
+    if not value > 0:
+        return 0
+    return int(min(value, _HIGHEST))
+
+
+def _lowered(amount: int, confidence: float) -> int:
+    return _amount(amount * (1 + 0.001 / confidence) ** -2) if confidence > 0 else 0
+
+
+def _raised(amount: int, confidence: float) -> int:
+    if confidence > 0:
+        return _amount(amount * (1 + 1 / confidence))
+    return _HIGHEST if amount else 0
+
+
+def _at_least(amounts: Amounts, least: Amounts) -> Amounts:
+    return Amounts(max(amounts.cpu_milli, least.cpu_milli), max(amounts.memory_bytes, least.memory_bytes))

@@ -1,0 +1,150 @@
+"""What is remembered of one container of a target: histograms of its cpu and of its memory peaks.
+
+Instances (one container of one pod) come and go; each brings cpu samples, and one memory peak per day. The histograms
+live on.
+
+source    manager spec, 15.3, 15.4
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+from koordcore.values.decaying_histogram import (
+    DecayingHistogram,
+    ExponentialBuckets,
+    HistogramOptions,
+)
+
+from koord_manager.domain.recommender.settings import RecommenderSettings
+
+_RATIO = 1.05
+_EPSILON = 0.0001
+_CPU_FIRST_CORES, _CPU_MAX_CORES = 0.01, 1000.0
+_MEMORY_FIRST_BYTES, _MEMORY_MAX_BYTES = 1e7, 1e12
+_LIGHTEST_CORES = 0.1
+"""A container that requests less still counts as much."""
+
+
+def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
+    """Buckets of cpu use, in cores."""
+    return HistogramOptions(
+        buckets=ExponentialBuckets(max_value=_CPU_MAX_CORES, first_bucket_size=_CPU_FIRST_CORES, ratio=_RATIO),
+        epsilon=_EPSILON,
+        half_life_seconds=settings.cpu_half_life_seconds,
+    )
+
+
+def memory_options(settings: RecommenderSettings) -> HistogramOptions:
+    """Buckets of memory peaks, in bytes."""
+    return HistogramOptions(
+        buckets=ExponentialBuckets(max_value=_MEMORY_MAX_BYTES, first_bucket_size=_MEMORY_FIRST_BYTES, ratio=_RATIO),
+        epsilon=_EPSILON,
+        half_life_seconds=settings.memory_half_life_seconds,
+    )
+
+
+class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One container of one pod. Times in unix seconds; memory in bytes.
+
+    window_end    end of the day whose peak is being gathered; None: no memory sample yet
+    peak          highest use in the window, 0: none yet; oom_peak: what a kill for memory said it needs
+    """
+
+    last_cpu_at: float | None = None
+    last_memory_at: float | None = None
+    window_end: float | None = None
+    peak: float = 0.0
+    oom_peak: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ContainerModel:
+    """The histograms of one container of a target, and its live instances.
+
+    first_at, last_at   times of the first and the last cpu sample; None: there was none
+    count               cpu samples
+    """
+
+    settings: RecommenderSettings
+    cpu: DecayingHistogram
+    memory: DecayingHistogram
+    instances: dict[str, InstanceState] = field(default_factory=dict[str, InstanceState])
+    first_at: float | None = None
+    last_at: float | None = None
+    count: int = 0
+
+    @classmethod
+    def empty(cls, settings: RecommenderSettings) -> "ContainerModel":
+        """A model that has seen nothing."""
+        return cls(
+            settings=settings,
+            cpu=DecayingHistogram(cpu_options(settings)),
+            memory=DecayingHistogram(memory_options(settings)),
+        )
+
+    def add_cpu(self, instance: str, cores: float, at: float, *, requested_cores: float) -> bool:
+        """Take in an instance's average over a report interval; False: negative, or not newer than its last.
+
+        source    manager spec, 15.4
+        """
+        state = self.instances.setdefault(instance, InstanceState())
+        if not cores >= 0 or (state.last_cpu_at is not None and at <= state.last_cpu_at):
+            return False
+        state.last_cpu_at = at
+        self.cpu.add(cores, max(requested_cores, _LIGHTEST_CORES), at)
+        self.first_at = at if self.first_at is None else min(self.first_at, at)
+        self.last_at = at if self.last_at is None else max(self.last_at, at)
+        self.count += 1
+        return True
+
+    def add_memory(self, instance: str, used_bytes: float, at: float) -> bool:
+        """Take in what an instance holds; only a new peak of its window changes anything. False: too old.
+
+        source    manager spec, 15.4
+        """
+        state = self.instances.setdefault(instance, InstanceState())
+        if not used_bytes >= 0 or (state.last_memory_at is not None and at < state.last_memory_at):
+            return False
+        self._peak(state, used_bytes, at, is_oom=False)
+        return True
+
+    def add_oom(self, instance: str, at: float, *, requested_bytes: float) -> bool:
+        """Take in that an instance was killed for memory: it needs more than it had. False: in a window long past.
+
+            max(used + oomMinBumpUpBytes, trunc(used * oomBumpUpRatio))      used = max(request, peak)
+
+        The peak of earlier kills is left out, so that repeated kills do not compound.
+
+        source    manager spec, 15.4
+        """
+        state = self.instances.setdefault(instance, InstanceState())
+        interval = self.settings.memory_aggregation_interval_seconds
+        if state.window_end is not None and at < state.window_end - interval:
+            return False
+        used = max(requested_bytes, state.peak)
+        needed = max(
+            used + self.settings.oom_min_bump_up_bytes, float(math.trunc(used * self.settings.oom_bump_up_ratio))
+        )
+        self._peak(state, needed, at, is_oom=True)
+        return True
+
+    def _peak(self, state: InstanceState, used: float, at: float, *, is_oom: bool) -> None:
+        state.last_memory_at = at if state.last_memory_at is None else max(state.last_memory_at, at)
+        end = at if state.window_end is None else state.window_end
+        if at < end:
+            old = max(state.peak, state.oom_peak)
+            if old == 0 or used <= old:
+                state.window_end = end
+                return
+            self.memory.subtract(old, 1.0, end)
+        else:
+            interval = self.settings.memory_aggregation_interval_seconds
+            end += (math.floor((at - end) / interval) + 1) * interval
+            state.peak = state.oom_peak = 0.0
+        self.memory.add(used, 1.0, end)
+        state.window_end = end
+        if is_oom:
+            state.oom_peak = used
+        else:
+            state.peak = used

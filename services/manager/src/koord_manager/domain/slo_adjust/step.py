@@ -1,0 +1,146 @@
+"""One evaluation of one node: from its signals to its level, its weight and its water levels.
+
+    severity s = clamp((v - warn) / (critical - warn), 0, 1)        a = largest severity, 1 when the metric is stale
+    A          = a at first, else f * a + (1 - f) * A               f = smoothingFactor
+    level      by A with hysteresis; weight = 100 * (1 - A) unless healthy
+    offsets    fall by stepDown while critical, rise by stepUp after enough healthy rounds
+
+source    manager spec, 16.2
+"""
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from koord_manager.domain.slo_adjust.policy import SignalBounds, SloAdjustPolicy
+
+FULL_WEIGHT: Final = 100
+_CPU: Final = "cpu"
+_MEMORY: Final = "memory"
+DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpuUtil": (_CPU,),
+    "memoryUtil": (_MEMORY,),
+    "cpuPressure": (_CPU,),
+    "memoryPressure": (_MEMORY,),
+    "cpuThrottled": (_CPU,),
+    "cpuSuppressed": (_CPU,),
+    "beEvictions": (_CPU, _MEMORY),
+}
+"""Signal -> the resources whose water level it lowers (manager spec, 16.1)."""
+
+
+class Level(StrEnum):
+    """How a node is."""
+
+    HEALTHY = "Healthy"
+    WARNING = "Warning"
+    CRITICAL = "Critical"
+
+
+class Offsets(NamedTuple):
+    """By how many percent points the water levels stand lower, at most 0."""
+
+    cpu: int = 0
+    memory: int = 0
+
+
+class HealthState(NamedTuple):
+    """What one evaluation leaves for the next."""
+
+    abnormality: float
+    level: Level
+    offsets: Offsets
+    healthy_rounds: int
+
+
+class Thresholds(NamedTuple):
+    """The four water levels, in percent."""
+
+    cpu_reclaim: int
+    memory_reclaim: int
+    cpu_suppress: int
+    memory_evict: int
+
+
+class Assessment(NamedTuple):
+    """What an evaluation found; severities of the signals that count at all, worst first."""
+
+    state: HealthState
+    weight: int
+    severities: dict[str, float]
+
+
+def assess(
+    policy: SloAdjustPolicy, previous: HealthState | None, signals: Mapping[str, float], *, stale: bool
+) -> Assessment:
+    """The node's health after one more look at it.
+
+    previous    None at the first evaluation
+    signals     value by name; what is not known is left out
+    stale       the node's metric cannot be relied on: that lowers the weight, never a water level
+
+    source    manager spec, 16.2; vectors manager/slo_adjust
+    """
+    severities = {name: _severity(signals[name], bounds) for name, bounds in policy.signals.items() if name in signals}
+    worst = {
+        dimension: max((s for name, s in severities.items() if dimension in DIMENSIONS.get(name, ())), default=0.0)
+        for dimension in (_CPU, _MEMORY)
+    }
+    now = 1.0 if stale else max(severities.values(), default=0.0)
+    factor = policy.smoothing_factor
+    abnormality = now if previous is None else factor * now + (1 - factor) * previous.abnormality
+    level = _level(policy, previous.level if previous else Level.HEALTHY, abnormality)
+    offsets = previous.offsets if previous else Offsets()
+    rounds = 0
+    if level is Level.HEALTHY:
+        rounds = (previous.healthy_rounds if previous else 0) + 1
+        if rounds >= policy.healthy_rounds_before_raise:
+            offsets = Offsets(*(min(offset + policy.step_up, 0) for offset in offsets))
+    elif level is Level.CRITICAL and not stale:
+        offsets = Offsets(
+            *(
+                max(offset - policy.step_down, -policy.max_drop) if worst[dimension] >= policy.warn_level else offset
+                for dimension, offset in ((_CPU, offsets.cpu), (_MEMORY, offsets.memory))
+            )
+        )
+    counting = sorted(((s, name) for name, s in severities.items() if s > 0), key=lambda entry: (-entry[0], entry[1]))
+    return Assessment(
+        HealthState(abnormality, level, offsets, rounds),
+        FULL_WEIGHT if level is Level.HEALTHY else max(policy.min_weight, math.floor(100 * (1 - abnormality) + 0.5)),
+        {name: s for s, name in counting},
+    )
+
+
+def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresholds) -> Thresholds:
+    """The water levels in force. A base that stands below its floor is kept.
+
+    source    manager spec, 16.2 (6)
+    """
+    return Thresholds(
+        cpu_reclaim=max(0, base.cpu_reclaim + offsets.cpu),
+        memory_reclaim=max(0, base.memory_reclaim + offsets.memory),
+        cpu_suppress=min(base.cpu_suppress, max(policy.suppress_floor_percent, base.cpu_suppress + offsets.cpu)),
+        memory_evict=min(base.memory_evict, max(policy.memory_evict_floor_percent, base.memory_evict + offsets.memory)),
+    )
+
+
+def _severity(value: float, bounds: SignalBounds) -> float:
+    span = bounds.critical - bounds.warn
+    if span <= 0:
+        return 1.0 if value >= bounds.critical else 0.0
+    return min(max((value - bounds.warn) / span, 0.0), 1.0)
+
+
+def _level(policy: SloAdjustPolicy, before: Level, abnormality: float) -> Level:
+    if abnormality >= policy.critical_level:
+        return Level.CRITICAL
+    match before:
+        case Level.HEALTHY:
+            return Level.WARNING if abnormality >= policy.warn_level else Level.HEALTHY
+        case Level.WARNING:
+            return Level.HEALTHY if abnormality < policy.recover_level else Level.WARNING
+        case Level.CRITICAL:
+            if abnormality < policy.recover_level:
+                return Level.HEALTHY
+            return Level.WARNING if abnormality < policy.warn_level else Level.CRITICAL
