@@ -5,6 +5,23 @@
 """
 
 from koordcore.protocol.manifests.documents import read_documents
-from koordcore.protocol.manifests.reader import KINDS, InvalidManifest, Manifest, read_manifest
+from koordcore.protocol.manifests.reader import (
+    KINDS,
+    CustomObject,
+    InvalidManifest,
+    Manifest,
+    check_manifest,
+    read_manifest,
+    shape_manifest,
+)
 
-__all__ = ["KINDS", "InvalidManifest", "Manifest", "read_documents", "read_manifest"]
+__all__ = [
+    "KINDS",
+    "CustomObject",
+    "InvalidManifest",
+    "Manifest",
+    "check_manifest",
+    "read_documents",
+    "read_manifest",
+    "shape_manifest",
+]

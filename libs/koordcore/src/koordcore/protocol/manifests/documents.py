@@ -13,8 +13,8 @@ import yaml
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-MAX_BYTES = 32 * 1024 * 1024
-"""Longest text accepted in one request."""
+MAX_BYTES = 16 * 1024 * 1024
+"""Longest text accepted in one request: the body that the services' HTTP servers take (a test holds them equal)."""
 MAX_DEPTH = 64
 """Deepest nesting of a YAML document."""
 MAX_VALUES = 2_000_000
@@ -34,18 +34,18 @@ _ManifestLoader.yaml_implicit_resolvers = {
 def read_documents(text: bytes) -> list[object]:
     """Decoded documents of a text, in order; empty documents are left out and Lists are opened.
 
-    returns   JSON values: dict with text keys, list, str, int, float, bool; entries that are null are dropped
+    returns   JSON values: dict with text keys, list, str, int, float, bool, None (in a patch a null means something)
     raises    InvalidInput naming the document (`documents[2]`), the rule and the offending part
     """
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")
     decoded = _decode_json(text)
-    if decoded is not None and b"null" not in text:
-        # nothing to drop: what msgspec decoded is plain JSON, as large as its text and never deeper than it allows
-        return [document for raw in decoded for document in _opened(raw)]
+    if decoded is not None:
+        # what msgspec decoded is plain JSON, as large as its text and never deeper than it allows
+        return [document for raw in decoded if raw is not None for document in _opened(raw)]
     budget = _Budget(MAX_VALUES)
     documents: list[object] = []
-    for index, raw in enumerate(_decode_yaml(text) if decoded is None else decoded):
+    for index, raw in enumerate(_decode_yaml(text)):
         if raw is None:
             continue
         document = budget.checked(raw, f"documents[{index}]", 0)
@@ -97,7 +97,7 @@ class _Budget:
         self._left = values
 
     def checked(self, value: object, path: str, depth: int) -> object:
-        """The value with nulls dropped from objects. Raises InvalidInput for types that JSON lacks, or over budget."""
+        """A copy of the value. Raises InvalidInput for types that JSON lacks, or over budget."""
         self._left -= 1
         if self._left < 0:
             raise InvalidInput(f"at most {MAX_VALUES} values in one request", "more", path)
@@ -110,8 +110,7 @@ class _Budget:
             for key, item in cast("dict[object, object]", value).items():
                 if not isinstance(key, str):
                     raise InvalidInput("an object with text keys", key, path)
-                if item is not None:
-                    result[key] = self.checked(item, path, depth + 1)
+                result[key] = self.checked(item, path, depth + 1)
             return result
         if isinstance(value, list):
             if depth >= MAX_DEPTH:

@@ -5,16 +5,42 @@ field, rule and value, and hands what has the right shape to `rules`.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from koordcore.protocol.crd import Refused, ResourceVersion, admit, find_resource
 from koordcore.protocol.manifests import rules
-from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.protocol.objects import (
+    ConfigMap,
+    Namespace,
+    Node,
+    ObjectMeta,
+    Pod,
+    PriorityClass,
+    Workload,
+    object_from_json,
+    without_nulls,
+)
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload
+
+@dataclass(slots=True, kw_only=True)
+class CustomObject:
+    """A custom resource: its definition, its metadata, and the whole of it as an API server would store it.
+
+    metadata    what the rules look at; `document` keeps every field of it that the user wrote
+    document    pruned and defaulted by the schema (`koordcore.protocol.crd.admit`)
+    """
+
+    resource: ResourceVersion
+    metadata: ObjectMeta
+    document: dict[str, Any]
+
+
+KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload | CustomObject
 
 KINDS: dict[tuple[str, str], type[Any]] = {
     ("v1", "Pod"): Pod,
@@ -40,37 +66,95 @@ class InvalidManifest(Exception):
 
 
 class Manifest(NamedTuple):
-    """An accepted document: its kind as written and its typed object, namespace filled in."""
+    """An accepted document.
+
+    kind       as written
+    object     the typed object, namespace filled in
+    document   the document itself, for who needs fields that the typed object has not; not to be changed
+    """
 
     kind: str
     object: KubeObject
+    document: dict[str, Any]
 
 
 def read_manifest(document: object) -> Manifest:
-    """The typed object of a document.
+    """The typed object of a document, judged by the rules of its kind.
 
-    document  JSON value without null entries, as `read_documents` gives it
+    document  JSON value, as `read_documents` gives it
     raises    InvalidManifest with field, rule and value of every violation
+    """
+    manifest = shape_manifest(document)
+    check_manifest(manifest)
+    return manifest
+
+
+def shape_manifest(document: object) -> Manifest:
+    """The typed object of a document that has the shape of its kind; the rules are not looked at yet.
+
+    An API server changes an object (mutating webhooks) before it judges it; who does the same needs the two steps
+    apart. Null entries count as absent.
+    raises    InvalidManifest naming the first field of another shape; for custom resources the first rule of the schema
     """
     if not isinstance(document, dict):
         raise InvalidManifest([InvalidInput("an object with apiVersion, kind and metadata", document, "document")])
-    entries = cast("dict[str, object]", document)
+    entries = cast("dict[str, Any]", document)
     api_version, kind = entries.get("apiVersion"), entries.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         missing = "kind" if isinstance(api_version, str) else "apiVersion"
         raise InvalidManifest([InvalidInput("text such as v1 / Pod", entries.get(missing), missing)])
     model = KINDS.get((api_version, kind))
+    resource = None if model else find_resource(api_version, kind)
+    if resource is not None:
+        return Manifest(kind, _custom(resource, entries), entries)
     if model is None:
         known = ", ".join(f"{version} {name}" for version, name in KINDS)
-        raise InvalidManifest([InvalidInput(f"one of {known}", f"{api_version} {kind}", "apiVersion, kind")])
-    shaped = _flattened(kind, entries) if model is Workload else entries
-    typed = cast("KubeObject", _shape(shaped, model))
+        rule = f"one of {known}, or a kind of this system's custom resources"
+        raise InvalidManifest([InvalidInput(rule, f"{api_version} {kind}", "apiVersion, kind")])
+    try:
+        typed = _typed(kind, entries, model)
+    except InvalidManifest:
+        # nulls are rare, and looking for them in every document costs more than looking again
+        cleaned = cast("dict[str, Any]", without_nulls(entries))
+        if cleaned == entries:
+            raise
+        typed = _typed(kind, cleaned, model)
     if kind in NAMESPACED and not typed.metadata.namespace:
         typed.metadata.namespace = "default"
-    violations = rules.check(kind, typed)
+    return Manifest(kind, typed, entries)
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raises InvalidManifest with every rule of its kind that the object breaks."""
+    subject = manifest.object
+    if isinstance(subject, CustomObject):
+        violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
+    else:
+        violations = rules.check(manifest.kind, subject)
     if violations:
         raise InvalidManifest(violations)
-    return Manifest(kind, typed)
+
+
+def _typed(kind: str, entries: dict[str, Any], model: type[Any]) -> KubeObject:
+    shaped = _flattened(kind, entries) if model is Workload else entries
+    return cast("KubeObject", _shape(shaped, model))
+
+
+def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
+    stored = admit(entries)
+    if isinstance(stored, Refused):
+        raise InvalidManifest([InvalidInput(stored.rule, stored.value, stored.field)])
+    document = cast("dict[str, Any]", stored.object)
+    written: object = document.get("metadata") or {}
+    try:
+        metadata = object_from_json(written, ObjectMeta)
+    except msgspec.ValidationError as error:
+        raise InvalidManifest([_mismatch(error, written).at("metadata")]) from error
+    namespaced = resource.scope == "Namespaced"
+    if namespaced and not metadata.namespace:
+        metadata.namespace = "default"
+        document["metadata"] = {**cast("dict[str, Any]", written), "namespace": metadata.namespace}
+    return CustomObject(resource=resource, metadata=metadata, document=document)
 
 
 def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
@@ -99,14 +183,18 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
     try:
         return codec.convert(value, model)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-        match = _MISMATCH.match(str(error))
-        assert match is not None
-        path = (match["path"] or "").lstrip(".")
-        if "[...]" in path:
-            # msgspec does not say which entry of a map it was; the map itself is named instead
-            path = path.split("[...]", 1)[0]
-        rule = match["rule"].removeprefix("Expected ").replace("`", "")
-        raise InvalidManifest([InvalidInput(rule, _value_at(value, path), path)]) from error
+        raise InvalidManifest([_mismatch(error, value)]) from error
+
+
+def _mismatch(error: Exception, value: object) -> InvalidInput:
+    match = _MISMATCH.match(str(error))
+    assert match is not None
+    path = (match["path"] or "").lstrip(".")
+    if "[...]" in path:
+        # msgspec does not say which entry of a map it was; the map itself is named instead
+        path = path.split("[...]", 1)[0]
+    rule = match["rule"].removeprefix("Expected ").replace("`", "")
+    return InvalidInput(rule, _value_at(value, path), path)
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")

@@ -49,6 +49,11 @@ def check(kind: str, subject: Any) -> list[InvalidInput]:
     return list(_CHECKS[kind](subject))
 
 
+def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
+    """Every violation of an object's metadata, for kinds whose own rules are in their schema."""
+    return list(_metadata(meta, "metadata", namespaced=namespaced))
+
+
 def _is_subdomain(text: str) -> bool:
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
