@@ -62,7 +62,21 @@ from koordcore.events.nodepolicy import (
     OvercommitTerms,
     ZoneOvercommit,
 )
-from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.nodestate import (
+    AgentStarted,
+    AgentStopped,
+    BeCpuReleased,
+    BeCpuSuppressed,
+    EvictedPod,
+    InterferenceDetected,
+    InterferenceEnded,
+    KnobChange,
+    KnobsChanged,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+    Suspect,
+)
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.protocol.objects import (
     ConfigMap,
@@ -97,6 +111,7 @@ class Action(NamedTuple):
 ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
+    "disturbed", "undisturbed", "evicted", "knobs", "agent-stops",
     "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis", "adopt",
@@ -300,6 +315,38 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("nodestate", token, suppressed)
         case "unsuppress":
             log.write("nodestate", token, BeCpuReleased(old_quota_us=100_000, reason="disabled"))
+        case "disturbed":
+            detected = InterferenceDetected(
+                contention=f"psi-cpu/{uid}/{variation}",
+                pod_uid=uid,
+                namespace="default",
+                name=uid,
+                qos="LS",
+                signal="psi-cpu",
+                value=30.0,
+                threshold=20.0,
+                suspects=[Suspect(uid="other", namespace="default", name="other", qos="BE", score=0.9, cpu_milli=3000)],
+                mitigation=["the best-effort budget is computed with a threshold lower by 5 points"],
+            )
+            log.write("nodestate", token, detected)
+        case "undisturbed":
+            ended = InterferenceEnded(
+                contention=f"psi-cpu/{uid}/{variation}", pod_uid=uid, signal="psi-cpu", lasted_seconds=12.5
+            )
+            log.write("nodestate", token, ended)
+        case "evicted":
+            victim = EvictedPod(uid=uid, namespace="default", name=uid, releases={"memory": 1 << 30}, ended=True)
+            memory = {"memory": 1 << 31}
+            log.write(
+                "nodestate",
+                token,
+                PodsEvictedByAgent(feature="BEMemoryEvict", pods=[victim], reason="memory is short", to_release=memory),
+            )
+        case "knobs":
+            change = KnobChange(knob="kubepods/besteffort/cpu.cfs_quota_us", old="-1", new="200000", writes=3)
+            log.write("nodestate", token, KnobsChanged(seconds=60.0, writes=3, changes=[change]))
+        case "agent-stops":
+            log.write("nodestate", token, AgentStopped(left={"kubepods/besteffort/cpu.cfs_quota_us": "200000"}))
         case "namespace":
             meta = ObjectMeta(name=f"ns-{number}", labels={"v": str(variation)})
             log.write("namespace", f"ns-{number}", NamespaceObserved(object=Namespace(metadata=meta)))
