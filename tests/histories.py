@@ -111,7 +111,7 @@ class Action(NamedTuple):
 ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
-    "disturbed", "undisturbed", "evicted", "knobs", "agent-stops",
+    "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops",
     "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis", "adopt",
@@ -334,7 +334,7 @@ def _step(log: Recorder, action: Action) -> None:
                 contention=f"psi-cpu/{uid}/{variation}", pod_uid=uid, signal="psi-cpu", lasted_seconds=12.5
             )
             log.write("nodestate", token, ended)
-        case "evicted":
+        case "agent-evicts":
             victim = EvictedPod(uid=uid, namespace="default", name=uid, releases={"memory": 1 << 30}, ended=True)
             memory = {"memory": 1 << 31}
             log.write(
