@@ -12,7 +12,7 @@ from koord_agent.compose import assemble
 from koord_agent.cycle import Cycle
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.host.simulated import SimulatedHost
+from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.link import Link, OwnFacts, Ports
 from koord_agent.shell.nodes_file import read_nodes, shard_of
 from koord_agent.shell.own_facts import AgentFacts

@@ -5,7 +5,10 @@ parses them, `usage` turns two readings into usage, `monitor` keeps the series. 
 Counters carry the reading's own time base (`at_ns`): real for a real host, simulated for a simulated one.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 BUSY_FIELDS = (0, 1, 2, 5, 6)
 """Columns of a `cpu` line that count as used: user, nice, system, irq, softirq (agent spec, 6.1)."""
@@ -14,9 +17,31 @@ NANOSECONDS_PER_MICROSECOND = 1_000
 KIBIBYTE = 1024
 PAGE_BYTES = 4096
 
+_U64_DIGITS: Final = 20
+_MEMORY_KEYS: Final = (
+    "inactive_anon",
+    "active_anon",
+    "unevictable",
+    "inactive_file",
+    "active_file",
+)
+_MEMORY_OF_VERSION: Final = {
+    1: tuple(f"total_{key}" for key in (*_MEMORY_KEYS, "cache", "rss")),
+    2: (*_MEMORY_KEYS, "file", "anon"),
+}
+_MEMORY_LINES: Final = {
+    version: re.compile(rf"^({'|'.join(keys)}) ([0-9]{{1,20}})[ \t]*$", re.MULTILINE)
+    for version, keys in _MEMORY_OF_VERSION.items()
+}
+
 
 class MalformedCounter(ValueError):
     """A kernel text that lacks a needed field; the message names the field and what was there."""
+
+
+def whole_number(text: str) -> int | None:
+    """The value of a kernel's unsigned number; None for any other text, and for more digits than 64 bits have."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _U64_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +90,8 @@ class NodeCounters:
     """used jiffies since boot, summed over CPUs"""
     jiffy_ns: int
     memory: MemInfo
+    busy_ticks_by_cpu: Mapping[int, int] = field(default_factory=dict[int, int])
+    """by CPU number; empty = not read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +122,21 @@ def parse_busy_ticks_per_cpu(stat: str) -> dict[int, int]:
     ticks: dict[int, int] = {}
     for line in stat.splitlines():
         fields = line.split()
-        if not fields or not fields[0].startswith("cpu") or not fields[0][3:].isdecimal():
+        cpu = whole_number(fields[0][3:]) if fields and fields[0].startswith("cpu") else None
+        if cpu is None:
             continue
         try:
-            ticks[int(fields[0][3:])] = _busy(fields)
+            ticks[cpu] = _busy(fields)
         except MalformedCounter:
             continue
     return ticks
 
 
 def _busy(fields: list[str]) -> int:
-    numbers = fields[1:]
-    if len(numbers) < 7 or not all(number.isdecimal() for number in numbers[:7]):
-        raise MalformedCounter(f"/proc/stat: {fields[0]} needs at least 7 numbers, has {numbers}")
-    return sum(int(numbers[i]) for i in BUSY_FIELDS)
+    numbers = [whole_number(text) for text in fields[1:8]]
+    if len(numbers) < 7 or None in numbers:
+        raise MalformedCounter(f"/proc/stat: {fields[0]} needs at least 7 numbers, has {fields[1:]}")
+    return sum(numbers[i] or 0 for i in BUSY_FIELDS)
 
 
 def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
@@ -117,9 +145,9 @@ def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
     for line in meminfo.splitlines():
         name, colon, rest = line.removeprefix(prefix).partition(":")
         value = rest.split()
-        if colon and value and value[0].isdecimal():
-            scale = KIBIBYTE if value[1:] == ["kB"] else 1
-            entries[name.strip()] = int(value[0]) * scale
+        number = whole_number(value[0]) if colon and value else None
+        if number is not None:
+            entries[name.strip()] = number * (KIBIBYTE if value[1:] == ["kB"] else 1)
     return entries
 
 
@@ -148,8 +176,9 @@ def parse_flat(text: str) -> dict[str, int]:
     entries: dict[str, int] = {}
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) == 2 and fields[1].isdecimal():
-            entries[fields[0]] = int(fields[1])
+        number = whole_number(fields[1]) if len(fields) == 2 else None
+        if number is not None:
+            entries[fields[0]] = number
     return entries
 
 
@@ -160,16 +189,15 @@ def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
     raises    MalformedCounter if one of the seven keys is missing (cache/rss on v1, file/anon on v2 belong to them)
     source    agent spec, 6.2
     """
-    entries = parse_flat(memory_stat)
-    prefix, kinds = ("total_", ("cache", "rss")) if version == 1 else ("", ("file", "anon"))
-    for kind in kinds:
-        _entry(entries, prefix + kind, "memory.stat")
-
-    def value(name: str) -> int:
-        return _entry(entries, prefix + name, "memory.stat")
-
-    used = value("inactive_anon") + value("active_anon") + value("unevictable")
-    return CgroupMemory(used_bytes=used, with_page_cache_bytes=used + value("inactive_file") + value("active_file"))
+    entries = dict(_MEMORY_LINES[version].findall(memory_stat))
+    try:
+        inactive_anon, active_anon, unevictable, inactive_file, active_file, _, _ = (
+            int(entries[key]) for key in _MEMORY_OF_VERSION[version]
+        )
+    except KeyError as error:
+        raise MalformedCounter(f"memory.stat: no entry {error.args[0]}") from error
+    used = inactive_anon + active_anon + unevictable
+    return CgroupMemory(used_bytes=used, with_page_cache_bytes=used + inactive_file + active_file)
 
 
 def parse_cpu_usage_ns(text: str, version: int) -> int:
@@ -178,9 +206,10 @@ def parse_cpu_usage_ns(text: str, version: int) -> int:
     raises    MalformedCounter for anything else
     """
     if version == 1:
-        if not text.strip().isdecimal():
-            raise MalformedCounter(f"cpuacct.usage: not a number: {text.strip()!r}")
-        return int(text)
+        usage = whole_number(text.strip())
+        if usage is None:
+            raise MalformedCounter(f"cpuacct.usage: not a number: {text.strip()[:40]!r}")
+        return usage
     return _entry(parse_flat(text), "usage_usec", "cpu.stat") * NANOSECONDS_PER_MICROSECOND
 
 

@@ -2,6 +2,8 @@
 
 from koordcore.values.topology import CpuPlace
 
+from koord_agent.domain.counters import whole_number
+
 COLUMNS = "CPU,NODE,SOCKET,CORE,CACHE,ONLINE"
 OFFLINE = "no"
 
@@ -18,6 +20,8 @@ def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
         if len(fields) < 6 or fields[5].lower() == OFFLINE:
             continue
         cpu, node, socket, core = fields[0], "0" if fields[1] == "-" else fields[1], fields[2], fields[3]
-        if all(number.isdecimal() for number in (cpu, node, socket, core)):
-            places.append(CpuPlace(cpu=int(cpu), core=int(core), socket=int(socket), node=int(node)))
+        numbers = [whole_number(text) for text in (cpu, node, socket, core)]
+        if None not in numbers:
+            cpu_id, node_id, socket_id, core_id = (number or 0 for number in numbers)
+            places.append(CpuPlace(cpu=cpu_id, core=core_id, socket=socket_id, node=node_id))
     return tuple(sorted(places, key=lambda p: (p.node, p.socket, p.core, p.cpu)))

@@ -14,6 +14,8 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, of_value, quantity_from_json
 
+from koord_agent.domain.counters import whole_number
+
 HEALTHY: Final = "Healthy"
 _SHORT_NAMES: Final = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 _UNKNOWN_ID: Final = -1
@@ -122,7 +124,7 @@ def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
 
     source    agent spec, 4.8
     """
-    numbered = [(int(xpu.minor), xpu) for xpu in xpus if xpu.minor.isascii() and xpu.minor.isdecimal()]
+    numbered = [(minor, xpu) for xpu in xpus if (minor := whole_number(xpu.minor)) is not None]
     if not numbered:
         return DeviceReport()
     devices = (_device(minor, xpu) for minor, xpu in numbered)
@@ -142,10 +144,10 @@ def _device(minor: int, xpu: Xpu) -> Device:
             continue
     topology = None
     if xpu.topology is not None:
-        node = xpu.topology.node_id
+        node = whole_number(xpu.topology.node_id)
         topology = DeviceTopology(
             socket_id=_UNKNOWN_ID,
-            node_id=int(node) if node.isascii() and node.isdecimal() else _UNKNOWN_ID,
+            node_id=_UNKNOWN_ID if node is None else node,
             pcie_id=xpu.topology.pcie_id,
             bus_id=xpu.topology.bus_id,
         )
@@ -184,10 +186,10 @@ def _partitions(numbered: Sequence[tuple[int, Xpu]]) -> dict[str, tuple[Partitio
     seen: set[tuple[int, ...]] = set()
     for minor, xpu in numbered:
         for link in xpu.topology.p2p_links if xpu.topology is not None else ():
-            peers = [peer.strip() for peer in link.peer_minor.split(",")]
-            if not link.type or not all(peer.isascii() and peer.isdecimal() for peer in peers):
+            peers = {whole_number(peer.strip()) for peer in link.peer_minor.split(",")}
+            if not link.type or None in peers:
                 continue
-            minors = tuple(sorted({minor, *map(int, peers)}))
+            minors = tuple(sorted({minor, *(peer for peer in peers if peer is not None)}))
             if minors not in seen:
                 seen.add(minors)
                 table.setdefault(str(len(minors)), []).append(Partition(minors=minors, gpu_link_type=link.type))

@@ -6,7 +6,13 @@ switched on with the NUMA report.
 
 from collections.abc import Mapping
 
-from koord_agent.domain.counters import PAGE_BYTES, MalformedCounter, parse_busy_ticks_per_cpu, parse_meminfo
+from koord_agent.domain.counters import (
+    PAGE_BYTES,
+    MalformedCounter,
+    parse_busy_ticks_per_cpu,
+    parse_meminfo,
+    whole_number,
+)
 
 COLD_FILE_LINES = 31
 COLD_FIRST_ROW = 14
@@ -25,6 +31,18 @@ def numa_cpu_cores(
     if interval_ns <= 0:
         return None
     before, after = parse_busy_ticks_per_cpu(previous_stat), parse_busy_ticks_per_cpu(current_stat)
+    return numa_cores_of_ticks(before, after, cpu_to_numa, interval_ns=interval_ns, jiffy_ns=jiffy_ns)
+
+
+def numa_cores_of_ticks(
+    before: Mapping[int, int],
+    after: Mapping[int, int],
+    cpu_to_numa: Mapping[int, int],
+    *,
+    interval_ns: int,
+    jiffy_ns: int,
+) -> dict[int, float]:
+    """As `numa_cpu_cores`, from used jiffies by CPU; the interval must be positive."""
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
         then = before.get(cpu)
@@ -97,9 +115,10 @@ def _numa_fields(line: str) -> dict[int, int]:
     fields: dict[int, int] = {}
     for field in line.split()[1:]:
         node, equals, size = field.partition("=")
-        if not equals or node[:1] != "N" or not node[1:].isdecimal() or not size.isdecimal():
-            raise MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field!r}")
-        fields[int(node[1:])] = int(size)
+        number, amount = whole_number(node[1:]), whole_number(size)
+        if not equals or node[:1] != "N" or number is None or amount is None:
+            raise MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field[:40]!r}")
+        fields[number] = amount
     return fields
 
 
@@ -114,12 +133,13 @@ def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
         raise MalformedCounter(f"memory.idle_page_stats: {len(lines)} lines, want {COLD_FILE_LINES}")
     cold = 0
     for line in lines[COLD_FIRST_ROW:]:
-        name, *buckets = line.split()
+        name, *buckets = line.split() or [""]
         if name not in COLD_ROWS:
             continue
-        if not all(bucket.isdecimal() for bucket in buckets):
+        numbers = [whole_number(bucket) for bucket in buckets]
+        if None in numbers:
             raise MalformedCounter(f"memory.idle_page_stats: row {name} is not made of numbers")
-        cold += sum(int(bucket) for bucket in buckets[boundary:])
+        cold += sum(number or 0 for number in numbers[boundary:])
     return cold
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord_agent.domain.counters import MalformedCounter
+from koord_agent.domain.counters import MalformedCounter, whole_number
 
 L3: Final = "L3"
 MB: Final = "MB"
@@ -75,9 +75,10 @@ def _value(kind: str, text: str) -> int:
 
 
 def _number(text: str, kind: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise MalformedCounter(f"schemata: {kind}: not a number: {text!r}")
-    return int(text)
+    number = whole_number(text)
+    if number is None:
+        raise MalformedCounter(f"schemata: {kind}: not a number: {text[:40]!r}")
+    return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +117,14 @@ def parse_monitoring(groups: Mapping[str, Mapping[str, str]]) -> dict[int, dict[
     caches: dict[int, dict[str, int]] = {}
     for directory, files in groups.items():
         cache = directory.removeprefix(MONITOR_PREFIX)
-        if cache == directory or not cache.isdecimal():
+        number = whole_number(cache)
+        if cache == directory or number is None:
             continue
         counters = {
-            name: int(text.strip())
+            name: value
             for name, text in files.items()
-            if name in MONITOR_FILES and text.strip().isascii() and text.strip().isdecimal()
+            if name in MONITOR_FILES and (value := whole_number(text.strip())) is not None
         }
         if counters:
-            caches[int(cache)] = counters
+            caches[number] = counters
     return caches

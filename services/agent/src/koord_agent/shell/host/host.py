@@ -4,6 +4,7 @@ Values are v1-style (agent spec, 3.4) whatever the kernel has; directories are r
 block briefly (files of /proc and /sys): the shell runs one node's calls in one thread at a time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +13,11 @@ from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.cgroup_layout import CgroupLayout
 from koord_agent.domain.counters import CgroupCounters, NodeCounters
+from koord_agent.domain.cpi import Counted
+from koord_agent.domain.features import Features
 from koord_agent.domain.plan import CgroupFile
+from koord_agent.domain.pressure import Pressure
+from koord_agent.domain.sched_delay import SchedCounters
 
 
 class WriteFailed(Exception):
@@ -40,6 +45,18 @@ class Capacity:
     memory_bytes: int
 
 
+class CycleSource(Protocol):
+    """Open hardware counters of one cgroup."""
+
+    def read(self) -> Counted:
+        """What was counted since they were opened."""
+        ...
+
+    def close(self) -> None:
+        """Let go of them."""
+        ...
+
+
 class Host(Protocol):
     """One machine."""
 
@@ -63,6 +80,38 @@ class Host(Protocol):
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
         """Counters of one cgroup; None = it is not there."""
+        ...
+
+    def numa_memory(self) -> Mapping[int, int]:
+        """Bytes in use by NUMA node; empty = unknown this time."""
+        ...
+
+    def numa_pages(self, directory: str) -> Mapping[int, int] | None:
+        """Pages of one cgroup by NUMA node; None = unreadable."""
+        ...
+
+    def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
+        """PSI of one cgroup: cpu, mem, io. None = unreadable or malformed, for all three (agent spec, 6.8)."""
+        ...
+
+    def cold_page_bytes(self, directory: str) -> int | None:
+        """Idle page cache of one cgroup ("" = the node); None = unreadable."""
+        ...
+
+    def sched_counters(self, directory: str) -> SchedCounters | None:
+        """Waiting for a CPU, summed over the threads below one cgroup; None = unreadable."""
+        ...
+
+    def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        """Begin to count cycles and instructions of one cgroup; None = not possible here. Close what is given."""
+        ...
+
+    def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        """Counters of the groups LSR, LS, BE by cache id and file; groups that are not there are left out."""
+        ...
+
+    def features(self) -> Features:
+        """What this machine can do; asks the kernel, so it takes a moment."""
         ...
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:

@@ -1,17 +1,20 @@
-"""A real Linux machine: procfs, cgroup v1 and v2, both cgroup drivers.
+"""A real Linux machine: procfs, sysfs, cgroup v1 and v2, both cgroup drivers.
 
-Everything that can vanish between two calls (a pod's directory, a file of it) is answered with None or `Vanished`.
+Everything that can vanish between two calls (a pod's directory, a file of it) is answered with None or `Vanished`, and
+so is a text that is not what a kernel writes. What the machine can do at all is asked in `linux_features`.
 """
 
 import errno
 import os
+import posixpath
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.topology import CpuPlace
 
+from koord_agent.domain import pressure
 from koord_agent.domain.cgroup_files import Unsupported, file_path, to_file_text
 from koord_agent.domain.cgroup_layout import CgroupLayout
 from koord_agent.domain.counters import (
@@ -28,12 +31,22 @@ from koord_agent.domain.counters import (
     parse_throttling,
 )
 from koord_agent.domain.cpu_info import COLUMNS, parse_lscpu
+from koord_agent.domain.features import Features
+from koord_agent.domain.numa_usage import cold_page_bytes, parse_numa_stat
 from koord_agent.domain.plan import CgroupFile
-from koord_agent.shell.host.host import Capacity, PodDirectory, Vanished, WriteFailed
+from koord_agent.domain.pressure import Pressure
+from koord_agent.domain.sched_delay import SchedCounters, parse_schedstat
+from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.linux_features import find_features
+from koord_agent.shell.host.numa import NumaReader
+from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
+from koord_agent.shell.host.resctrl import read_resctrl_counters
 
-LSCPU_TIMEOUT_SECONDS = 5
-GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+LSCPU_TIMEOUT_SECONDS: Final = 5
+GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+_KEPT_PATHS: Final = 8192
 
 
 class LinuxHost:
@@ -57,6 +70,9 @@ class LinuxHost:
         self._version = version or cgroup_version(self._roots.cgroup)
         self._layout = layout or cgroup_layout(self._roots.cgroup, self._version)
         self._jiffy_ns = jiffy or jiffy_ns()
+        self._numa = NumaReader(self._roots.sys)
+        self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
+        self._paths: dict[str, tuple[str, str, str]] = {}
 
     @property
     def layout(self) -> CgroupLayout:
@@ -66,34 +82,65 @@ class LinuxHost:
     def cgroup_version(self) -> int:
         return self._version
 
+    @property
+    def roots(self) -> HostRoots:
+        """Where the file systems of this machine are."""
+        return self._roots
+
+    @property
+    def numa(self) -> NumaReader:
+        """Its NUMA nodes."""
+        return self._numa
+
+    def features(self) -> Features:
+        return find_features(self._roots, self._version, self._layout)
+
     def capacity(self) -> Capacity:
-        cpus = parse_busy_ticks_per_cpu((self._roots.proc / "stat").read_text())
-        memory = parse_node_memory((self._roots.proc / "meminfo").read_text())
+        cpus = parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or "")
+        memory = parse_node_memory(read_kernel_file(self._meminfo) or "")
         return Capacity(cpu_milli=len(cpus) * 1000, memory_bytes=memory.total_bytes)
 
     def node_counters(self) -> NodeCounters | None:
-        try:
-            at_ns = self._monotonic_ns()
-            ticks = parse_busy_ticks((self._roots.proc / "stat").read_text())
-            memory = parse_node_memory((self._roots.proc / "meminfo").read_text())
-        except (OSError, MalformedCounter):
+        at_ns = self._monotonic_ns()
+        stat, meminfo = read_kernel_file(self._stat), read_kernel_file(self._meminfo)
+        if stat is None or meminfo is None:
             return None
-        return NodeCounters(at_ns=at_ns, busy_ticks=ticks, jiffy_ns=self._jiffy_ns, memory=memory)
+        try:
+            ticks, memory = parse_busy_ticks(stat), parse_node_memory(meminfo)
+        except MalformedCounter:
+            return None
+        return NodeCounters(
+            at_ns=at_ns,
+            busy_ticks=ticks,
+            jiffy_ns=self._jiffy_ns,
+            memory=memory,
+            busy_ticks_by_cpu=parse_busy_ticks_per_cpu(stat) if self._numa.nodes else {},
+        )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+        usage_path, memory_path, stat_path = self._paths.get(directory) or self._counter_paths(directory)
         at_ns = self._monotonic_ns()
-        usage_text = self.read(CgroupFile(directory, "cpuacct.usage"))
-        memory_text = self.read(CgroupFile(directory, "memory.stat"))
+        usage_text = read_kernel_file(usage_path)
+        memory_text = read_kernel_file(memory_path)
         if usage_text is None and memory_text is None:
             return None
         # on v2 both cpu values come from one file
-        stat_text = usage_text if self._version == 2 else self.read(CgroupFile(directory, "cpu.stat"))
+        stat_text = usage_text if self._version == 2 else read_kernel_file(stat_path)
         return CgroupCounters(
             at_ns=at_ns,
             cpu_usage_ns=self._cpu_usage(usage_text),
             memory=self._memory(memory_text),
             throttling=self._throttling(stat_text),
         )
+
+    def _counter_paths(self, directory: str) -> tuple[str, str, str]:
+        """Files of a cgroup that are read every second; their names are worth keeping."""
+        if len(self._paths) >= _KEPT_PATHS:
+            self._paths.clear()
+        resources = ("cpuacct.usage", "memory.stat", "cpu.stat")
+        usage, memory, stat = (self._path(CgroupFile(directory, resource), reading=True) for resource in resources)
+        self._paths[directory] = usage, memory, stat
+        return usage, memory, stat
 
     def _cpu_usage(self, text: str | None) -> int | None:
         try:
@@ -113,12 +160,67 @@ class LinuxHost:
         except MalformedCounter:
             return None
 
+    def numa_memory(self) -> Mapping[int, int]:
+        return self._numa.memory_used()
+
+    def numa_pages(self, directory: str) -> Mapping[int, int] | None:
+        text = self.read(CgroupFile(directory, "memory.numa_stat"))
+        try:
+            return parse_numa_stat(text, self._version) if text is not None else None
+        except MalformedCounter:
+            return None
+
+    def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
+        found: dict[str, Pressure] = {}
+        for resource, file in pressure.RESOURCES.items():
+            text = self.read(CgroupFile(directory, file))
+            try:
+                if text is None:
+                    return None
+                found[resource] = pressure.parse_pressure(text)
+            except MalformedCounter:
+                return None
+        return found
+
+    def cold_page_bytes(self, directory: str) -> int | None:
+        text = self.read(CgroupFile(directory, "memory.idle_page_stats"))
+        try:
+            return cold_page_bytes(text) if text is not None else None
+        except MalformedCounter:
+            return None
+
+    def sched_counters(self, directory: str) -> SchedCounters | None:
+        wait_ns = slices = 0
+        threads = 0
+        for below in self.tree(directory):
+            for thread in (self.read(CgroupFile(below, "tasks")) or "").split():
+                text = read_kernel_file(f"{self._roots.proc}/{thread}/schedstat")
+                try:
+                    counters = parse_schedstat(text) if text is not None else None
+                except MalformedCounter:
+                    continue
+                if counters is not None:
+                    threads += 1
+                    wait_ns += counters.wait_ns
+                    slices += counters.slices
+        return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
+
+    def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
+        try:
+            return open_cgroup_counters(self._hierarchy("perf_event", directory), cpus) if cpus else None
+        except (CountersAbsent, OSError):
+            return None
+
+    def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        return read_resctrl_counters(self._roots.sys / "fs" / "resctrl")
+
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
         try:
             done = subprocess.run(
                 ["lscpu", f"-e={COLUMNS}"], capture_output=True, text=True, timeout=LSCPU_TIMEOUT_SECONDS, check=True
             )
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
             return ()
         return parse_lscpu(done.stdout)
 
@@ -133,7 +235,7 @@ class LinuxHost:
         return tuple(found)
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        if not self._hierarchy("cpu", directory).is_dir():
+        if not os.path.isdir(self._hierarchy("cpu", directory)):  # noqa: PTH112 - in the fast loop
             return ()
         below = [f"{directory}/{name}" for name in self._children("cpu", directory)]
         lowest = [f"{child}/{name}" for child in below for name in self._children("cpu", child)]
@@ -141,8 +243,8 @@ class LinuxHost:
 
     def read(self, file: CgroupFile) -> str | None:
         try:
-            return self._path(file, reading=True).read_text()
-        except (OSError, Unsupported):
+            return read_kernel_file(self._path(file, reading=True))
+        except Unsupported:
             return None
 
     def write(self, file: CgroupFile, value: str) -> None:
@@ -159,11 +261,12 @@ class LinuxHost:
             kind = Vanished if error.errno in GONE else WriteFailed
             raise kind(f"{path}: {value!r} not written: {error.strerror}") from error
 
-    def _path(self, file: CgroupFile, *, reading: bool) -> Path:
-        return Path(file_path(str(self._roots.cgroup), file.resource, file.directory, self._version, reading=reading))
+    def _path(self, file: CgroupFile, *, reading: bool) -> str:
+        return file_path(str(self._roots.cgroup), file.resource, file.directory, self._version, reading=reading)
 
-    def _hierarchy(self, name: str, directory: str) -> Path:
-        return (self._roots.cgroup / name if self._version == 1 else self._roots.cgroup) / directory
+    def _hierarchy(self, name: str, directory: str) -> str:
+        root = str(self._roots.cgroup)
+        return posixpath.join(root, name, directory) if self._version == 1 else posixpath.join(root, directory)
 
     def _children(self, hierarchy: str, directory: str) -> list[str]:
         try:

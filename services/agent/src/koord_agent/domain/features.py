@@ -1,0 +1,64 @@
+"""What a machine can do for the agent: one line per feature, asked once at start and by `koord node doctor`.
+
+source    agent spec, 1 (3), 3.4 (support probing), 6
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Feature(StrEnum):
+    """Features that a machine may lack; knobs of the resource table are named by their resource instead."""
+
+    NODE_COUNTERS = "node cpu and memory"
+    CGROUP_COUNTERS = "cgroup cpu and memory"
+    CPU_TOPOLOGY = "cpu topology"
+    NUMA = "NUMA memory"
+    PSI = "PSI"
+    CPI = "CPI"
+    RESCTRL_CONTROL = "resctrl control"
+    RESCTRL_MONITOR = "resctrl monitoring"
+    COLD_PAGES = "cold pages"
+    SCHED_DELAY = "scheduling delay"
+    POD_EVENTS = "pod life-cycle events"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Whether one feature can be used.
+
+    why     "" for a usable feature, else the reason in words
+    file    the file or directory that decides it
+    """
+
+    feature: str
+    usable: bool
+    file: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What was found."""
+
+    findings: tuple[Finding, ...]
+
+    def usable(self, feature: str) -> bool:
+        """Whether a feature was found and can be used."""
+        return any(finding.feature == feature and finding.usable for finding in self.findings)
+
+    def missing(self) -> tuple[Finding, ...]:
+        """What cannot be used, with the reason."""
+        return tuple(finding for finding in self.findings if not finding.usable)
+
+
+def features_of(usable: Iterable[Feature], *, file: str, why: str) -> Features:
+    """Findings for a machine whose features are known without asking, such as a simulated one."""
+    known = frozenset(usable)
+    return Features(
+        tuple(
+            Finding(feature=feature, usable=feature in known, file=file, why="" if feature in known else why)
+            for feature in Feature
+        )
+    )

@@ -1,0 +1,26 @@
+"""Reading a kernel's text file: short, without exceptions for what is gone, any bytes taken for what they are."""
+
+import os
+
+_CHUNK = 65536
+
+
+def read_kernel_file(path: str) -> str | None:
+    """The whole text; None if it cannot be read (not there, gone meanwhile, refused, not supported).
+
+    Bytes that are no ASCII come as replacement characters: the parsers refuse them.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        data = os.read(descriptor, _CHUNK)
+        # a kernel hands long files out in pieces; only an empty one is the end
+        while more := os.read(descriptor, _CHUNK):
+            data += more
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data.decode("ascii", "replace")

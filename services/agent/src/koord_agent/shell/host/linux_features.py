@@ -1,0 +1,148 @@
+"""What this kernel, this CPU and these rights allow: every feature with the file that decides it.
+
+Asked once at start; a collector whose feature is missing does not run, and the reason is told instead of zeros.
+source    agent spec, 1 (3), 3.4, 6, 15
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from koordcore.protocol.qos import KubeQos
+
+from koord_agent.domain.cgroup_files import RESOURCES, Unsupported, file_path
+from koord_agent.domain.cgroup_layout import CgroupLayout
+from koord_agent.domain.counters import parse_busy_ticks_per_cpu
+from koord_agent.domain.features import Feature, Features, Finding
+from koord_agent.domain.resctrl_files import resctrl_support
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
+from koord_agent.shell.host.probe import HostRoots
+
+_PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
+"""Knobs of the whole machine, looked for in the root of their hierarchy."""
+
+
+def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
+    """All features and all knobs of the resource table, usable or why not."""
+    probe = _Probe(roots, version, layout)
+    return Features((*probe.measured(), *probe.knobs()))
+
+
+class _Probe:
+    def __init__(self, roots: HostRoots, version: int, layout: CgroupLayout) -> None:
+        self._roots = roots
+        self._version = version
+        self._layout = layout
+
+    def measured(self) -> Iterator[Finding]:
+        """What the collectors need."""
+        roots = self._roots
+        yield _readable(Feature.NODE_COUNTERS, roots.proc / "stat")
+        yield self._cgroup_counters()
+        lscpu = shutil.which("lscpu")
+        yield Finding(
+            feature=Feature.CPU_TOPOLOGY,
+            usable=lscpu is not None,
+            file=lscpu or "lscpu",
+            why="" if lscpu else "the program is not installed",
+        )
+        yield _readable(Feature.NUMA, roots.sys / "bus/node/devices/node0/meminfo")
+        yield self._pressure()
+        yield self._cycles()
+        yield from self._resctrl()
+        yield _readable(Feature.COLD_PAGES, roots.sys / "kernel/mm/kidled/scan_period_in_seconds", "no kidled here")
+        yield _readable(Feature.SCHED_DELAY, roots.proc / "self/schedstat", "CONFIG_SCHED_INFO is off")
+        yield self._pod_events()
+
+    def knobs(self) -> Iterator[Finding]:
+        """Every resource of the table, by its v1 name."""
+        directory = self._some_directory()
+        for name in sorted(RESOURCES):
+            try:
+                path = file_path(
+                    str(self._roots.cgroup), name, "" if name in _PROBED_IN_ROOT else directory, self._version
+                )
+            except Unsupported as error:
+                yield Finding(feature=name, usable=False, file="", why=str(error))
+                continue
+            there = Path(path).exists()
+            yield Finding(feature=name, usable=there, file=path, why="" if there else self._why_missing(name, path))
+
+    def _some_directory(self) -> str:
+        """The pods' root if there is one, else a directory of somebody's: the root itself lacks most knobs."""
+        if self._directory(self._layout.root).is_dir():
+            return self._layout.root
+        children = sorted(self._children(self._directory("")))
+        return children[0] if children else ""
+
+    def _directory(self, directory: str, hierarchy: str = "cpu") -> Path:
+        return (self._roots.cgroup / hierarchy if self._version == 1 else self._roots.cgroup) / directory
+
+    def _children(self, folder: Path) -> list[str]:
+        try:
+            return [entry.name for entry in folder.iterdir() if entry.is_dir()]
+        except OSError:
+            return []
+
+    def _why_missing(self, name: str, path: str) -> str:
+        hierarchy = RESOURCES[name].hierarchy
+        if self._version == 1 and hierarchy and not (self._roots.cgroup / hierarchy).is_dir():
+            return f"the hierarchy {hierarchy} is not mounted"
+        if not Path(path).parent.is_dir():
+            return "no cgroup to look into"
+        return "this kernel does not have it"
+
+    def _cgroup_counters(self) -> Finding:
+        file = Path(file_path(str(self._roots.cgroup), "cpuacct.usage", "", self._version, reading=True))
+        return _readable(Feature.CGROUP_COUNTERS, file)
+
+    def _pressure(self) -> Finding:
+        file = Path(file_path(str(self._roots.cgroup), "cpu.pressure", self._some_directory(), self._version))
+        why = "no PSI per cgroup (boot with psi=1)"
+        if self._version == 1:
+            why = "no PSI per cgroup: only extended v1 kernels have it"
+        return _readable(Feature.PSI, file, why)
+
+    def _cycles(self) -> Finding:
+        directory = self._directory(self._some_directory(), "perf_event")
+        file = str(directory)
+        if not directory.is_dir():
+            return Finding(feature=Feature.CPI, usable=False, file=file, why="the hierarchy perf_event is not mounted")
+        cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(str(self._roots.proc / "stat")) or ""))
+        try:
+            open_cgroup_counters(file, cpus[:1]).close()
+        except (CountersAbsent, OSError) as error:
+            return Finding(feature=Feature.CPI, usable=False, file=file, why=str(error))
+        return Finding(feature=Feature.CPI, usable=bool(cpus), file=file, why="" if cpus else "no CPU is known")
+
+    def _resctrl(self) -> Iterator[Finding]:
+        cpuinfo = self._roots.proc / "cpuinfo"
+        root = self._roots.sys / "fs/resctrl"
+        support = resctrl_support(read_kernel_file(str(cpuinfo)) or "")
+        for feature, able in ((Feature.RESCTRL_CONTROL, support.control), (Feature.RESCTRL_MONITOR, support.monitor)):
+            mounted = (root / "info").is_dir()
+            why = "" if able and mounted else "resctrl is not mounted" if able else "the CPU does not have it"
+            yield Finding(
+                feature=feature, usable=able and mounted, file=str(root / "info" if able else cpuinfo), why=why
+            )
+
+    def _pod_events(self) -> Finding:
+        directory = self._directory(self._layout.qos_directory(KubeQos.BURSTABLE))
+        there = directory.is_dir()
+        return Finding(
+            feature=Feature.POD_EVENTS, usable=there, file=str(directory), why="" if there else "no pods' cgroup yet"
+        )
+
+
+def _readable(feature: str, file: Path, why: str = "") -> Finding:
+    """Whether a file can be read; `why` replaces the kernel's words for a file that is not there."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY), "rb") as stream:
+            stream.read(1)
+    except FileNotFoundError as error:
+        return Finding(feature=feature, usable=False, file=str(file), why=why or str(error.strerror))
+    except OSError as error:
+        return Finding(feature=feature, usable=False, file=str(file), why=str(error.strerror))
+    return Finding(feature=feature, usable=True, file=str(file))

@@ -1,0 +1,94 @@
+"""NUMA nodes of this machine from sysfs: memory in use, totals, huge pages.
+
+source    agent spec, 4.7 (7), 6.1, 6.11
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from koord_agent.domain.counters import MalformedCounter, parse_meminfo, whole_number
+from koord_agent.domain.numa_usage import numa_memory_used_bytes
+from koord_agent.domain.topology_report import NumaMemory
+from koord_agent.shell.host.kernel_files import read_kernel_file
+
+_PREFIX = "node"
+_PAGES_PREFIX, _PAGES_SUFFIX = "hugepages-", "kB"
+
+
+class NumaReader:
+    """Reads `<sys>/bus/node/devices/node<i>`; which nodes there are is asked once.
+
+    Nodes that only hold an initiator (`has_generic_initiator`) have no memory and do not count.
+    """
+
+    def __init__(self, sys: Path) -> None:
+        self._devices = sys / "bus" / "node" / "devices"
+        self._nodes = self._find()
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Ids of the nodes that count, ascending."""
+        return self._nodes
+
+    def memory_used(self) -> Mapping[int, int]:
+        """Bytes in use by node; nodes that cannot be read are left out."""
+        found: dict[int, int] = {}
+        for node in self._nodes:
+            text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
+            try:
+                if text is not None:
+                    found[node] = numa_memory_used_bytes(text, node)
+            except MalformedCounter:
+                continue
+        return found
+
+    def memory(self) -> tuple[NumaMemory, ...] | None:
+        """Totals and huge pages by node, in order; None = one of them cannot be read."""
+        found: list[NumaMemory] = []
+        for node in self._nodes:
+            text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
+            total = parse_meminfo(text, prefix=f"Node {node} ").get("MemTotal") if text is not None else None
+            if total is None:
+                return None
+            found.append(NumaMemory(total_bytes=total, hugepages=self._huge_pages(node)))
+        return tuple(found)
+
+    def _huge_pages(self, node: int) -> Mapping[int, int]:
+        folder = self._devices / f"{_PREFIX}{node}" / "hugepages"
+        pages: dict[int, int] = {}
+        try:
+            names = sorted(entry.name for entry in folder.iterdir())
+        except OSError:
+            return pages
+        for name in names:
+            size = whole_number(name.removeprefix(_PAGES_PREFIX).removesuffix(_PAGES_SUFFIX))
+            count = whole_number((read_kernel_file(f"{folder}/{name}/nr_hugepages") or "").strip())
+            if size is not None and count is not None:
+                pages[size] = count
+        return pages
+
+    def _find(self) -> tuple[int, ...]:
+        try:
+            names = [entry.name for entry in self._devices.iterdir()]
+        except OSError:
+            return ()
+        numbers = (whole_number(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX))
+        initiators = self._initiators()
+        return tuple(sorted(number for number in numbers if number is not None and number not in initiators))
+
+    def _initiators(self) -> frozenset[int]:
+        """Nodes with a generic initiator and without memory of their own."""
+        text = read_kernel_file(str(self._devices.parent.parent.parent / "devices/system/node/has_generic_initiator"))
+        memory = read_kernel_file(str(self._devices.parent.parent.parent / "devices/system/node/has_memory"))
+        only = _listed(text) - _listed(memory)
+        return frozenset(only)
+
+
+def _listed(text: str | None) -> frozenset[int]:
+    found: set[int] = set()
+    for item in (text or "").strip().split(","):
+        first, _, last = item.partition("-")
+        low, high = whole_number(first), whole_number(last or first)
+        if low is not None and high is not None and high - low < 4096:
+            found.update(range(low, high + 1))
+    return frozenset(found)

@@ -1,0 +1,313 @@
+"""One simulated machine behind the `Host` protocol; cgroup v1, so texts are what a v1 kernel writes.
+
+The columns behind it belong to `simulated.SimulatedFleet`; `start_pod` and `stop_pod` stand for the kubelet and the
+container runtime.
+"""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.cpuset import format_cpuset, parse_cpuset
+from koordcore.values.topology import CpuPlace
+
+from koord_agent.domain.cgroup_files import (
+    CFS_PERIOD_US,
+    INT64_MAX,
+    Unsupported,
+    from_file_text,
+    milli_to_quota_us,
+    milli_to_shares,
+    resource,
+    to_file_text,
+)
+from koord_agent.domain.cgroup_layout import CgroupLayout
+from koord_agent.domain.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
+from koord_agent.domain.cpi import Counted
+from koord_agent.domain.features import Feature, Features, features_of
+from koord_agent.domain.plan import CgroupFile
+from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.pressure import Pressure, Stall
+from koord_agent.domain.sched_delay import SchedCounters
+from koord_agent.domain.simulated_interference import CYCLES_PER_SECOND
+from koord_agent.domain.simulation import parse_profile
+from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
+
+if TYPE_CHECKING:
+    from koord_agent.shell.host.simulated import SimulatedFleet
+
+JIFFY_NS = 10_000_000
+UNLIMITED = -1
+MIN_QUOTA_US = 1_000
+HIERARCHIES = frozenset({"cpu", "cpuset", "memory"})
+"""Knobs of these can be written; cpu and cpuset have an effect, those of memory are only kept."""
+FEATURES = (
+    Feature.NODE_COUNTERS,
+    Feature.CGROUP_COUNTERS,
+    Feature.CPU_TOPOLOGY,
+    Feature.PSI,
+    Feature.CPI,
+    Feature.SCHED_DELAY,
+)
+_DEFAULTS: Mapping[str, str] = {
+    "cpu.cfs_quota_us": "-1",
+    "cpu.cfs_period_us": str(CFS_PERIOD_US),
+    "cpu.cfs_burst_us": "0",
+    "cpu.bvt_warp_ns": "0",
+    "cpu.idle": "0",
+    "cpu.shares": "1024",
+    "memory.limit_in_bytes": "9223372036854771712",
+    "memory.min": "0",
+    "memory.low": "0",
+    "memory.high": str(INT64_MAX),
+    "memory.wmark_ratio": "0",
+    "memory.wmark_scale_factor": "50",
+    "memory.wmark_min_adj": "0",
+    "memory.priority": "0",
+    "memory.use_priority_oom": "0",
+    "memory.oom.group": "0",
+}
+"""What an untouched knob says."""
+
+
+@dataclass(slots=True)
+class _SimulatedPod:
+    pod: AgentPod
+    row: int
+    directory: str
+    knobs: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class _CycleCounters:
+    """Cycles and instructions of one pod since it was made."""
+
+    def __init__(self, fleet: "SimulatedFleet", row: int) -> None:
+        self._fleet, self._row = fleet, row
+        self._cycles, self._instructions = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        pods = self._fleet.pods
+        return float(pods.cpu_ns[self._row]) / 1e9 * CYCLES_PER_SECOND, float(pods.instructions[self._row])
+
+    def read(self) -> Counted:
+        """See `CycleSource`."""
+        cycles, instructions = self._now()
+        return Counted(cycles=cycles - self._cycles, instructions=instructions - self._instructions)
+
+    def close(self) -> None:
+        """See `CycleSource`."""
+
+
+class SimulatedHost:
+    """One node of a fleet, see `Host`."""
+
+    def __init__(self, fleet: "SimulatedFleet", index: int) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._node = fleet.nodes[index]
+        self._layout = CgroupLayout(self._node.driver)
+        self._be_root = self._layout.qos_directory(KubeQos.BEST_EFFORT)
+        self._pods: dict[str, _SimulatedPod] = {}
+        self._by_directory: dict[str, _SimulatedPod] = {}
+        cpus = max(-(-self._node.cpu_milli // 1000), 1)
+        self._all_cpus = format_cpuset(range(cpus))
+        self._cpu_count = cpus
+        self._class_knobs: dict[str, dict[str, str]] = {
+            self._layout.qos_directory(qos): {} for qos in (KubeQos.GUARANTEED, KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)
+        }
+
+    @property
+    def layout(self) -> CgroupLayout:
+        return self._layout
+
+    @property
+    def cgroup_version(self) -> int:
+        return 1
+
+    def features(self) -> Features:
+        return features_of(FEATURES, file="simulated", why="not simulated")
+
+    def capacity(self) -> Capacity:
+        return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
+
+    def start_pod(self, pod: AgentPod) -> None:
+        """Run a pod by its usage profile, with the shares and the quota of its request and limit; a pod that runs
+        already stays as it is.
+
+        raises    InvalidInput for a malformed profile annotation
+        """
+        if pod.uid in self._pods:
+            return
+        profile = parse_profile(pod.usage_profile, pod.uid, is_best_effort=pod.is_best_effort)
+        directory = self._layout.pod_directory(pod.kube_qos, pod.uid)
+        row = self._fleet.pods.add(self._index, pod, profile)
+        started = _SimulatedPod(pod=pod, row=row, directory=directory)
+        self._pods[pod.uid] = self._by_directory[directory] = started
+        started.knobs["cpu.shares"] = str(milli_to_shares(pod.cpu_request_milli))
+        limit_milli = pod.limits.get("cpu", 0)
+        if limit_milli:
+            started.knobs["cpu.cfs_quota_us"] = str(milli_to_quota_us(limit_milli))
+            self._fleet.pods.cpu_limit[row] = self._limit_cores(started.knobs)
+        self._fleet.changed()
+
+    def stop_pod(self, uid: str) -> bool:
+        """End a pod and remove its cgroup; False if it does not run here."""
+        gone = self._pods.pop(uid, None)
+        if gone is None:
+            return False
+        del self._by_directory[gone.directory]
+        self._fleet.pods.remove(gone.row)
+        self._fleet.changed()
+        return True
+
+    @property
+    def running_pods(self) -> tuple[str, ...]:
+        """Uids of the pods that run here, sorted."""
+        return tuple(sorted(self._pods))
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer requests of latency-sensitive pods take than on an idle node, 1 = no longer."""
+        return float(self._fleet.slowdown[self._index])
+
+    def node_counters(self) -> NodeCounters | None:
+        now = self._fleet.snapshot()
+        total, used = self._node.memory_bytes, now.node_memory[self._index]
+        available = total - used
+        return NodeCounters(
+            at_ns=now.at_ns,
+            busy_ticks=now.node_busy_ns[self._index] // JIFFY_NS,
+            jiffy_ns=JIFFY_NS,
+            memory=MemInfo(
+                total_bytes=total,
+                available_bytes=available,
+                free_bytes=available - now.node_page_cache[self._index],
+            ),
+        )
+
+    def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+        now = self._fleet.snapshot()
+        pod = self._by_directory.get(directory)
+        if pod is not None:
+            memory, cache = now.pod_memory[pod.row], now.pod_page_cache[pod.row]
+            return CgroupCounters(
+                at_ns=now.at_ns,
+                cpu_usage_ns=now.pod_cpu_ns[pod.row],
+                memory=CgroupMemory(used_bytes=memory, with_page_cache_bytes=memory + cache),
+                throttling=Throttling(nr_periods=now.pod_periods[pod.row], nr_throttled=now.pod_throttled[pod.row]),
+            )
+        if directory == self._be_root:
+            return CgroupCounters(
+                at_ns=now.at_ns,
+                cpu_usage_ns=now.be_cpu_ns[self._index],
+                memory=None,
+                throttling=Throttling(
+                    nr_periods=now.be_periods[self._index], nr_throttled=now.be_throttled[self._index]
+                ),
+            )
+        return None
+
+    def numa_memory(self) -> Mapping[int, int]:
+        return {}
+
+    def numa_pages(self, directory: str) -> Mapping[int, int] | None:
+        return None
+
+    def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
+        pod = self._by_directory.get(directory)
+        if pod is None and directory not in self._class_knobs:
+            return None
+        best_effort = directory == self._be_root or (pod is not None and pod.pod.kube_qos is KubeQos.BEST_EFFORT)
+        averages = self._fleet.be_pressure if best_effort else self._fleet.ls_pressure
+        stalled_us = self._fleet.be_stalled_us if best_effort else self._fleet.ls_stalled_us
+        avg10, avg60, avg300 = (round(float(share) * 100, 2) for share in averages[:, self._index])
+        some = Stall(avg10=avg10, avg60=avg60, avg300=avg300, total_us=int(stalled_us[self._index]))
+        idle = Pressure(some=Stall(), full=Stall(), full_supported=True)
+        return {"cpu": Pressure(some=some, full=Stall(), full_supported=True), "mem": idle, "io": idle}
+
+    def cold_page_bytes(self, directory: str) -> int | None:
+        return None
+
+    def sched_counters(self, directory: str) -> SchedCounters | None:
+        pod = self._by_directory.get(directory)
+        if pod is None:
+            return None
+        pods = self._fleet.pods
+        return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
+
+    def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        pod = self._by_directory.get(directory)
+        return None if pod is None else _CycleCounters(self._fleet, pod.row)
+
+    def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        return {}
+
+    def cpu_topology(self) -> tuple[CpuPlace, ...]:
+        """Cores of two threads each, all on one socket (cpu 2k and 2k+1 share core k)."""
+        return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=0) for cpu in range(self._cpu_count))
+
+    def pod_directories(self) -> tuple[PodDirectory, ...]:
+        found = [
+            PodDirectory(
+                qos=pod.pod.kube_qos,
+                pod_id=self._layout.parse_pod(posixpath.basename(pod.directory)) or "",
+                directory=pod.directory,
+            )
+            for pod in self._by_directory.values()
+        ]
+        return tuple(sorted(found, key=lambda p: p.directory))
+
+    def tree(self, directory: str) -> tuple[str, ...]:
+        below = sorted(d for d in (*self._class_knobs, *self._by_directory) if d.startswith(directory + "/"))
+        if directory not in self._class_knobs and directory not in self._by_directory:
+            return ()
+        return (directory, *sorted(below, key=lambda d: (d.count("/"), d)))
+
+    def read(self, file: CgroupFile) -> str | None:
+        knobs = self._knobs(file.directory)
+        if knobs is None:
+            return None
+        text = knobs.get(file.resource, _DEFAULTS.get(file.resource))
+        if text is None and file.resource == "cpuset.cpus":
+            text = self._all_cpus
+        return None if text is None else text + "\n"
+
+    def write(self, file: CgroupFile, value: str) -> None:
+        text = to_file_text(file.resource, value, 1)
+        knobs = self._knobs(file.directory)
+        if knobs is None or not self._is_knob(file.resource):
+            raise Vanished(f"{file.key}: {value!r} not written: no such file")
+        if file.resource == "cpu.cfs_quota_us" and text != str(UNLIMITED) and int(text) < MIN_QUOTA_US:
+            raise WriteFailed(f"{file.key}: {value!r} not written: Invalid argument")
+        if file.resource == "cpuset.cpus" and not parse_cpuset(text) <= parse_cpuset(self._all_cpus):
+            raise WriteFailed(f"{file.key}: {value!r} not written: Invalid argument")
+        knobs[file.resource] = str(INT64_MAX) if text == "max" else text
+        pod = self._by_directory.get(file.directory)
+        if pod is not None:
+            self._fleet.pods.cpu_limit[pod.row] = self._limit_cores(knobs)
+        elif file.directory == self._be_root:
+            self._fleet.be_limit_cores[self._index] = self._limit_cores(knobs)
+
+    def _is_knob(self, name: str) -> bool:
+        try:
+            return resource(name).hierarchy in HIERARCHIES and (name in _DEFAULTS or name == "cpuset.cpus")
+        except Unsupported:
+            return False
+
+    def _limit_cores(self, knobs: dict[str, str]) -> float:
+        """What quota and CPU list of a directory leave to it, cores; infinite if neither limits."""
+        quota = int(from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
+        period = int(from_file_text("cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(CFS_PERIOD_US)), 1))
+        limit = np.inf if quota == UNLIMITED else quota / period
+        if "cpuset.cpus" in knobs:
+            limit = min(limit, float(len(parse_cpuset(knobs["cpuset.cpus"]))))
+        return float(limit)
+
+    def _knobs(self, directory: str) -> dict[str, str] | None:
+        if directory in self._class_knobs:
+            return self._class_knobs[directory]
+        pod = self._by_directory.get(directory)
+        return pod.knobs if pod is not None else None

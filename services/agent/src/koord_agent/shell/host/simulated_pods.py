@@ -1,0 +1,161 @@
+"""Nodes to simulate, and the pods of all of them as columns; `simulated` advances them together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
+from koordcore.protocol.qos import KubeQos
+from numpy.typing import NDArray
+
+from koord_agent.domain.cgroup_layout import Driver
+from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.simulation import Floats, ProfileKind, ProfileTable, UsageProfile
+
+PAGE_CACHE_FRACTION = 0.1
+"""Share of a pod's memory request that it keeps as page cache."""
+FIRST_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedNode:
+    """A node to simulate."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    driver: Driver = Driver.SYSTEMD
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Counters as Python numbers, made once per tick: reading them one by one from arrays costs ten times as much."""
+
+    at_ns: int
+    pod_cpu_ns: list[int]
+    pod_memory: list[int]
+    pod_page_cache: list[int]
+    pod_periods: list[int]
+    pod_throttled: list[int]
+    node_busy_ns: list[int]
+    node_memory: list[int]
+    node_page_cache: list[int]
+    be_cpu_ns: list[int]
+    be_periods: list[int]
+    be_throttled: list[int]
+
+
+class PodColumns:
+    """One row per pod; rows of gone pods are reused. Growing doubles the rows.
+
+    cpu_limit       cores that quota and CPU list of the pod leave to it; infinite without
+    periods         CFS periods since it has a quota, and in how many of them it was throttled
+    instructions    retired so far
+    wait_ns, slices waiting for a CPU so far
+    """
+
+    COLUMNS = (
+        "node",
+        "is_best_effort",
+        "cpu_request",
+        "cpu_limit",
+        "memory_bytes",
+        "page_cache_bytes",
+        "cpu_ns",
+        "periods",
+        "throttled",
+        "instructions",
+        "wait_ns",
+        "slices",
+        "kind",
+        "level",
+        "swing",
+        "period_seconds",
+        "phase_seconds",
+        "duty",
+        "seed",
+    )
+
+    def __init__(self) -> None:
+        self.rows = FIRST_ROWS
+        self.node = np.zeros(self.rows, np.int64)
+        self.is_best_effort = np.zeros(self.rows, np.bool_)
+        self.cpu_request = np.zeros(self.rows, np.float64)
+        self.cpu_limit = np.full(self.rows, np.inf)
+        self.memory_bytes = np.zeros(self.rows, np.int64)
+        self.page_cache_bytes = np.zeros(self.rows, np.int64)
+        self.cpu_ns = np.zeros(self.rows, np.int64)
+        self.periods = np.zeros(self.rows, np.float64)
+        self.throttled = np.zeros(self.rows, np.float64)
+        self.instructions = np.zeros(self.rows, np.float64)
+        self.wait_ns = np.zeros(self.rows, np.float64)
+        self.slices = np.zeros(self.rows, np.float64)
+        self.kind = np.zeros(self.rows, np.int8)
+        self.level = np.zeros(self.rows, np.float64)
+        self.swing = np.zeros(self.rows, np.float64)
+        self.period_seconds = np.ones(self.rows, np.float64)
+        self.phase_seconds = np.zeros(self.rows, np.float64)
+        self.duty = np.zeros(self.rows, np.float64)
+        self.seed = np.zeros(self.rows, np.uint64)
+        self.traces: dict[int, tuple[Floats, Floats]] = {}
+        self.free = list(range(self.rows - 1, -1, -1))
+
+    def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
+        """Put a pod into a free row; its counters start at zero."""
+        if not self.free:
+            self._grow()
+        row = self.free.pop()
+        self.node[row] = node
+        memory = pod.memory_request_bytes or DEFAULT_MEMORY_BYTES
+        # the cgroup decides whom the best-effort quota holds, not the label
+        self.is_best_effort[row] = pod.kube_qos is KubeQos.BEST_EFFORT
+        self.cpu_request[row] = (pod.cpu_request_milli or DEFAULT_CPU_MILLI) / 1000
+        self.cpu_limit[row] = np.inf
+        self.memory_bytes[row] = int(memory * profile.memory_fraction)
+        self.page_cache_bytes[row] = int(memory * PAGE_CACHE_FRACTION)
+        for counter in (self.cpu_ns, self.periods, self.throttled, self.instructions, self.wait_ns, self.slices):
+            counter[row] = 0
+        self.kind[row] = profile.kind
+        self.level[row] = profile.level
+        self.swing[row] = profile.swing
+        self.period_seconds[row] = profile.period_seconds
+        self.phase_seconds[row] = profile.phase_seconds
+        self.duty[row] = profile.duty
+        self.seed[row] = profile.seed
+        if profile.kind is ProfileKind.TRACE:
+            points = np.array(profile.points, np.float64)
+            self.traces[row] = (points[:, 0], points[:, 1])
+        return row
+
+    def remove(self, row: int) -> None:
+        """Give a row back; it uses nothing from now on."""
+        self.cpu_request[row] = 0.0
+        self.cpu_limit[row] = np.inf
+        self.memory_bytes[row] = self.page_cache_bytes[row] = 0
+        self.kind[row] = ProfileKind.CONSTANT
+        self.level[row] = 0.0
+        self.traces.pop(row, None)
+        self.free.append(row)
+
+    def profiles(self) -> ProfileTable:
+        """The usage profiles of all rows."""
+        return ProfileTable(
+            kind=self.kind,
+            level=self.level,
+            swing=self.swing,
+            period_seconds=self.period_seconds,
+            phase_seconds=self.phase_seconds,
+            duty=self.duty,
+            seed=self.seed,
+            traces=self.traces,
+        )
+
+    def _grow(self) -> None:
+        old = self.rows
+        self.rows = old * 2
+        for name in self.COLUMNS:
+            column: NDArray[np.generic] = getattr(self, name)
+            # repeats old values into the new rows; add() sets all of a row, and unused rows must request nothing
+            setattr(self, name, np.resize(column, self.rows))
+        self.cpu_request[old:] = 0.0
+        self.memory_bytes[old:] = self.page_cache_bytes[old:] = 0
+        self.free.extend(range(self.rows - 1, old - 1, -1))
