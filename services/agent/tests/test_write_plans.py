@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.executor import Update, Why, WriteCache, levels_of, plan_writes
-from koord_agent.domain.plan import Band, CgroupFile, Merge, Plan
+from koord_agent.domain.executor import Update, Why, WriteCache, plan_writes
+from koord_agent.domain.plan import CgroupFile, Merge
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 
 PARENT, CHILD = CgroupFile("be", "cpu.cfs_quota_us"), CgroupFile("be/pod", "cpu.cfs_quota_us")
@@ -64,17 +64,3 @@ def test_what_needs_no_write_says_why() -> None:
     plan = plan_writes([list(updates.values())], files, cache, now_ms=1)
     assert plan.writes == ()
     assert {why: update for update, why in plan.skipped} == updates
-
-
-def test_of_several_plans_for_a_file_the_highest_band_wins() -> None:
-    def plan(plugin: str, band: Band, value: str, created_ms: int = 0) -> Plan:
-        return Plan(plugin=plugin, band=band, file=PARENT, value=value, created_ms=created_ms, ttl_ms=10)
-
-    plans = [
-        plan("recover", Band.RECOVER, "-1", created_ms=9),
-        plan("suppress", Band.SUPPRESS, "2000"),
-        plan("x", Band.TUNING, "3000"),
-    ]
-    ((update,),) = levels_of(plans)
-    assert update.value == "2000"
-    assert update.merge is Merge.QUOTA

@@ -13,8 +13,9 @@ from enum import StrEnum
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.arbiter import Winner
 from koord_agent.domain.cgroup_files import INT64_MAX, UNLIMITED, is_equal, parse_number
-from koord_agent.domain.plan import MERGED_BY_DEFAULT, CgroupFile, Merge, Plan
+from koord_agent.domain.plan import MERGED_BY_DEFAULT, CgroupFile, Merge
 
 FORCE_AFTER_MS = 60_000
 CACHE_LIFE_MS = 120_000
@@ -29,6 +30,15 @@ class Update:
     merge: Merge = Merge.NONE
     cacheable: bool = True
     reason: str = "UpdateCgroups"
+
+
+class Pass(StrEnum):
+    """Which half of a leveled write a step belongs to."""
+
+    LOOSEN = "loosen"
+    """top to bottom: what grows (and what has no order)"""
+    TIGHTEN = "tighten"
+    """bottom to top: what shrinks"""
 
 
 class Why(StrEnum):
@@ -48,6 +58,20 @@ class Write:
     value: str
     before: str
     final: bool
+    half: Pass = Pass.LOOSEN
+
+    def needs(self, other: CgroupFile) -> bool:
+        """Whether this step must not be taken once a step for the other file was refused.
+
+        Below a parent that could not grow nothing grows; above a child that could not shrink nothing shrinks. Files
+        without an order among levels depend on nothing.
+        """
+        mine = self.update.file
+        if self.update.merge is Merge.NONE or mine.resource != other.resource:
+            return False
+        if self.half is Pass.LOOSEN:
+            return mine.directory.startswith(other.directory + "/")
+        return other.directory.startswith(mine.directory + "/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,21 +110,13 @@ class WriteCache:
         self.entries = {file: e for file, e in self.entries.items() if now_ms - e[1] < self.life_ms}
 
 
-def levels_of(plans: Iterable[Plan]) -> list[list[Update]]:
-    """Updates of plans, one per file, grouped by depth of directory from top to bottom, in a stable order.
-
-    Of several plans for a file the higher band wins, then the newer, then the plug-in's name.
-    """
-    winners: dict[CgroupFile, Plan] = {}
-    for plan in sorted(plans, key=lambda p: (p.band, p.created_ms, p.plugin)):
-        winners[plan.file] = plan
+def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
+    """Updates of what won, grouped by depth of directory from top to bottom, in a stable order."""
     levels: dict[int, list[Update]] = {}
-    for file in sorted(winners):
-        merge = MERGED_BY_DEFAULT.get(file.resource, Merge.NONE)
-        update = Update(
-            file=file, value=winners[file].value, merge=merge, reason=winners[file].reason or "UpdateCgroups"
-        )
-        levels.setdefault(file.level, []).append(update)
+    for winner in sorted(winners, key=lambda w: w.file):
+        merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
+        update = Update(file=winner.file, value=winner.value, merge=merge, reason=winner.reason or "UpdateCgroups")
+        levels.setdefault(winner.file.level, []).append(update)
     return [levels[level] for level in sorted(levels)]
 
 
@@ -126,8 +142,9 @@ def plan_writes(
     settled: list[Update] = []
     postponed: list[list[Update]] = []
 
-    def step(update: Update, value: str, *, final: bool) -> None:
-        writes.append(Write(update=update, value=value, before=(contents[update.file] or "").strip(), final=final))
+    def step(update: Update, value: str, *, final: bool, half: Pass = Pass.LOOSEN) -> None:
+        before = (contents[update.file] or "").strip()
+        writes.append(Write(update=update, value=value, before=before, final=final, half=half))
         contents[update.file] = value
 
     for level in levels:
@@ -170,7 +187,7 @@ def plan_writes(
             if is_equal(update.file.resource, now, update.value, version):
                 skipped.append((update, Why.EQUAL))
             else:
-                step(update, update.value, final=True)
+                step(update, update.value, final=True, half=Pass.TIGHTEN)
     return WritePlan(writes=tuple(writes), skipped=tuple(skipped), settled=tuple(settled))
 
 

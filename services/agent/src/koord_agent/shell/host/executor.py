@@ -1,15 +1,19 @@
 """Carries out plans on a host: writes only what changed, in the planned order, and looks whether it held.
 
-The order comes from `koord_agent.domain.executor`. One executor per host; calls must not overlap.
+Which plan wins comes from `koord_agent.domain.arbiter`, the order from `koord_agent.domain.executor`. Killed after any
+step, it leaves files that are loosened, never tightened halfway, and the next round ends where this one would have. One
+executor per host; calls must not overlap.
 """
 
+import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.cgroup_files import Unsupported, is_equal, validate
+from koord_agent.domain.arbiter import CPUSET, QUOTA, Arbitration, arbitrate
+from koord_agent.domain.cgroup_files import Unsupported, from_file_text, is_equal, validate
 from koord_agent.domain.executor import Update, Why, Write, WriteCache, levels_of, plan_writes
 from koord_agent.domain.plan import CgroupFile, OutsideTree, Plan, require_inside
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
@@ -28,6 +32,8 @@ class Result(StrEnum):
     """outside the agent's trees, or not a valid value: nothing was touched"""
     FAILED = "failed"
     """the kernel did not take it; tried again next round"""
+    HELD_BACK = "held back"
+    """not tried, because a level above (growing) or below (shrinking) was refused; tried again next round"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +67,39 @@ class CgroupExecutor:
         self._purged_ms = 0
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
-        """Carry plans out; one outcome per file, never an exception for what a kernel or a plan may do wrong.
+        """Arbitrate plans and carry out what won; one outcome per knob."""
+        return self.write(self.arbitrate(plans, now_ms), now_ms)
 
-        Expired plans are dropped silently: their strategy has stopped asking for them.
-        """
-        return self.apply_levels(levels_of(plan for plan in plans if not plan.is_expired(now_ms)), now_ms)
+    def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
+        """Who wins which knob, with the parents as they are now for the cut."""
+        wanted = tuple(plans)
+        return arbitrate(wanted, now_ms, self._parents(wanted))
+
+    def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
+        """Carry out what won; one outcome per knob, never an exception for what a kernel or a plan may do wrong."""
+        return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
+
+    def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
+        """CPU lists and quotas of the directories above planned ones that have no plan of their own."""
+        planned = {plan.file for plan in plans}
+        found: dict[CgroupFile, str] = {}
+        for file in planned:
+            if file.resource not in (CPUSET, QUOTA):
+                continue
+            parent = CgroupFile(posixpath.dirname(file.directory), file.resource)
+            if not parent.directory or parent in planned or parent in found:
+                continue
+            text = self._host.read(parent)
+            if text is None:
+                continue
+            try:
+                found[parent] = from_file_text(parent.resource, text, self._host.cgroup_version)
+            except (InvalidInput, Unsupported):
+                continue
+        return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
-        """As `apply`, for updates that are grouped into levels from top to bottom already."""
+        """As `write`, for updates that are grouped into levels from top to bottom already."""
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
@@ -84,11 +115,20 @@ class CgroupExecutor:
             result = Result.IGNORED if why in (Why.MISSING, Why.UNPARSABLE) else Result.UNCHANGED
             before = current.get(update.file)
             outcomes.setdefault(update.file, _outcome(update, result, before=before, detail=why.value))
+        refused: list[CgroupFile] = []
         for write in plan.writes:
             known = outcomes.get(write.update.file)
             if known is None or known.result in (Result.WRITTEN, Result.UNCHANGED):
-                outcome = self._write(write, current[write.update.file])
+                before = current[write.update.file]
+                waits_for = next((file for file in refused if write.needs(file)), None)
+                if waits_for is not None:
+                    detail = f"{write.update.file.key}: {write.update.value!r} waits for {waits_for.key}"
+                    outcome = _outcome(write.update, Result.HELD_BACK, before=before, detail=detail)
+                else:
+                    outcome = self._write(write, before)
                 outcomes[write.update.file] = outcome
+                if outcome.result is Result.FAILED:
+                    refused.append(write.update.file)
                 if outcome.result is not Result.WRITTEN:
                     # a loosened value may stand there now: what was cached is not what the file says
                     self._cache.forget(write.update.file)
@@ -108,6 +148,8 @@ class CgroupExecutor:
         try:
             require_inside(update.file.directory, self._trees)
             validate(update.file.resource, update.value)
+            if update.file.resource == CPUSET and not update.value.strip():
+                raise InvalidInput("at least one CPU", update.value, update.file.key)
         except (OutsideTree, InvalidInput) as error:
             outcomes[update.file] = _outcome(update, Result.REFUSED, detail=str(error))
             return False
