@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.gang.cache import GangCache
+from koord_scheduler.domain.gang.group import Member, place_of
 from koord_scheduler.domain.gang.outcomes import Consequences, PermitOutcome, Refused, Released
 from koord_scheduler.domain.gang.parameters import (
     GangArgs,
+    GatherRule,
     PodGroup,
     PodGroupStatus,
     gang_id_of,
@@ -17,6 +19,9 @@ from koord_scheduler.domain.gang.parameters import (
     pod_group_id,
 )
 from koord_scheduler.domain.gang.phase import next_status
+from koord_scheduler.domain.gang.placement import Demand, NoTopologyPlan, place
+from koord_scheduler.domain.gang.topology import NetworkTopology
+from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, layers_of
 from koordcore.protocol.annotations.gang import ONCE_SATISFIED
 from koordcore.protocol.objects import object_from_json, pod_from_json
 from koordcore.values.duration import NANOS_PER_SECOND
@@ -178,3 +183,41 @@ def podgroup_phase(given: dict[str, Json]) -> dict[str, Json]:
         "succeeded": status.succeeded,
         "failed": status.failed,
     }
+
+
+def _topology(given: dict[str, Json]) -> NetworkTopology:
+    """The tree of a case: layers from the top, the nodes' layer last, each the parent of the next."""
+    layers: list[dict[str, Json]] = given["layers"]
+    names = ["", *(layer["layer"] for layer in layers)]
+    specs: list[dict[str, Json]] = [
+        {"topologyLayer": layer["layer"], "parentTopologyLayer": parent, "labelKey": layer.get("labelKey") or []}
+        for layer, parent in zip(layers, names, strict=False)
+    ]
+    spec = object_from_json({"spec": {"networkTopologySpec": specs}}, ClusterNetworkTopology)
+    return NetworkTopology(layers_of(spec), ((node["name"], node.get("labels") or {}) for node in given["nodes"]))
+
+
+@adapter("scheduler.network_topology_place", whole=("pod_to_node", "domains"))
+def network_topology_place(given: dict[str, Json]) -> dict[str, Json]:
+    """A job's members in the network topology (scheduler-core spec, 9)."""
+    gather: list[Json] = given.get("gather") or []
+    rules = [object_from_json(rule, GatherRule) for rule in gather]
+    members = [
+        Member(uid=pod["name"], namespace="", name=pod["name"], gang_id="", index=place_of(pod.get("index")))
+        for pod in given["pods"]
+    ]
+    found = place(
+        _topology(given),
+        Demand(
+            members=len(members),
+            slots=given.get("node_offer_slots") or {},
+            gather=rules,
+            existing=given.get("existing_pods") or {},
+            scores=given.get("node_scores") or {},
+        ),
+    )
+    if isinstance(found, NoTopologyPlan):
+        return {"placed": False, "domains": found.slots}
+    ordered = sorted(members, key=lambda member: member.turn)
+    nodes = {member.name: node for member, node in zip(ordered, found.nodes, strict=True)}
+    return {"placed": True, "domain": found.domain, "pod_to_node": nodes}

@@ -15,6 +15,11 @@ LAST: Final = 2**31
 """Place of members without a network topology index."""
 
 
+def place_of(index: int | None) -> int:
+    """The place in the network order that an index stands for; None or negative: none, after all others."""
+    return LAST if index is None or index < 0 else index
+
+
 class ChildState(Enum):
     """Where a member stands."""
 

@@ -13,7 +13,7 @@ from koordcore.protocol.annotations.gang import parse_network_topology_index
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.gang.group import LAST, ChildState, Gang, Group, Member
+from koord_scheduler.domain.gang.group import ChildState, Gang, Group, Member, place_of
 from koord_scheduler.domain.gang.parameters import (
     GangArgs,
     PodGroup,
@@ -269,7 +269,6 @@ class Roster:
 
 def _index(pod: Pod) -> int:
     try:
-        index = parse_network_topology_index(pod.metadata.annotations)
+        return place_of(parse_network_topology_index(pod.metadata.annotations))
     except InvalidInput:
-        return LAST
-    return index if index >= 0 else LAST
+        return place_of(None)

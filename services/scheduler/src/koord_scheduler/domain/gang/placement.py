@@ -1,0 +1,194 @@
+"""Where the members of a job go in the network: together, as deep in the tree as they fit.
+
+    1. every node offers slots: as many members as fit on it, one after another
+    2. slots, scores and running pods of the job are summed up the tree; a layer with a pod count multiple counts only
+       whole multiples
+    3. from the domains of the deepest MustGather layer (else the cluster) down, as long as a domain has slots for all
+    4. among the deepest such domains the best one takes the members, child by child
+The work grows with the nodes that offer slots, and is done once per job.
+
+source    scheduler-core spec, 9; vectors scheduler/network_topology_place
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koord_scheduler.domain.gang.parameters import MUST_GATHER, GatherRule
+from koord_scheduler.domain.gang.topology import Domain, NetworkTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is to be placed, and on what.
+
+    members     number of members, at least 1
+    slots       node -> members that fit on it; absent: none
+    gather      rules per layer
+    existing    node -> running pods of the same job (same network-topology-selector)
+    scores      node -> score; higher is better
+    """
+
+    members: int
+    slots: Mapping[str, int]
+    gather: Sequence[GatherRule] = ()
+    existing: Mapping[str, int] = field(default_factory=dict[str, int])
+    scores: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyPlan:
+    """A place for everybody. domain: id of the domain; nodes: shape (members,), in the order of the members."""
+
+    domain: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoTopologyPlan:
+    """There is none. start: the domains where the search began, with their slots."""
+
+    start: tuple[tuple[Domain, int], ...]
+    demand: Demand
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Id of a start domain -> its slots."""
+        return {domain.id: slots for domain, slots in self.start}
+
+    def message(self, fit_error: str) -> str:
+        """One sentence for a person. fit_error: why the nodes offer no more."""
+        domains = sorted(f"topology topologyNode {domain.layer}/{domain.name}: {slots}" for domain, slots in self.start)
+        text = (
+            f"no candidate topology nodes can accommodate job, desiredOfferSlot: {self.demand.members}, "
+            f"{';'.join(domains)}, {fit_error}"
+        )
+        multiples = sorted(f"{layer}={count}" for layer, count in multiples_of(self.demand.gather).items())
+        return f"{text}; podCountMultiple constraints: {', '.join(multiples)}" if multiples else text
+
+
+@dataclass(slots=True, eq=False)
+class _Offer:
+    """Sums of one domain."""
+
+    slots: int = 0
+    score: int = 0
+    existing: int = 0
+
+
+def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
+    """The nodes of all members, or none of them."""
+    multiples = multiples_of(demand.gather)
+    offers = _offers(topology, demand, multiples)
+    start = _start(topology, demand.gather)
+    for candidate in sorted(
+        _candidates(start, offers, demand.members), key=lambda domain: _fewest_first(domain, offers)
+    ):
+        taken: list[tuple[str, int]] = []
+        if _give_out(candidate, demand.members, offers, multiples, taken) == demand.members:
+            nodes = tuple(node for node, count in taken for _ in range(count))
+            return TopologyPlan(candidate.id, nodes)
+    return NoTopologyPlan(tuple((domain, _of(offers, domain).slots) for domain in start), demand)
+
+
+def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> list[str]:
+    """The nodes, best first, for one more pod of a job: near its running pods, then where the fewest nodes are left.
+
+    Every node counts as one slot; nodes outside the topology come last, by name.
+    """
+    offers = _offers(topology, Demand(members=1, slots=dict.fromkeys(nodes, 1), existing=existing), {})
+    inside = [leaf for leaf in map(topology.leaf, nodes) if leaf is not None]
+    inside.sort(key=lambda domain: _fewest_first(domain, offers))
+    return [leaf.name for leaf in inside] + sorted(node for node in nodes if topology.leaf(node) is None)
+
+
+def multiples_of(gather: Sequence[GatherRule]) -> dict[str, int]:
+    """Layer -> number of which a domain takes only multiples; layers without such a rule are absent."""
+    return {rule.layer: rule.pod_count_multiple for rule in gather if rule.pod_count_multiple > 1}
+
+
+def _offers(topology: NetworkTopology, demand: Demand, multiples: Mapping[str, int]) -> dict[Domain, _Offer]:
+    """Sums of every domain with a slot, a score or a running pod below it."""
+    offers: dict[Domain, _Offer] = {}
+    by_depth: dict[int, dict[Domain, None]] = {}
+    for node in {**demand.slots, **demand.existing}:
+        leaf = topology.leaf(node)
+        if leaf is None:
+            continue
+        score = demand.scores.get(node, 0) if node in demand.slots else 0
+        offers[leaf] = _Offer(demand.slots.get(node, 0), score, demand.existing.get(node, 0))
+        by_depth.setdefault(leaf.depth, {})[leaf] = None
+    for depth in range(len(topology.layers) + 1, -1, -1):
+        for domain in by_depth.get(depth, {}):
+            offer = offers[domain]
+            offer.slots = _whole(offer.slots, multiples.get(domain.layer, 1))
+            if domain.parent is not None:
+                above = offers.setdefault(domain.parent, _Offer())
+                above.slots += offer.slots
+                above.score += offer.score
+                above.existing += offer.existing
+                by_depth.setdefault(depth - 1, {})[domain.parent] = None
+    return offers
+
+
+def _whole(slots: int, multiple: int) -> int:
+    return slots // multiple * multiple
+
+
+def _of(offers: Mapping[Domain, _Offer], domain: Domain) -> _Offer:
+    return offers.get(domain) or _Offer()
+
+
+def _start(topology: NetworkTopology, gather: Sequence[GatherRule]) -> list[Domain]:
+    """Domains of the deepest layer in which the job must gather; of none that exists: nowhere."""
+    layers = [rule.layer for rule in gather if rule.strategy == MUST_GATHER]
+    if not layers:
+        return [topology.root]
+    depths = [depth for depth in map(topology.depth_of, layers) if depth is not None]
+    return topology.domains_at(max(depths)) if depths else []
+
+
+def _candidates(start: Sequence[Domain], offers: Mapping[Domain, _Offer], members: int) -> list[Domain]:
+    """Domains of the deepest level with slots for all members, reached through domains that have them, too."""
+    candidates: list[Domain] = []
+    level = list(start)
+    while level := [domain for domain in level if _of(offers, domain).slots >= members]:
+        candidates = level
+        level = [child for domain in level for child in domain.children.values()]
+    return candidates
+
+
+Rank = tuple[tuple[int, ...], tuple[int, ...], int, str]
+
+
+def _fewest_first(domain: Domain, offers: Mapping[Domain, _Offer]) -> Rank:
+    """Most running pods of the job, then fewest slots, each in the domain, then its parent, ...; best score; name."""
+    chain = [_of(offers, each) for each in domain.climb()]
+    own = chain[0]
+    return tuple(-each.existing for each in chain), tuple(each.slots for each in chain), -own.score, domain.name
+
+
+def _give_out(
+    domain: Domain,
+    wanted: int,
+    offers: Mapping[Domain, _Offer],
+    multiples: Mapping[str, int],
+    taken: list[tuple[str, int]],
+) -> int:
+    """Hand up to `wanted` members to the domain's nodes; appends (node, members) and returns how many it took."""
+    offered = min(_of(offers, domain).slots, wanted)
+    offered = _whole(offered, multiples.get(domain.layer, 1))
+    if domain.is_node:
+        taken.append((domain.name, offered))
+        return offered
+    left = offered
+    for child in sorted(domain.children.values(), key=lambda child: _most_first(child, offers)):
+        if left == 0:
+            break
+        left -= _give_out(child, left, offers, multiples, taken)
+    return offered - left
+
+
+def _most_first(child: Domain, offers: Mapping[Domain, _Offer]) -> tuple[int, int, int, str]:
+    """Among siblings: most running pods of the job, then most slots, best score, name."""
+    own = _of(offers, child)
+    return -own.existing, -own.slots, -own.score, child.name

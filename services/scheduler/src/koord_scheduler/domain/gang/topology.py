@@ -1,0 +1,170 @@
+"""The network of the cluster as a tree of domains, kept up to date node by node.
+
+A node's domain at a layer is the value of the first of the layer's labels that it carries. Without one at the layer
+just above the nodes it is alone in a domain of its own name; without one higher up it is outside the topology. A domain
+is known by its layer and name; nodes that disagree about its parent follow the one with the smallest name.
+
+source    scheduler-core spec, 9
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koord_scheduler.domain.gang.topology_layers import CLUSTER_LAYER, NODE_LAYER, DomainStatus, Layer, TopologyInfo
+
+Path = tuple[str, ...]
+"""A node's domain names, from the top layer to the one above the nodes."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Domain:
+    """The cluster (name ""), a domain of a layer, or a node.
+
+    depth      0 for the cluster
+    claims     name of a parent -> nodes below this domain that name it as such
+    """
+
+    layer: str
+    name: str
+    depth: int
+    parent: "Domain | None" = None
+    children: dict[str, "Domain"] = field(default_factory=dict[str, "Domain"])
+    claims: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+
+    @property
+    def id(self) -> str:
+        """`layer/name`; the cluster has only its layer."""
+        return f"{self.layer}/{self.name}" if self.name else self.layer
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a leaf."""
+        return self.layer == NODE_LAYER
+
+    def climb(self) -> "Iterator[Domain]":
+        """Itself, its parent, ..., the cluster."""
+        domain: Domain | None = self
+        while domain is not None:
+            yield domain
+            domain = domain.parent
+
+
+class NetworkTopology:
+    """Tree of the nodes under the given layers."""
+
+    def __init__(self, layers: Sequence[Layer], nodes: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:
+        self.layers = tuple(layers)
+        self.root = Domain(layer=CLUSTER_LAYER, name="", depth=0)
+        self._domains: list[dict[str, Domain]] = [{} for _ in self.layers]
+        self._paths: dict[str, Path] = {}
+        self._leaves: dict[str, Domain] = {}
+        for name, labels in nodes:
+            self.put_node(name, labels)
+
+    def leaf(self, node: str) -> Domain | None:
+        """The node's domain; None: it is outside the topology."""
+        return self._leaves.get(node)
+
+    def depth_of(self, layer: str) -> int | None:
+        """How deep the layer is below the cluster (0); None: there is no such layer."""
+        names = [CLUSTER_LAYER, *(each.name for each in self.layers), NODE_LAYER]
+        return names.index(layer) if layer in names else None
+
+    def domains_at(self, depth: int) -> list[Domain]:
+        """All domains of a layer, by name."""
+        if depth == 0:
+            return [self.root]
+        found = self._leaves if depth > len(self.layers) else self._domains[depth - 1]
+        return [found[name] for name in sorted(found)]
+
+    def put_node(self, name: str, labels: Mapping[str, str]) -> None:
+        """A node is new or has other labels; costs nothing when its domains stay the same."""
+        path = self._path(name, labels)
+        if path == self._paths.get(name):
+            return
+        self.remove_node(name)
+        if path is None:
+            return
+        self._paths[name] = path
+        parent = self.root
+        for depth, value in enumerate(path):
+            domain = self._domains[depth].get(value)
+            if domain is None:
+                domain = Domain(layer=self.layers[depth].name, name=value, depth=depth + 1)
+                self._domains[depth][value] = domain
+            domain.claims.setdefault(path[depth - 1] if depth else "", {})[name] = None
+            self._settle(domain)
+            parent = domain
+        leaf = Domain(layer=NODE_LAYER, name=name, depth=len(self.layers) + 1, parent=parent)
+        parent.children[name] = self._leaves[name] = leaf
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone; so are domains without nodes."""
+        path = self._paths.pop(name, None)
+        if path is None:
+            return
+        leaf = self._leaves.pop(name)
+        if leaf.parent is not None:
+            del leaf.parent.children[name]
+        for depth in reversed(range(len(path))):
+            domain = self._domains[depth][path[depth]]
+            claimed = path[depth - 1] if depth else ""
+            del domain.claims[claimed][name]
+            if not domain.claims[claimed]:
+                del domain.claims[claimed]
+            if domain.claims:
+                self._settle(domain)
+            else:
+                del self._domains[depth][domain.name]
+                if domain.parent is not None:
+                    del domain.parent.children[domain.name]
+
+    def detail_status(self) -> list[DomainStatus]:
+        """`status.detailStatus`: each domain that is no node, parents before children, children by name."""
+        found: list[DomainStatus] = []
+        self._describe(self.root, found)
+        return found
+
+    def _describe(self, domain: Domain, found: list[DomainStatus]) -> int:
+        status = DomainStatus(topology_info=_info(domain))
+        found.append(status)
+        if domain.parent is not None:
+            status.parent_topology_info = _info(domain.parent)
+        children = [domain.children[name] for name in sorted(domain.children)]
+        if children:
+            status.child_topology_layer = children[0].layer
+        if domain.depth == len(self.layers):
+            status.node_num = len(children)
+        else:
+            status.child_topology_names = [child.name for child in children]
+            status.node_num = sum(self._describe(child, found) for child in children)
+        return status.node_num
+
+    def _path(self, node: str, labels: Mapping[str, str]) -> Path | None:
+        values: list[str] = []
+        for depth, layer in enumerate(self.layers):
+            value = next((labels[key] for key in layer.label_keys if key in labels), None)
+            if value is None:
+                if depth + 1 < len(self.layers):
+                    return None
+                value = node
+            values.append(value)
+        return tuple(values)
+
+    def _settle(self, domain: Domain) -> None:
+        """Hang the domain under the parent that its nodes claim."""
+        if len(domain.claims) == 1:
+            name = next(iter(domain.claims))
+        else:
+            name = min(domain.claims, key=lambda claimed: min(domain.claims[claimed]))
+        parent = self._domains[domain.depth - 2][name] if domain.depth > 1 else self.root
+        if domain.parent is parent:
+            return
+        if domain.parent is not None:
+            del domain.parent.children[domain.name]
+        domain.parent = parent
+        parent.children[domain.name] = domain
+
+
+def _info(domain: Domain) -> TopologyInfo:
+    return TopologyInfo(topology_layer=domain.layer, topology_name=domain.name)

@@ -1,0 +1,85 @@
+"""The layers of the cluster's network, as the ClusterNetworkTopology object declares them.
+
+source    scheduler-core spec, 9; protocol spec, 9.8
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.protocol.objects import KubeStruct, ObjectMeta
+from koordcore.values.invalid import InvalidInput
+
+CLUSTER_LAYER: Final = "ClusterTopologyLayer"
+NODE_LAYER: Final = "NodeTopologyLayer"
+READ_OBJECT: Final = "default"
+"""Name of the only ClusterNetworkTopology that is read."""
+
+
+class LayerSpec(KubeStruct):
+    """`spec.networkTopologySpec[]`."""
+
+    topology_layer: str = ""
+    parent_topology_layer: str = ""
+    label_key: list[str] = []
+
+
+class ClusterNetworkTopologySpec(KubeStruct):
+    """`spec`."""
+
+    network_topology_spec: list[LayerSpec] = []
+
+
+class TopologyInfo(KubeStruct):
+    """A domain: the name of its layer, and its own."""
+
+    topology_layer: str = ""
+    topology_name: str = ""
+
+
+class DomainStatus(KubeStruct):
+    """`status.detailStatus[]`; childTopologyNames: only when the children are no nodes."""
+
+    topology_info: TopologyInfo = msgspec.field(default_factory=TopologyInfo)
+    parent_topology_info: TopologyInfo | None = None
+    child_topology_layer: str = ""
+    child_topology_names: list[str] = []
+    node_num: int = msgspec.field(default=0)
+
+
+class ClusterNetworkTopology(KubeStruct):
+    """A `scheduling.koordinator.sh/v1alpha1` ClusterNetworkTopology."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ClusterNetworkTopologySpec = msgspec.field(default_factory=ClusterNetworkTopologySpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer between the cluster and the nodes. label_keys: the first that a node carries names its domain."""
+
+    name: str
+    label_keys: tuple[str, ...]
+
+
+def layers_of(topology: ClusterNetworkTopology) -> tuple[Layer, ...]:
+    """The layers between the cluster and the nodes, from the top, by following the parents from the node layer.
+
+    raises    InvalidInput when the node layer is not declared, a parent is not, or the parents form a circle
+    """
+    specs = {spec.topology_layer: spec for spec in topology.spec.network_topology_spec}
+    path = "spec.networkTopologySpec"
+    if NODE_LAYER not in specs:
+        raise InvalidInput(f"a list with the layer {NODE_LAYER}", sorted(specs), path)
+    layers: list[Layer] = []
+    met = {NODE_LAYER}
+    name = specs[NODE_LAYER].parent_topology_layer
+    while name not in ("", CLUSTER_LAYER):
+        if name in met:
+            raise InvalidInput("a chain of layers without a circle", name, f"{path}[].parentTopologyLayer")
+        if name not in specs:
+            raise InvalidInput("a declared layer", name, f"{path}[].parentTopologyLayer")
+        met.add(name)
+        layers.append(Layer(name, tuple(specs[name].label_key)))
+        name = specs[name].parent_topology_layer
+    return tuple(reversed(layers))
