@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import SLO_ADJUST, ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.control import EventSkipped
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import (
@@ -50,6 +51,7 @@ from koordcore.events.mirror import (
     PriorityClassObserved,
     WorkloadDeleted,
     WorkloadObserved,
+    WorkloadPodsCreated,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.nodepolicy import (
@@ -78,6 +80,13 @@ from koordcore.events.nodestate import (
     Suspect,
 )
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.recommendation import (
+    ContainerRecommendation,
+    RecommendationComputed,
+    RecommendationDropped,
+    RecommendedAmounts,
+)
 from koordcore.protocol.objects import (
     ConfigMap,
     Container,
@@ -95,7 +104,7 @@ from koordcore.protocol.objects import (
 )
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import EvictionState, NodeLedger, NodeSpecState, PodSpecState, PodState
+from koordcore.state.aggregates import EvictionState, NodeLedger, NodeSpecState, PodSpecState, PodState, WorkloadState
 
 NODES = ("node-a", "node-b.example", "node-c")
 
@@ -112,8 +121,9 @@ ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops",
-    "namespace", "no-namespace", "class", "no-class", "workload", "no-workload",
+    "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
+    "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis", "adopt",
 )  # fmt: skip
 
@@ -301,6 +311,19 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("nodepolicy", token, NodeRatiosComputed(cpu_normalization="1.10", amplification='{"cpu":1.10}'))
             gpus = NodeDevicesComputed(resources={"koordinator.sh/gpu": 100 * variation}, device_version=1)
             log.write("nodepolicy", token, gpus)
+            health = NodeHealthAssessed(
+                level="Warning",
+                abnormality=0.6,
+                weight=40,
+                reported_weight=100 if variation % 2 else 40,
+                offsets={"cpu": -5, "memory": 0},
+                reasons=["cpuUtil"],
+                cause="level",
+            )
+            log.write("nodepolicy", token, health)
+            log.write(*SLO_ADJUST, MassAbnormalityChanged(active=variation % 2 == 1, abnormal=1, cap=1, nodes=3))
+            quota = QuotaProfileRendered(quota_namespace="default", quota_name="root", min={"cpu": str(variation)})
+            log.write("quotaprofile", "default=pool", quota)
         case "agent":
             log.write("nodestate", token, AgentStarted(host="simulated", version="0.1.0"))
         case "started":
@@ -364,10 +387,25 @@ def _step(log: Recorder, action: Action) -> None:
                 kind="Deployment", api_version="apps/v1", metadata=meta, replicas=variation, template=template
             )
             log.write("workloadspec", f"w-{number}", WorkloadObserved(object=workload))
+        case "scale" if f"w-{number}" in log.state.of_kind(WorkloadState):
+            log.write("workloadspec", f"w-{number}", WorkloadPodsCreated(pods=[uid]))
         case "no-workload":
             log.write("workloadspec", f"w-{number}", WorkloadDeleted(namespace="default", name=f"web-{number}"))
         case "config":
             log.write("config", config_id, ConfigAccepted(object=config))
+            warned = ConfigWarned(namespace="koordinator-system", name="slo-controller-config", warnings={"a": "b"})
+            log.write("config", config_id, warned)
+        case "recommend":
+            amounts = RecommendedAmounts(100 + variation, 1 << 20)
+            container = ContainerRecommendation(
+                name="c", target=amounts, lower_bound=amounts, upper_bound=amounts, uncapped_target=amounts
+            )
+            computed_status = RecommendationComputed(
+                namespace="default", name="web", target="Deployment/web", containers=[container], cause="amounts"
+            )
+            log.write("recommendation", "default=web", computed_status)
+        case "no-recommendation":
+            log.write("recommendation", "default=web", RecommendationDropped(namespace="default", name="web"))
         case "bad-config":
             meta = config.metadata
             rejected = ConfigRejected(

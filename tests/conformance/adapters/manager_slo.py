@@ -114,9 +114,11 @@ def slo_weights(given: dict[str, Json]) -> dict[str, Json]:
 )
 def quota_profile(given: dict[str, Json]) -> dict[str, Json]:
     profile = object_from_json(given["profile"], ElasticQuotaProfile)
-    existing: dict[str, Json] = (given.get("existing_quota") or {}).get("metadata") or {}
-    nodes = [node_from_json(node) for node in given["nodes"]]
-    quota = root_quota(profile, nodes, existing.get("labels") or {}, existing.get("annotations") or {})
+    quota_object: dict[str, Json] = given.get("existing_quota") or {}
+    existing: dict[str, Json] = quota_object.get("metadata") or {}
+    labels: dict[str, str] = existing.get("labels") or {}
+    annotations: dict[str, str] = existing.get("annotations") or {}
+    quota = root_quota(profile, [node_from_json(node) for node in given["nodes"]], labels, annotations)
     return {
         "name": quota.name,
         "namespace": quota.namespace,

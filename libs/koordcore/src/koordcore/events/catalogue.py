@@ -1,6 +1,7 @@
 """The complete catalogue: importing this module imports every aggregate's module."""
 
 from koordcore.events import (
+    adjustment,
     admission,
     control,
     custom,
@@ -11,10 +12,27 @@ from koordcore.events import (
     nodestate,
     observation,
     pod,
+    quota_profile,
+    recommendation,
     verdict,
 )
 from koordcore.events.registry import CATALOGUE
 
 __all__ = ["CATALOGUE", "MODULES"]
 
-MODULES = (mirror, custom, gateway, pod, node, nodepolicy, nodestate, control, observation, verdict, admission)
+MODULES = (
+    mirror,
+    custom,
+    gateway,
+    pod,
+    node,
+    nodepolicy,
+    adjustment,
+    quota_profile,
+    recommendation,
+    nodestate,
+    control,
+    observation,
+    verdict,
+    admission,
+)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.control import EventSkipped
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.envelope import Event, StoredEvent
@@ -43,6 +44,7 @@ from koordcore.events.mirror import (
     PriorityClassObserved,
     WorkloadDeleted,
     WorkloadObserved,
+    WorkloadPodsCreated,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.nodepolicy import (
@@ -72,6 +74,13 @@ from koordcore.events.pod import (
     PodNominationCleared,
     PodPlaced,
     PodReleased,
+)
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.recommendation import (
+    ContainerRecommendation,
+    RecommendationComputed,
+    RecommendationCondition,
+    RecommendationDropped,
 )
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 
@@ -134,6 +143,23 @@ class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     requested: dict[str, int] = {}
 
 
+class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's health as last assessed; see `NodeHealthAssessed`.
+
+    annotation    text of `slo-health` as it stands on the node: only what is worth a write
+    """
+
+    level: str
+    abnormality: float
+    weight: int
+    reported_weight: int
+    offsets: dict[str, int] = {}
+    healthy_rounds: int = 0
+    reasons: list[str] = []
+    effective: dict[str, int] = {}
+    annotation: str = ""
+
+
 class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """What the manager decided for a node: resources lent, ratios, devices, NodeSLO, how to measure.
 
@@ -144,6 +170,7 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     ratios_computed      whether the two ratios were ever decided
     devices, device_labels   what the node's devices give it
     slo                  None: not rendered; metric_policy: likewise
+    health               None: never adjusted
     """
 
     batch_cpu_milli: int | None = None
@@ -168,6 +195,7 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     device_labels: dict[str, str] = {}
     slo_fault: str = ""
     metric_policy: dict[str, Any] | None = None
+    health: NodeHealth | None = None
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -208,17 +236,48 @@ class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap: the version in force (None: none, or gone) and the reasons why a newer one was rejected."""
+    """A ConfigMap: the version in force (None: none, or gone), why a newer one was rejected, and what to look at."""
 
     object: ConfigMap | None = None
     accepted_seq: int = 0
     rejected: dict[str, str] = {}
+    warnings: dict[str, str] = {}
 
 
 class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """A custom resource as stored, in Kubernetes' shape; None once it is gone (its name may come back)."""
 
     object: dict[str, Any] | None = None
+
+
+class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A controller's look at the whole cluster: whether too many nodes look abnormal (`controller.slo-adjust`)."""
+
+    mass_abnormal: bool = False
+
+
+class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """The root quota that a profile asks for; see `QuotaProfileRendered`."""
+
+    quota_namespace: str = ""
+    quota_name: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    min: dict[str, str] = {}
+    max: dict[str, str] = {}
+    fault: str = ""
+
+
+class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """What a Recommendation recommends; without a target once it is gone (its name may come back)."""
+
+    target: str = ""
+    mode: str = "Off"
+    containers: list[ContainerRecommendation] = []
+    conditions: list[RecommendationCondition] = []
+    pods: int = 0
+    updated_at: str = ""
+    spec_version: int = 0
 
 
 class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -264,6 +323,9 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "workloadspec": WorkloadState,
     "config": ConfigState,
     "customspec": CustomObjectState,
+    "controller": ControllerState,
+    "quotaprofile": QuotaProfileState,
+    "recommendation": RecommendationState,
     "eviction": EvictionState,
     "drift": DriftState,
     "genesis": GenesisState,
@@ -488,6 +550,62 @@ def _event_skipped(state: FoldControlState | None, event: EventSkipped, at: Stor
     return FoldControlState(seq=at.seq, skipped=sorted({*skipped, event.seq}))
 
 
+def _health_assessed(state: NodePolicyState | None, event: NodeHealthAssessed, at: StoredEvent) -> NodePolicyState:
+    before = state.health if state else None
+    return _policy(
+        state,
+        at,
+        health=NodeHealth(
+            level=event.level,
+            abnormality=event.abnormality,
+            weight=event.weight,
+            reported_weight=event.reported_weight,
+            offsets=event.offsets,
+            healthy_rounds=event.healthy_rounds,
+            reasons=event.reasons,
+            effective=event.effective,
+            annotation=event.annotation or (before.annotation if before else ""),
+        ),
+    )
+
+
+def _config_warned(state: ConfigState | None, event: ConfigWarned, at: StoredEvent) -> ConfigState:
+    base = state or ConfigState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, warnings=event.warnings)
+
+
+def _quota_profile_rendered(
+    state: QuotaProfileState | None, event: QuotaProfileRendered, at: StoredEvent
+) -> QuotaProfileState:
+    if event.fault and state is not None:
+        return msgspec.structs.replace(state, seq=at.seq, fault=event.fault)
+    return QuotaProfileState(
+        seq=at.seq,
+        quota_namespace=event.quota_namespace,
+        quota_name=event.quota_name,
+        labels=event.labels,
+        annotations=event.annotations,
+        min=event.min,
+        max=event.max,
+        fault=event.fault,
+    )
+
+
+def _recommendation_computed(
+    _: RecommendationState | None, event: RecommendationComputed, at: StoredEvent
+) -> RecommendationState:
+    return RecommendationState(
+        seq=at.seq,
+        target=event.target,
+        mode=event.mode,
+        containers=event.containers,
+        conditions=event.conditions,
+        pods=event.pods,
+        updated_at=at.occurred_at,
+        spec_version=event.spec_version,
+    )
+
+
 def _dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
     """The aggregate's id is a uid: it never comes back, nothing needs to be remembered."""
 
@@ -510,6 +628,12 @@ EVOLVE: dict[type[Event], Evolve] = {
     NodeMetricPolicyRendered: _metric_policy_rendered,
     NodeRatiosComputed: _ratios_computed,
     NodeDevicesComputed: _devices_computed,
+    NodeHealthAssessed: _health_assessed,
+    MassAbnormalityChanged: lambda _, event, at: ControllerState(seq=at.seq, mass_abnormal=event.active),
+    ConfigWarned: _config_warned,
+    QuotaProfileRendered: _quota_profile_rendered,
+    RecommendationComputed: _recommendation_computed,
+    RecommendationDropped: lambda _, __, at: RecommendationState(seq=at.seq),
     AgentStarted: _agent_started,
     PodsStarted: _pods_started,
     PodsStopped: _pods_stopped,
@@ -525,6 +649,7 @@ EVOLVE: dict[type[Event], Evolve] = {
     PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),
     PriorityClassDeleted: lambda _, __, at: PriorityClassState(seq=at.seq),
     WorkloadObserved: lambda _, event, at: WorkloadState(seq=at.seq, object=event.object),
+    WorkloadPodsCreated: lambda state, _, at: msgspec.structs.replace(state, seq=at.seq) if state else None,
     WorkloadDeleted: _dropped,
     ConfigAccepted: _config_accepted,
     ConfigRejected: _config_rejected,

@@ -1,0 +1,85 @@
+"""What containers of a target should request. Aggregate: `recommendation.<ns=name>` of the object. Writer: manager.
+
+source    manager spec, 15, 17.3
+"""
+
+import msgspec
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """cpu in milli-cores, memory in bytes."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the histograms say before any margin: cores and bytes."""
+
+    cpu_cores: float = 0.0
+    memory_bytes: float = 0.0
+
+
+class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one container should request, and the samples it came from.
+
+    target, lower_bound, upper_bound   after the policy's caps; uncapped_target: before them
+    percentiles       "target", "lower", "upper" -> what the histograms say
+    samples           cpu samples, from first_sample_at to last_sample_at; memory_peaks: weight of the peaks counted
+    confidence_days   how much history that is
+    """
+
+    name: str
+    target: RecommendedAmounts
+    lower_bound: RecommendedAmounts
+    upper_bound: RecommendedAmounts
+    uncapped_target: RecommendedAmounts
+    percentiles: dict[str, UsagePercentiles] = {}
+    samples: int = 0
+    first_sample_at: str = ""
+    last_sample_at: str = ""
+    confidence_days: float = 0.0
+
+
+class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """As metav1.Condition."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+@CATALOGUE.register(kind="recommendation")
+class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Amounts or conditions of a Recommendation changed, or its status grew old.
+
+    target      what it looks at, e.g. "Deployment/web" or "pods app=web"
+    mode        "Off", "Initial", "Recreate" or "Auto"
+    pods        live pods that it matches
+    cause       "first", "amounts", "conditions", "spec" or "refreshed"
+    observed_to position of the observations that were taken in
+    """
+
+    namespace: str
+    name: str
+    target: str
+    mode: str = "Off"
+    containers: list[ContainerRecommendation] = []
+    conditions: list[RecommendationCondition] = []
+    pods: int = 0
+    cause: str
+    observed_to: int = 0
+    spec_version: int = 0
+
+
+@CATALOGUE.register(kind="recommendation")
+class RecommendationDropped(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The Recommendation object is gone. What was learned of its target is kept for a while."""
+
+    namespace: str
+    name: str
