@@ -8,8 +8,9 @@ so that properties can be tried over thousands of interleavings without a loop. 
 from collections.abc import Sequence
 from typing import Any
 
+from koord_scheduler.domain.cluster import ProfileMaker
 from koord_scheduler.domain.deciding import confirmed, decide_next, drafts_of, refused, release_due
-from koord_scheduler.domain.profile import Profile, default_profile
+from koord_scheduler.domain.profiles import default_profile
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import NodeWork
 from koordcore.events import CATALOGUE
@@ -127,7 +128,7 @@ class SmallLog:
 class Scheduler:
     """One scheduler over a SmallLog, moved step by step."""
 
-    def __init__(self, log: SmallLog, profile: Profile | None = None) -> None:
+    def __init__(self, log: SmallLog, profile: ProfileMaker | None = None) -> None:
         self.log = log
         self.state = SchedulerState(profile or default_profile())
         self.in_flight: list[tuple[NodeWork, list[NewEvent]]] = []

@@ -4,11 +4,12 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_scheduler.domain.columns import NodeColumns, node_shape
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.engine import Engine
-from koord_scheduler.domain.profile import default_profile
-from koord_scheduler.domain.templates import Templates
+from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.profiles import default_profile
 from koordcore.events.envelope import BasedOn
 from scheduling import node, pod
 
@@ -18,33 +19,35 @@ KINDS = 10
 
 def decisions_a_second(nodes: int, kinds: int) -> float:
     """Places 5,000 pods of `kinds` different requests on empty nodes."""
-    columns = NodeColumns()
+    cluster = Cluster()
     for number in range(nodes):
-        columns.put(f"node-{number}", node_shape(node(f"node-{number}", cpu="64", memory="256Gi", pods="1000")))
-    templates = Templates(columns)
+        name = f"node-{number}"
+        cluster.nodes.put(name, node_shape(node(name, cpu="64", memory="256Gi", pods="1000")))
     wanted = [
-        templates.of(pod(f"kind-{kind}", {"cpu": f"{100 + 10 * kind}m", "memory": "200Mi"})) for kind in range(kinds)
+        cluster.templates.read(pod(f"kind-{kind}", {"cpu": f"{100 + 10 * kind}m", "memory": "200Mi"})).subject
+        for kind in range(kinds)
     ]
-    engine = Engine(columns, default_profile())
+    engine = Engine(cluster.nodes, default_profile()(cluster))
     began = time.perf_counter()
     for number in range(PODS):
-        template = wanted[number % kinds]
-        decision = engine.decide(template, f"uid-{number}", BasedOn(number, 0))
+        subject = wanted[number % kinds]
+        uid = f"uid-{number}"
+        decision = engine.decide(subject, uid, BasedOn(number, 0))
         assert isinstance(decision, Placed)
-        columns.take(decision.row, template.demand)
+        cluster.occupancy.take(decision.row, Occupant(uid, subject.template.demand, subject.template, subject.kind))
     return PODS / (time.perf_counter() - began)
 
 
 def refusals_a_second(nodes: int) -> float:
     """Attempts of pods that fit nowhere, each with its reasons."""
-    columns = NodeColumns()
+    cluster = Cluster()
     for number in range(nodes):
-        columns.put(f"node-{number}", node_shape(node(f"node-{number}", cpu="1")))
-    template = Templates(columns).of(pod("big", {"cpu": "2"}))
-    engine = Engine(columns, default_profile())
+        cluster.nodes.put(f"node-{number}", node_shape(node(f"node-{number}", cpu="1")))
+    subject = cluster.templates.read(pod("big", {"cpu": "2"})).subject
+    engine = Engine(cluster.nodes, default_profile()(cluster))
     began = time.perf_counter()
     for number in range(PODS):
-        engine.decide(template, f"uid-{number}", BasedOn(number, 0))
+        engine.decide(subject, f"uid-{number}", BasedOn(number, 0))
     return PODS / (time.perf_counter() - began)
 
 

@@ -3,7 +3,8 @@
 import pytest
 from koord_scheduler.domain.columns import NodeColumns, Rows, node_shape
 from koord_scheduler.domain.queue import Place, SchedulingQueue
-from koord_scheduler.domain.templates import PodTemplate, Templates
+from koord_scheduler.domain.templates import Subject, Templates
+from koordcore.protocol.objects import Pod
 from scheduling import node, pod
 
 
@@ -24,8 +25,12 @@ def queue(nodes: NodeColumns) -> SchedulingQueue:
     return SchedulingQueue(nodes)
 
 
-def always(template: PodTemplate, rows: Rows) -> bool:
+def always(subject: Subject, rows: Rows) -> bool:
     return True
+
+
+def subject_of(templates: Templates, wanted: Pod) -> Subject:
+    return templates.read(wanted).subject
 
 
 def popped(queue: SchedulingQueue) -> list[str]:
@@ -42,14 +47,14 @@ def rows_of(nodes: NodeColumns) -> Rows:
 
 
 def test_higher_priority_first_then_first_come(queue: SchedulingQueue, templates: Templates) -> None:
-    template = templates.of(pod())
+    template = subject_of(templates, pod())
     for uid, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
         queue.add(uid, template, priority, "t")
     assert popped(queue) == ["b", "d", "a", "c"]
 
 
 def test_backoff_doubles_from_one_second_to_ten(queue: SchedulingQueue, templates: Templates) -> None:
-    queue.add("a", templates.of(pod()), 0, "t")
+    queue.add("a", subject_of(templates, pod()), 0, "t")
     waits: list[float] = []
     now = 0.0
     for _ in range(6):
@@ -66,7 +71,7 @@ def test_backoff_doubles_from_one_second_to_ten(queue: SchedulingQueue, template
 def test_event_wakes_one_pod_of_each_kind_and_success_wakes_the_next(
     queue: SchedulingQueue, nodes: NodeColumns, templates: Templates
 ) -> None:
-    small, large = templates.of(pod(requests={"cpu": "1"})), templates.of(pod(requests={"cpu": "2"}))
+    small, large = subject_of(templates, pod(requests={"cpu": "1"})), subject_of(templates, pod(requests={"cpu": "2"}))
     for number in range(2000):
         queue.add(f"s{number}", small, 0, "t")
     queue.add("l0", large, 0, "t")
@@ -85,13 +90,16 @@ def test_event_wakes_one_pod_of_each_kind_and_success_wakes_the_next(
 
 
 def test_event_that_cannot_help_wakes_nobody(queue: SchedulingQueue, nodes: NodeColumns, templates: Templates) -> None:
-    asked: list[PodTemplate] = []
+    asked: list[Subject] = []
 
-    def fits(template: PodTemplate, rows: Rows) -> bool:
+    def fits(subject: Subject, rows: Rows) -> bool:
         asked.append(template)
         return False
 
-    big, picky = templates.of(pod(requests={"cpu": "64"})), templates.of(pod(nodeSelector={"zone": "a"}))
+    big, picky = (
+        subject_of(templates, pod(requests={"cpu": "64"})),
+        subject_of(templates, pod(nodeSelector={"zone": "a"})),
+    )
     for uid, template in (("big", big), ("picky", picky)):
         queue.add(uid, template, 0, "t")
         queue.pop()
@@ -102,7 +110,7 @@ def test_event_that_cannot_help_wakes_nobody(queue: SchedulingQueue, nodes: Node
 
 
 def test_woken_pod_first_ends_its_backoff(queue: SchedulingQueue, nodes: NodeColumns, templates: Templates) -> None:
-    queue.add("a", templates.of(pod()), 0, "t")
+    queue.add("a", subject_of(templates, pod()), 0, "t")
     queue.pop()
     queue.tick(10.0)
     queue.unschedulable("a", 10.0)
@@ -116,7 +124,7 @@ def test_woken_pod_first_ends_its_backoff(queue: SchedulingQueue, nodes: NodeCol
 def test_removing_a_woken_pod_wakes_the_next_of_its_kind(
     queue: SchedulingQueue, nodes: NodeColumns, templates: Templates
 ) -> None:
-    template = templates.of(pod())
+    template = subject_of(templates, pod())
     for uid in ("a", "b"):
         queue.add(uid, template, 0, "t")
     for uid in popped(queue):
@@ -128,7 +136,7 @@ def test_removing_a_woken_pod_wakes_the_next_of_its_kind(
 
 
 def test_nobody_waits_longer_than_five_minutes(queue: SchedulingQueue, templates: Templates) -> None:
-    queue.add("a", templates.of(pod()), 0, "t")
+    queue.add("a", subject_of(templates, pod()), 0, "t")
     queue.tick(0.0)
     queue.pop()
     queue.unschedulable("a", 0.0)
@@ -143,7 +151,7 @@ def test_nobody_waits_longer_than_five_minutes(queue: SchedulingQueue, templates
 
 
 def test_gated_pod_is_not_attempted_until_its_gate_is_gone(queue: SchedulingQueue, templates: Templates) -> None:
-    template = templates.of(pod())
+    template = subject_of(templates, pod())
     queue.add("a", template, 0, "t", gated=True)
     queue.tick(1000.0)
     assert queue.pop() is None
@@ -154,7 +162,7 @@ def test_gated_pod_is_not_attempted_until_its_gate_is_gone(queue: SchedulingQueu
 
 def test_counts_follow_every_move(queue: SchedulingQueue, templates: Templates) -> None:
     for uid in "abc":
-        queue.add(uid, templates.of(pod()), 0, "t")
+        queue.add(uid, subject_of(templates, pod()), 0, "t")
     queue.pop()
     queue.pop()
     queue.unschedulable("a", 0.0)

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.deciding import MOST_REFOLDS, Verdict, decide_next, refused, release_due
 from koord_scheduler.domain.pods import Phase
-from koord_scheduler.domain.profile import default_profile
+from koord_scheduler.domain.profiles import default_profile
 from koord_scheduler.domain.queue import Place
 from koord_scheduler.domain.snapshot import encode_state, load_state
 from koord_scheduler.domain.state import SchedulerState
@@ -424,10 +423,9 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
         scheduler.follow()
         assert picture(scheduler.state) == picture(fresh)
         for uid in pods - placements(log).keys():
-            template = scheduler.state.pods[uid].template
-            assert template is not None
-            rows = np.arange(len(scheduler.state.nodes.names), dtype=np.intp)
-            assert not scheduler.state.engine.views.any_fits(template, rows), f"{uid} fits and was left waiting"
+            subject = scheduler.state.pods[uid].subject
+            assert subject is not None
+            assert not scheduler.state.has_room(subject), f"{uid} fits and was left waiting"
 
 
 def test_builder_reads_the_pod_as_written() -> None:

@@ -55,7 +55,7 @@ def fit_filter(given: dict[str, Json]) -> dict[str, Json]:
     return {
         "fit": code == 0,
         "reasons": reasons,
-        "unresolvable": code != 0 and plugin.is_unresolvable(pod, nodes, 0),
+        "unresolvable": code != 0 and bool(plugin.unresolvable(pod, nodes, _rows(nodes))[0]),
     }
 
 

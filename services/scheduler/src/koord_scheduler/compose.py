@@ -13,7 +13,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_scheduler.cycle import Cycle
-from koord_scheduler.domain.profile import default_profile
+from koord_scheduler.domain.profiles import default_profile
 from koord_scheduler.domain.snapshot import schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings

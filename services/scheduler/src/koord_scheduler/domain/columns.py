@@ -5,7 +5,8 @@ Every change costs the row that it touches and is noted in two journals (`shape`
 all), from which `views` bring their cached answers up to date. Amounts are int64: milli-cores, bytes, whole units.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, TypeAlias, TypeVar
@@ -86,29 +87,34 @@ def node_shape(node: Node) -> NodeShape:
 
 
 class LabelColumn:
-    """The values of one label key: a small integer per node, and the text behind each integer."""
+    """The values of one label key: a small integer per node, and the text behind each integer.
 
-    __slots__ = ("_ids", "texts", "values")
+    version    grows with every change
+    """
+
+    __slots__ = ("_ids", "texts", "values", "version")
 
     def __init__(self, capacity: int) -> None:
         self.values = np.zeros(capacity, np.int32)
         self.texts: list[str | None] = [None]
+        self.version = 0
         self._ids: dict[str, int] = {}
 
     def put(self, row: int, text: str | None) -> None:
         """The node's value of the label; None: it has no such label."""
-        if text is None:
-            self.values[row] = NO_VALUE
-            return
-        value = self._ids.get(text)
+        value = NO_VALUE if text is None else self._ids.get(text)
         if value is None:
+            assert text is not None
             value = self._ids[text] = len(self.texts)
             self.texts.append(text)
-        self.values[row] = value
+        if self.values[row] != value:
+            self.values[row] = value
+            self.version += 1
 
     def grow(self, capacity: int) -> None:
         """Room for more rows."""
         self.values = _grown(self.values, capacity)
+        self.version += 1
 
 
 class NodeColumns:
@@ -235,6 +241,8 @@ class NodeColumns:
         for array in (self.allocatable, self.requested, self.free, self.non_zero):
             array[:, row] = 0
         del self._shapes[row]
+        for column in self._label_columns.values():
+            column.put(row, None)
         self.names[row] = ""
         self._free_rows.append(row)
         self.shape.record(row)
@@ -259,6 +267,15 @@ class NodeColumns:
         self.non_zero[0, row] -= demand.non_zero[0]
         self.non_zero[1, row] -= demand.non_zero[1]
         self.load.record(row)
+
+    @contextmanager
+    def unrecorded(self) -> Generator[None]:
+        """Changes of the load in here leave the journal alone: whoever makes them takes them back in here, too."""
+        journal, self.load = self.load, Journal()
+        try:
+            yield
+        finally:
+            self.load = journal
 
     def label(self, key: str) -> LabelColumn:
         """Values of a label key; the column is built when the key is first asked for and kept up to date from then."""

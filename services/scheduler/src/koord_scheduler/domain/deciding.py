@@ -57,7 +57,7 @@ def decide_next(state: SchedulerState, now: float) -> Place | Verdict | None:
         return None
     pod = state.pods[queued.uid]
     assert pod.pod is not None, f"pod {pod.uid} is in the queue without a spec"
-    decision = state.engine.decide(queued.template, pod.uid, BasedOn(state.position, 0))
+    decision = state.engine.decide(queued.subject, pod.uid, BasedOn(state.position, 0))
     if not isinstance(decision, Placed):
         state.queue.unschedulable(pod.uid, now)
         return Verdict(
@@ -74,7 +74,7 @@ def decide_next(state: SchedulerState, now: float) -> Place | Verdict | None:
                 explanation=decision.explanation,
             ),
         )
-    state.ledgers.hold(decision.node, pod.uid, queued.template.demand, Source.ASSUMED)
+    state.ledgers.hold(decision.node, pod.occupant(), Source.ASSUMED)
     pod.phase = Phase.ASSUMED
     pod.work_node = decision.node
     state.queue.assumed(queued, state.has_room)
@@ -145,7 +145,7 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
         pod = state.pods[item.uid]
         if isinstance(item, Place):
             if is_news:
-                state.ledgers.hold(item.node, item.uid, state.demand_of(item.on_node), Source.LOGGED)
+                state.ledgers.hold(item.node, state.occupant_of(item.on_node), Source.LOGGED)
             state.ledgers.drop(item.node, item.uid, Source.ASSUMED)
         elif is_news:
             state.ledgers.drop(item.node, item.uid, Source.LOGGED)

@@ -1,17 +1,76 @@
-"""One decision: the best node for a pod, or why there is none. Pure: columns in, decision out, nothing remembered."""
+"""One look at all nodes for one pod: the best of the feasible ones, or why there is none.
 
+    views     what plugins say about each node by itself, kept per template
+    judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
+
+Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
+
+source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import NodeScore, PlacementExplanation
+from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
 
-from koord_scheduler.domain.columns import NodeColumns, text_hash
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list, text_hash
 from koord_scheduler.domain.decision import Decision, Placed, Unschedulable, fit_error
+from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore
 from koord_scheduler.domain.profile import Profile
-from koord_scheduler.domain.templates import PodTemplate
-from koord_scheduler.domain.views import Views
+from koord_scheduler.domain.ranking import best_of
+from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.views import View, Views
 
 TOP_SCORES: Final = 3
+_JUDGES_KEPT: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """Which nodes come into question, and in which order some are tried before all others.
+
+    rows        None: all
+    preferred   the first feasible one of these is taken without scoring
+    barred      rows that are refused in this look, with the reason
+    plugin      who says so; in explanations
+    """
+
+    rows: Rows | None = None
+    preferred: tuple[int, ...] = ()
+    barred: tuple[tuple[int, str], ...] = ()
+    plugin: str = ""
+
+
+UNRESTRICTED: Final = Restriction()
+
+
+@dataclass(slots=True)
+class Judges:
+    """The coupled plugins' judges for one subject, as of a version of each plugin."""
+
+    versions: tuple[int, ...]
+    filters: list[tuple[str, CoupledFilter]] = field(default_factory=list[tuple[str, CoupledFilter]])
+    scores: list[tuple[str, CoupledScore, int]] = field(default_factory=list[tuple[str, CoupledScore, int]])
+
+    def __bool__(self) -> bool:
+        return bool(self.filters or self.scores)
+
+
+@dataclass(slots=True)
+class _Sifted:
+    """Feasible rows after coupled filters and restrictions, and whom these refused."""
+
+    rows: Rows
+    exclusions: list[PluginExclusion] = field(default_factory=list[PluginExclusion])
+
+    def exclude(self, plugin: str, reason: str, count: int) -> None:
+        """So many nodes fewer."""
+        if count:
+            self.exclusions.append(PluginExclusion(plugin=plugin, excluded=count, reasons={reason: count}))
 
 
 class Engine:
@@ -22,28 +81,141 @@ class Engine:
         self.profile = profile
         self.views = Views(nodes, profile)
         self.policy_version = profile.policy_version()
+        self._coupled = (*profile.coupled_filters, *(plugin for plugin, _ in profile.coupled_scores))
+        self._judges: OrderedDict[Subject, Judges] = OrderedDict()
 
-    def decide(self, pod: PodTemplate, uid: str, based_on: BasedOn) -> Decision:
+    def decide(
+        self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
+    ) -> Decision:
         """The feasible node with the best total score; among equals the one that a hash of uid and node name picks.
 
         uid       of the pod: the seed of the choice among equals, so that a replay chooses the same node
         source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
         """
-        view = self.views.of(pod)
-        best = view.best(TOP_SCORES, text_hash(uid)) if view.feasible else []
-        names, totals = self.nodes.names, view.totals
-        top = [
-            NodeScore(names[row], int(totals[row]), part)
-            for row, part in zip(best, view.parts(best) if best else (), strict=True)
-        ]
+        view = self.views.of(subject.template)
+        judges = self.judges(subject)
+        if not judges and restriction is UNRESTRICTED:
+            feasible = view.feasible
+            best = view.best(TOP_SCORES, text_hash(uid)) if feasible else []
+            exclusions = view.exclusions()
+            top = self._scored(best, row_list(view.totals[best]), view.parts(best)) if best else []
+        else:
+            sifted = self._sift(view, judges, restriction)
+            feasible, exclusions = len(sifted.rows), [*view.exclusions(), *sifted.exclusions]
+            best, top = self._choose(view, judges, sifted.rows, restriction, text_hash(uid))
         explanation = PlacementExplanation(
             nodes_considered=len(self.nodes),
-            nodes_feasible=view.feasible,
-            exclusions=view.exclusions(),
+            nodes_feasible=feasible,
+            exclusions=exclusions,
             top=top,
             policy_version=self.policy_version,
             based_on=based_on,
         )
         if not best:
             return Unschedulable(message=fit_error(explanation), explanation=explanation)
-        return Placed(node=names[best[0]], row=best[0], explanation=explanation)
+        return Placed(node=self.nodes.names[best[0]], row=best[0], explanation=explanation)
+
+    def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
+        """All rows on which a pod of this kind could be placed now, ascending."""
+        view = self.views.of(subject.template)
+        return self._sift(view, self.judges(subject), restriction).rows
+
+    def passing(self, subject: Subject, rows: Rows) -> Rows:
+        """Those of some rows that pass every filter as things stand this moment, trials included."""
+        rows = self.views.passing(subject.template, rows)
+        for _, judge in self.judges(subject).filters:
+            codes = judge.filter(rows) if len(rows) else None
+            if codes is not None:
+                rows = rows[codes == 0]
+        return rows
+
+    def resolvable(self, subject: Subject) -> Rows:
+        """Rows that are refused, but might not be if pods left them, ascending (candidates of preemption)."""
+        view = self.views.of(subject.template)
+        found = [self.views.resolvable(subject.template)]
+        rows = view.feasible_rows()
+        for _, judge in self.judges(subject).filters:
+            codes = judge.filter(rows) if len(rows) else None
+            if codes is not None:
+                found += [rows[codes == code] for code in _present(codes) if not judge.is_unresolvable(code)]
+                rows = rows[codes == 0]
+        return np.sort(np.concatenate(found))
+
+    def judges(self, subject: Subject) -> Judges:
+        """The judges of the coupled plugins that concern this subject."""
+        versions = tuple(plugin.version() for plugin in self._coupled)
+        judges = self._judges.get(subject)
+        if judges is None or judges.versions != versions:
+            judges = self._judges[subject] = self._made(subject, versions)
+            if len(self._judges) > _JUDGES_KEPT:
+                self._judges.popitem(last=False)
+        self._judges.move_to_end(subject)
+        return judges
+
+    def _made(self, subject: Subject, versions: tuple[int, ...]) -> Judges:
+        judges = Judges(versions)
+        for plugin in self.profile.coupled_filters:
+            judge = plugin.filter_for(subject)
+            if judge is not None:
+                judges.filters.append((plugin.name, judge))
+        for plugin, weight in self.profile.coupled_scores:
+            score = plugin.score_for(subject)
+            if score is not None:
+                judges.scores.append((plugin.name, score, weight))
+        return judges
+
+    def _sift(self, view: View, judges: Judges, restriction: Restriction) -> _Sifted:
+        sifted = _Sifted(view.feasible_rows())
+        if restriction.rows is not None:
+            kept = np.intersect1d(sifted.rows, restriction.rows, assume_unique=True)
+            reason = f"node(s) didn't satisfy plugin(s) [{restriction.plugin}]"
+            sifted.exclude(restriction.plugin, reason, len(sifted.rows) - len(kept))
+            sifted.rows = kept
+        for name, judge in judges.filters:
+            codes = judge.filter(sifted.rows) if len(sifted.rows) else None
+            if codes is not None:
+                reasons = {judge.reason(code): int((codes == code).sum()) for code in _present(codes)}
+                if reasons:
+                    excluded = sum(reasons.values())
+                    sifted.exclusions.append(PluginExclusion(plugin=name, excluded=excluded, reasons=reasons))
+                    sifted.rows = sifted.rows[codes == 0]
+        for row, reason in restriction.barred:
+            kept = sifted.rows[sifted.rows != row]
+            sifted.exclude(restriction.plugin, reason, len(sifted.rows) - len(kept))
+            sifted.rows = kept
+        return sifted
+
+    def _choose(
+        self, view: View, judges: Judges, rows: Rows, restriction: Restriction, seed: int
+    ) -> tuple[list[int], list[NodeScore]]:
+        """The best rows, best first, and what they scored."""
+        if restriction.preferred:
+            feasible = set(row_list(rows))
+            for row in restriction.preferred:
+                if row in feasible:
+                    return [row], [NodeScore(self.nodes.names[row], 0, {})]
+        if len(rows) == 0:
+            return [], []
+        totals, bounds = view.totals_among(rows)
+        added: list[tuple[str, IntArray]] = []
+        for name, score, weight in judges.scores:
+            scores = score.scores(rows)
+            if scores is not None:
+                added.append((name, weight * scores))
+                totals = totals + added[-1][1]
+        indexes = best_of(totals, self.nodes.name_hash[rows], seed, TOP_SCORES)
+        best = row_list(rows[indexes])
+        parts = view.parts(best, bounds)
+        for name, scores in added:
+            for part, score in zip(parts, row_list(scores[indexes]), strict=True):
+                part[name] = score
+        return best, self._scored(best, row_list(totals[indexes]), parts)
+
+    def _scored(self, rows: Sequence[int], totals: Sequence[int], parts: Sequence[dict[str, int]]) -> list[NodeScore]:
+        names = self.nodes.names
+        return [NodeScore(names[row], total, part) for row, total, part in zip(rows, totals, parts, strict=True)]
+
+
+def _present(codes: IntArray) -> list[int]:
+    """The codes above 0 that occur, ascending."""
+    return [code for code in row_list(np.flatnonzero(np.bincount(codes))) if code]

@@ -4,11 +4,12 @@ The columns show the sum; this is the list behind it. It outlives the node's row
 its pods again.
 """
 
-from collections.abc import ItemsView, Iterable
+from collections.abc import ItemsView
 from dataclasses import dataclass, field
 from enum import IntFlag
 
-from koord_scheduler.domain.columns import Demand, NodeColumns
+from koord_scheduler.domain.columns import Demand
+from koord_scheduler.domain.occupancy import Occupancy, Occupant
 
 
 class Source(IntFlag):
@@ -23,8 +24,13 @@ class Source(IntFlag):
 class Holding:
     """What one pod holds on a node, and who says so."""
 
-    demand: Demand
+    occupant: Occupant
     sources: Source
+
+    @property
+    def demand(self) -> Demand:
+        """What it takes."""
+        return self.occupant.demand
 
 
 @dataclass(slots=True)
@@ -36,10 +42,11 @@ class NodeLedger:
 
 
 class Ledgers:
-    """The ledgers of all nodes, kept equal to the columns."""
+    """The ledgers of all nodes, kept equal to what `occupancy` sums."""
 
-    def __init__(self, nodes: NodeColumns) -> None:
-        self._nodes = nodes
+    def __init__(self, occupancy: Occupancy) -> None:
+        self._occupancy = occupancy
+        self._nodes = occupancy.nodes
         self._by_node: dict[str, NodeLedger] = {}
 
     def seq(self, node: str) -> int:
@@ -55,22 +62,36 @@ class Ledgers:
         ledger.seq = seq
         return True
 
-    def hold(self, node: str, uid: str, demand: Demand, source: Source) -> None:
-        """The pod counts on the node; a logged demand replaces an assumed one."""
+    def hold(self, node: str, occupant: Occupant, source: Source) -> None:
+        """The pod counts on the node; what the log says of it replaces what was assumed."""
         ledger = self._of(node)
         row = self._nodes.row(node)
-        holding = ledger.holdings.get(uid)
+        holding = ledger.holdings.get(occupant.uid)
         if holding is None:
-            ledger.holdings[uid] = Holding(demand, source)
+            ledger.holdings[occupant.uid] = Holding(occupant, source)
             if row is not None:
-                self._nodes.take(row, demand)
+                self._occupancy.take(row, occupant)
             return
-        if source is Source.LOGGED and holding.demand.requests != demand.requests:
-            if row is not None:
-                self._nodes.give(row, holding.demand)
-                self._nodes.take(row, demand)
-            holding.demand = demand
+        if source is Source.LOGGED and holding.demand.requests != occupant.demand.requests:
+            self._replace(row, holding, occupant)
         holding.sources |= source
+
+    def describe(self, node: str, occupant: Occupant) -> None:
+        """The pod on the node has become another kind of pod (its labels, its being deleted); its demand stays."""
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(occupant.uid) if ledger is not None else None
+        if holding is not None and (holding.occupant.kind, holding.occupant.template) != (
+            occupant.kind,
+            occupant.template,
+        ):
+            kept = Occupant(occupant.uid, holding.demand, occupant.template, occupant.kind)
+            self._replace(self._nodes.row(node), holding, kept)
+
+    def _replace(self, row: int | None, holding: Holding, occupant: Occupant) -> None:
+        if row is not None:
+            self._occupancy.give(row, holding.occupant)
+            self._occupancy.take(row, occupant)
+        holding.occupant = occupant
 
     def drop(self, node: str, uid: str, source: Source) -> bool:
         """The source says so no more; returns whether the pod has stopped counting and room became free."""
@@ -84,14 +105,13 @@ class Ledgers:
         del ledger.holdings[uid]
         row = self._nodes.row(node)
         if row is not None:
-            self._nodes.give(row, holding.demand)
+            self._occupancy.give(row, holding.occupant)
         return True
 
-    def demand(self, node: str, uid: str) -> Demand | None:
-        """What the pod holds there; None: nothing."""
+    def occupants(self, node: str) -> list[Occupant]:
+        """All pods that count on the node."""
         ledger = self._by_node.get(node)
-        holding = ledger.holdings.get(uid) if ledger is not None else None
-        return holding.demand if holding is not None else None
+        return [holding.occupant for holding in ledger.holdings.values()] if ledger is not None else []
 
     def logged(self, node: str) -> list[str]:
         """Pods that the log has on the node, in the order in which they came."""
@@ -100,8 +120,8 @@ class Ledgers:
             return []
         return [uid for uid, holding in ledger.holdings.items() if holding.sources & Source.LOGGED]
 
-    def pods(self, node: str) -> Iterable[str]:
-        """All pods that count on the node."""
+    def pods(self, node: str) -> tuple[str, ...]:
+        """Uids of all pods that count on the node."""
         ledger = self._by_node.get(node)
         return tuple(ledger.holdings) if ledger is not None else ()
 
@@ -112,10 +132,16 @@ class Ledgers:
     def node_appeared(self, node: str) -> None:
         """The columns have a new row for the node: count what is already held there."""
         row = self._nodes.row(node)
-        ledger = self._by_node.get(node)
-        if row is not None and ledger is not None:
-            for holding in ledger.holdings.values():
-                self._nodes.take(row, holding.demand)
+        assert row is not None, f"node {node} has no row"
+        for occupant in self.occupants(node):
+            self._occupancy.take(row, occupant)
+
+    def node_disappears(self, node: str) -> None:
+        """The columns are about to forget the node's row; who holds what there is kept."""
+        row = self._nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        for occupant in self.occupants(node):
+            self._occupancy.give(row, occupant)
 
     def _of(self, node: str) -> NodeLedger:
         ledger = self._by_node.get(node)

@@ -5,7 +5,8 @@ from enum import Enum, auto
 
 from koordcore.protocol.objects import Pod
 
-from koord_scheduler.domain.templates import PodTemplate
+from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.templates import Subject
 
 
 class Phase(Enum):
@@ -30,7 +31,7 @@ class PodRecord:
     """One pod.
 
     pod             None: the API has forgotten it (or never told us), only its placement is known
-    template        None with pod None, or when its requests cannot be read
+    subject         None with pod None, or when its requests cannot be read
     trigger         id of the event that put it into the queue the last time: the cause of its next placement
     spec_event      id of the last event of `podspec.<uid>`
     submitted_at    RFC 3339 text of its submission
@@ -46,7 +47,7 @@ class PodRecord:
     namespace: str = ""
     name: str = ""
     pod: Pod | None = None
-    template: PodTemplate | None = None
+    subject: Subject | None = None
     phase: Phase = Phase.OTHERS
     trigger: str = ""
     spec_event: str = ""
@@ -58,3 +59,8 @@ class PodRecord:
     bound_node: str = ""
     work_node: str = ""
     refolds: int = 0
+
+    def occupant(self) -> Occupant:
+        """The pod as it counts on a node; its subject has to be known."""
+        assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
+        return Occupant(self.uid, self.subject.template.demand, self.subject.template, self.subject.kind)

@@ -19,7 +19,7 @@ from enum import Enum, auto
 from typing import Final
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
-from koord_scheduler.domain.templates import PodTemplate
+from koord_scheduler.domain.templates import Subject
 from koord_scheduler.domain.waiting import Fits, Rank, WaitingRoom
 
 LONGEST_WAIT_SECONDS: Final = 300.0
@@ -49,7 +49,7 @@ class QueuedPod:
     """
 
     uid: str
-    template: PodTemplate
+    subject: Subject
     priority: int
     trigger: str
     place: Place = Place.ACTIVE
@@ -64,9 +64,9 @@ class QueuedPod:
         """Its order among others."""
         return (-self.priority, self.ticket, self.uid)
 
-    def is_same(self, template: PodTemplate, priority: int, *, gated: bool) -> bool:
+    def is_same(self, subject: Subject, priority: int, *, gated: bool) -> bool:
         """Whether a changed pod is for the queue what it was: then it keeps its place."""
-        return (self.template, self.priority, self.place is Place.GATED) == (template, priority, gated)
+        return (self.subject, self.priority, self.place is Place.GATED) == (subject, priority, gated)
 
 
 class SchedulingQueue:
@@ -99,13 +99,13 @@ class SchedulingQueue:
         """How many pods are in each place."""
         return dict(self._counts)
 
-    def add(self, uid: str, template: PodTemplate, priority: int, trigger: str, *, gated: bool = False) -> None:
+    def add(self, uid: str, subject: Subject, priority: int, trigger: str, *, gated: bool = False) -> None:
         """A pod is to be placed; one that is known already starts anew with its attempts kept."""
         old = self._pods.get(uid)
         if old is not None:
             self.remove(uid)
         self._tickets += 1
-        pod = QueuedPod(uid=uid, template=template, priority=priority, trigger=trigger, ticket=self._tickets)
+        pod = QueuedPod(uid=uid, subject=subject, priority=priority, trigger=trigger, ticket=self._tickets)
         if old is not None:
             pod.attempts = old.attempts
         self._pods[uid] = pod
@@ -121,7 +121,7 @@ class SchedulingQueue:
             return None
         self._leave(pod)
         if pod.woken:
-            self._wake_next(pod.template, pod.trigger)
+            self._wake_next(pod.subject, pod.trigger)
         return pod
 
     def pop(self) -> QueuedPod | None:
@@ -143,7 +143,7 @@ class SchedulingQueue:
         pod.since = now
         self._move(pod, Place.UNSCHEDULABLE)
         self._waiting_since[uid] = now
-        self._room.add(pod.template, pod.rank)
+        self._room.add(pod.subject, pod.rank)
 
     def retry_later(self, uid: str, now: float) -> float:
         """The attempt failed for a reason that is not the cluster's: try again after a backoff; returns its end."""
@@ -158,14 +158,14 @@ class SchedulingQueue:
         self._move(pod, Place.ACTIVE)
         heapq.heappush(self._active, pod.rank)
 
-    def assumed(self, pod: QueuedPod, has_room: Callable[[PodTemplate], bool]) -> None:
+    def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """The pod has a node, subject to the log's consent: the next waiting pod of its kind may have luck, too.
 
         has_room    whether a pod of the kind would fit now; asked only when one waits
         """
         pod.woken = False
-        if self._room.first(pod.template) is not None and has_room(pod.template):
-            self._wake_next(pod.template, pod.trigger)
+        if self._room.first(pod.subject) is not None and has_room(pod.subject):
+            self._wake_next(pod.subject, pod.trigger)
 
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
         """Something changed on these nodes that may help: wakes the first pod of each kind that fits there now.
@@ -174,8 +174,8 @@ class SchedulingQueue:
         returns    how many pods were woken
         """
         helped = self._room.helped(rows, fits)
-        for template in helped:
-            self._wake_next(template, trigger)
+        for subject in helped:
+            self._wake_next(subject, trigger)
         return len(helped)
 
     def tick(self, now: float) -> None:
@@ -215,8 +215,8 @@ class SchedulingQueue:
         """min(initial * 2^(attempts - 1), max)."""
         return min(self._initial_backoff * 2.0 ** min(max(attempts - 1, 0), 60), self._max_backoff)
 
-    def _wake_next(self, template: PodTemplate, trigger: str) -> None:
-        uid = self._room.first(template)
+    def _wake_next(self, subject: Subject, trigger: str) -> None:
+        uid = self._room.first(subject)
         if uid is not None:
             self._wake(self._pods[uid], trigger)
 
@@ -258,5 +258,5 @@ class SchedulingQueue:
     def _leave(self, pod: QueuedPod) -> None:
         self._counts[pod.place] -= 1
         if pod.place is Place.UNSCHEDULABLE:
-            self._room.discard(pod.template, pod.uid)
+            self._room.discard(pod.subject, pod.uid)
             del self._waiting_since[pod.uid]

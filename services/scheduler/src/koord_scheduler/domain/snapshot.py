@@ -16,6 +16,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns import NodeShape
 from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import BatchResources, SchedulerState
 
@@ -141,22 +142,25 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         state.ledgers.advance(ledger.node, ledger.seq)
         for uid, (requests, (cpu_milli, memory_bytes)) in ledger.pods.items():
             demand = state.nodes.demand(requests, {"cpu": cpu_milli, "memory": memory_bytes})
-            state.ledgers.hold(ledger.node, uid, demand, Source.LOGGED)
+            pod = state.pods.get(uid)
+            subject = pod.subject if pod is not None else None
+            occupant = Occupant(uid, demand, subject.template, subject.kind) if subject else Occupant(uid, demand)
+            state.ledgers.hold(ledger.node, occupant, Source.LOGGED)
     for pod in list(state.pods.values()):
-        if pod.bound_node and pod.template is not None:
-            state.ledgers.hold(pod.bound_node, pod.uid, pod.template.demand, Source.BOUND)
+        if pod.bound_node and pod.subject is not None:
+            state.ledgers.hold(pod.bound_node, pod.occupant(), Source.BOUND)
         state.settle(pod, pod.trigger or pod.spec_event)
 
 
 def _record(state: SchedulerState, saved: _Pod) -> PodRecord:
-    template = None
+    subject = None
     if saved.pod is not None:
         try:
-            template = state.templates.of(saved.pod)
+            subject = state.templates.read(saved.pod).subject
         except InvalidInput:
-            template = None
+            subject = None
     fields: dict[str, Any] = msgspec.structs.asdict(saved)
-    return PodRecord(template=template, **fields)
+    return PodRecord(subject=subject, **fields)
 
 
 def schema_fingerprint() -> str:

@@ -34,14 +34,15 @@ from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_B
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns import Demand, NodeColumns, NodeShape, node_shape
+from koord_scheduler.domain.cluster import Cluster, ProfileMaker
+from koord_scheduler.domain.columns import Demand, NodeShape, Rows, node_shape
 from koord_scheduler.domain.engine import Engine
 from koord_scheduler.domain.ledger import Ledgers, Source
+from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.on_node import PodsOnNodes
 from koord_scheduler.domain.pods import Phase, PodRecord
-from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.queue import SchedulingQueue
-from koord_scheduler.domain.templates import PodTemplate, Templates
+from koord_scheduler.domain.templates import Subject
 from koord_scheduler.domain.work import Outbox, Place, Work
 
 KINDS: Final = ("podspec", "nodespec", "pod", "node", "nodepolicy")
@@ -75,23 +76,24 @@ class SchedulerState:
     position    last folded sequence of the facts stream
     """
 
-    def __init__(self, profile: Profile, settings: Settings | None = None) -> None:
+    def __init__(self, profile: ProfileMaker, settings: Settings | None = None) -> None:
         self.position = 0
         self.settings = settings or Settings()
-        self.nodes = NodeColumns()
-        self.engine = Engine(self.nodes, profile)
+        self.cluster = Cluster()
+        self.nodes = self.cluster.nodes
+        self.templates = self.cluster.templates
+        self.engine = Engine(self.nodes, profile(self.cluster))
         self.queue = SchedulingQueue(
             self.nodes,
             initial_backoff=self.settings.initial_backoff_seconds,
             max_backoff=self.settings.max_backoff_seconds,
         )
         self.outbox = Outbox()
-        self.ledgers = Ledgers(self.nodes)
+        self.ledgers = Ledgers(self.cluster.occupancy)
         self.on_nodes = PodsOnNodes()
         self.pods: dict[str, PodRecord] = {}
         self.to_release: dict[str, tuple[str, str]] = {}
         self.forgotten: dict[str, int] = {}
-        self.templates = Templates(self.nodes)
         self.shapes: dict[str, NodeShape] = {}
         self.batch: dict[str, BatchResources] = {}
         self.node_gone_by: dict[str, str] = {}
@@ -157,7 +159,7 @@ class SchedulerState:
             return 0
         rows = np.array(sorted(self._helped), np.intp)
         self._helped.clear()
-        return self.queue.wake(rows, self.engine.views.any_fits, self._help_trigger)
+        return self.queue.wake(rows, self._any_fits, self._help_trigger)
 
     def room_appeared(self, node: str, trigger: str) -> None:
         """Something on the node may help a waiting pod."""
@@ -166,9 +168,12 @@ class SchedulerState:
             self._helped[row] = None
             self._help_trigger = trigger
 
-    def has_room(self, template: PodTemplate) -> bool:
+    def has_room(self, subject: Subject) -> bool:
         """Whether any node is feasible for pods of this kind at present."""
-        return self.engine.views.of(template).feasible > 0
+        return len(self.engine.feasible(subject)) > 0
+
+    def _any_fits(self, subject: Subject, rows: Rows) -> bool:
+        return len(self.engine.passing(subject, rows)) > 0
 
     def settle(self, pod: PodRecord, trigger: str) -> None:
         """Draw the consequences for a pod about which no work of ours is under way.
@@ -190,7 +195,7 @@ class SchedulerState:
         elif pod.bound_node:
             self.queue.remove(pod.uid)
             pod.phase = Phase.BOUND
-        elif pod.template is None or not self._is_ours(pod.pod):
+        elif pod.subject is None or not self._is_ours(pod.pod):
             self.queue.remove(pod.uid)
             pod.phase = Phase.OTHERS
         else:
@@ -199,11 +204,11 @@ class SchedulerState:
             self._enqueue(pod, pod.pod, trigger)
 
     def _enqueue(self, pod: PodRecord, spec: Pod, trigger: str) -> None:
-        assert pod.template is not None
+        assert pod.subject is not None
         priority, gated = spec.spec.priority or 0, bool(spec.spec.scheduling_gates)
         queued = self.queue.get(pod.uid)
-        if queued is None or not queued.is_same(pod.template, priority, gated=gated):
-            self.queue.add(pod.uid, pod.template, priority, trigger, gated=gated)
+        if queued is None or not queued.is_same(pod.subject, priority, gated=gated):
+            self.queue.add(pod.uid, pod.subject, priority, trigger, gated=gated)
 
     def _release_reason(self, pod: PodRecord) -> str | None:
         if pod.pod is None:
@@ -229,14 +234,17 @@ class SchedulerState:
             pod.submitted_at = stored.occurred_at
             pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
         try:
-            pod.template, spec = self.templates.read(spec)
+            pod.subject, spec = self.templates.read(spec)
         except InvalidInput:
             # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
-            pod.template = None
+            pod.subject = None
         pod.pod = spec
         pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
         pod.spec_event = stored.event_id
         self._count_bound(pod, spec.spec.node_name if spec.status.phase not in _FINISHED else "", stored.event_id)
+        if pod.subject is not None:
+            for node in {pod.node, pod.work_node} - {""}:
+                self.ledgers.describe(node, pod.occupant())
         if not pod.work_node:
             self.settle(pod, stored.event_id)
 
@@ -246,7 +254,7 @@ class SchedulerState:
             return
         self._count_bound(pod, "", stored.event_id)
         pod.pod = None
-        pod.template = None
+        pod.subject = None
         pod.spec_event = stored.event_id
         self.queue.remove(pod.uid)
         self._facts_changed(pod, stored.event_id)
@@ -257,8 +265,8 @@ class SchedulerState:
             self.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
             self.room_appeared(pod.bound_node, trigger)
             pod.bound_node = ""
-        if node and pod.template is not None:
-            self.ledgers.hold(node, pod.uid, pod.template.demand, Source.BOUND)
+        if node and pod.subject is not None:
+            self.ledgers.hold(node, pod.occupant(), Source.BOUND)
             pod.bound_node = node
 
     def put_node(self, name: str, shape: NodeShape, trigger: str = "") -> None:
@@ -299,6 +307,7 @@ class SchedulerState:
         self.shapes.pop(name, None)
         if self.nodes.row(name) is None:
             return
+        self.ledgers.node_disappears(name)
         self.nodes.remove(name)
         self.node_gone_by[name] = trigger
         self._recheck(name)
@@ -367,7 +376,7 @@ class SchedulerState:
         node = name_from_token(stored.ref.id)
         if self.ledgers.advance(node, stored.seq):
             for item in event.pods:
-                self.ledgers.hold(node, item.uid, self.demand_of(item), Source.LOGGED)
+                self.ledgers.hold(node, self.occupant_of(item), Source.LOGGED)
             self._recheck(node)
 
     def _resources_returned(self, stored: StoredEvent, event: NodeResourcesReturned) -> None:
@@ -377,11 +386,16 @@ class SchedulerState:
                 self.ledgers.drop(node, uid, Source.LOGGED)
             self.room_appeared(node, stored.event_id)
 
-    def demand_of(self, item: PodOnNode) -> Demand:
-        """What a pod of a ledger event takes: its template's demand, or one made from the event alone."""
+    def occupant_of(self, item: PodOnNode) -> Occupant:
+        """The pod of a ledger event as it counts on the node; with the event's requests if they are others."""
         pod = self.pods.get(item.uid)
-        if pod is not None and pod.template is not None and pod.template.requests == item.requests:
-            return pod.template.demand
+        if pod is None or pod.subject is None:
+            return Occupant(item.uid, self._demand_of(item))
+        if pod.subject.template.requests == item.requests:
+            return pod.occupant()
+        return Occupant(item.uid, self._demand_of(item), pod.subject.template, pod.subject.kind)
+
+    def _demand_of(self, item: PodOnNode) -> Demand:
         defaults = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
         return self.nodes.demand(item.requests, {**defaults, **item.requests})
 

@@ -1,29 +1,49 @@
-"""Kinds of pods: what every plugin reads of a pod, resolved once for all pods that agree in it.
+"""Kinds of pods: what plugins read of a pod, resolved once for all pods that agree in it.
 
-A Deployment's thousand replicas are one template; `views` keeps the plugins' answers per template.
+    PodTemplate   what decides about a node by the node alone; `views` keeps the plugins' answers per template
+    PodKind       what constraints of other pods read of it (`population`)
+
+A Deployment's thousand replicas are one template and one kind.
+
+source    scheduler-core spec, 12.2 b
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from koordcore.protocol.objects import NodeAffinity, Pod, Toleration
+from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
 from koordcore.protocol.resource_names import rename_pod
 from koordcore.values import codec
 
 from koord_scheduler.domain.columns import Demand, NodeColumns
+from koord_scheduler.domain.population import OwnTerms, PodKind, resolved_term
 
-_REMEMBERED_SPECS: Final = 4096
+_REMEMBERED: Final = 8192
+
+
+class Reader(Protocol):
+    """A plugin that reads something of a pod (`plugins.interface.PodReader`)."""
+
+    @property
+    def name(self) -> str:
+        """Its key in `PodTemplate.aspects`."""
+        ...
+
+    def read(self, pod: Pod) -> Hashable:
+        """What it reads; None: nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodTemplate:
-    """What decides about a pod. Two pods with the same template fit the same nodes with the same scores.
+    """What decides about a pod by the node alone. Two pods with the same template fit the same nodes equally well.
 
-    shape_key   equal for templates that differ in requests only
+    shape_key   equal for templates that differ in requests and aspects only
     demand      what the pod takes
+    aspects     plugin name -> what it read of the pod
     """
 
     key: bytes
@@ -33,6 +53,7 @@ class PodTemplate:
     node_affinity: NodeAffinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     demand: Demand
+    aspects: Mapping[str, Hashable] = field(default_factory=dict[str, Hashable])
 
     @property
     def requests(self) -> Mapping[str, int]:
@@ -40,44 +61,77 @@ class PodTemplate:
         return self.demand.requests
 
 
-class Templates:
-    """The templates in use; one that no pod refers to any more disappears by itself."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a scheduling cycle is about: what a pod asks of nodes, and what other pods' constraints ask of it."""
 
-    def __init__(self, nodes: NodeColumns) -> None:
+    template: PodTemplate
+    kind: PodKind
+
+
+class Reading(NamedTuple):
+    """What a pod is. pod: with deprecated resource names replaced."""
+
+    subject: Subject
+    pod: Pod
+
+
+class _Known(NamedTuple):
+    subject: Subject
+    is_renamed: bool
+
+
+class Templates:
+    """The templates and kinds in use; one that no pod refers to any more disappears by itself."""
+
+    def __init__(self, nodes: NodeColumns, readers: Sequence[Reader] = ()) -> None:
         self._nodes = nodes
-        self._by_key: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._by_spec: dict[bytes, tuple[PodTemplate, bool]] = {}
+        self._readers = tuple(readers)
+        self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodTemplate] = WeakValueDictionary()
+        self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
+        self._known: dict[bytes, _Known] = {}
 
     def of(self, pod: Pod) -> PodTemplate:
         """The template of a pod; see `read`."""
-        return self.read(pod)[0]
+        return self.read(pod).subject.template
 
-    def read(self, pod: Pod) -> tuple[PodTemplate, Pod]:
-        """The template of a pod, and the pod with deprecated resource names replaced.
+    def read(self, pod: Pod) -> Reading:
+        """What a pod is to the plugins.
 
         raises    InvalidInput for a request that is no quantity
         source    scheduler-core spec, 3 (input transformers)
         """
-        spec = codec.encode(pod.spec)
-        known = self._by_spec.get(spec)
+        meta = pod.metadata
+        key = codec.encode(
+            (
+                pod.spec,
+                meta.namespace,
+                meta.labels,
+                meta.annotations,
+                meta.owner_references,
+                meta.deletion_timestamp is not None,
+            )
+        )
+        known = self._known.get(key)
         if known is None:
             renamed = rename_pod(pod)
-            known = self._make(renamed), renamed is not pod
-            if len(self._by_spec) >= _REMEMBERED_SPECS:
-                self._by_spec.clear()
-            self._by_spec[spec] = known
-        template, is_renamed = known
-        return template, rename_pod(pod) if is_renamed else pod
+            known = _Known(Subject(self._template(renamed), self._kind(renamed)), renamed is not pod)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = known
+        return Reading(known.subject, rename_pod(pod) if known.is_renamed else pod)
 
-    def _make(self, pod: Pod) -> PodTemplate:
+    def _template(self, pod: Pod) -> PodTemplate:
         spec = pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         requests, non_zero = pod_requests(pod), pod_requests_non_zero(pod)
         shape_key = codec.encode_canonical([spec.node_name, spec.node_selector, affinity, spec.tolerations])
         key = shape_key + codec.encode_canonical([requests, non_zero])
-        known = self._by_key.get(key)
+        aspects = {reader.name: aspect for reader in self._readers if (aspect := reader.read(pod)) is not None}
+        identity = (key, tuple(aspects.items()))
+        known = self._templates.get(identity)
         if known is None:
-            known = self._by_key[key] = PodTemplate(
+            known = self._templates[identity] = PodTemplate(
                 key=key,
                 shape_key=shape_key,
                 node_name=spec.node_name,
@@ -85,5 +139,42 @@ class Templates:
                 node_affinity=affinity,
                 tolerations=tuple(spec.tolerations),
                 demand=self._nodes.demand(requests, non_zero),
+                aspects=aspects,
             )
         return known
+
+    def _kind(self, pod: Pod) -> PodKind:
+        meta, affinity = pod.metadata, pod.spec.affinity
+        terminating = meta.deletion_timestamp is not None
+        pod_terms = [affinity.pod_affinity, affinity.pod_anti_affinity] if affinity is not None else []
+        owners = tuple((owner.kind, owner.name) for owner in meta.owner_references if owner.controller)
+        spread = tuple(pod.spec.topology_spread_constraints)
+        key = codec.encode_canonical([meta.namespace, meta.labels, terminating, pod_terms, owners, spread])
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = PodKind(
+                namespace=meta.namespace,
+                labels=meta.labels,
+                terminating=terminating,
+                terms=own_terms(affinity, meta.namespace, meta.labels),
+                spread=spread,
+                owners=owners,
+            )
+        return known
+
+
+def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
+    """The inter-pod terms of a pod in this namespace with these labels. source    scheduler-core spec, 5.7"""
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return OwnTerms()
+    wanted, unwanted = affinity.pod_affinity, affinity.pod_anti_affinity
+    return OwnTerms(
+        affinity=tuple(resolved_term(term, namespace, labels) for term in (wanted.required if wanted else ())),
+        anti_affinity=tuple(resolved_term(term, namespace, labels) for term in (unwanted.required if unwanted else ())),
+        preferred=tuple(
+            (resolved_term(item.pod_affinity_term, namespace, labels), sign * item.weight)
+            for sign, side in ((1, wanted), (-1, unwanted))
+            if side is not None
+            for item in side.preferred
+        ),
+    )

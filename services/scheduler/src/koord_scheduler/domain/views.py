@@ -7,6 +7,8 @@ rows afresh gives the same arrays (tested).
     verdict of a row:  -1 no node,  0 feasible,  else (index of the refusing plugin + 1) << 48 | its code
     total of a row:    sum of weight * normalized score for feasible rows, -1 for all others
 
+What a plugin says about a node because of pods elsewhere is not kept here: `engine` asks its judges at each decision.
+
 source    scheduler-core spec, 12.2 b (equivalence classes)
 """
 
@@ -19,6 +21,7 @@ from koordcore.events.explanation import PluginExclusion
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins.interface import FilterPlugin, Reads, ScorePlugin, SingleRowFilter, SingleRowScore
 from koord_scheduler.domain.profile import Profile
+from koord_scheduler.domain.ranking import INFEASIBLE, Ranking, best_of
 from koord_scheduler.domain.templates import PodTemplate
 
 NO_NODE: Final = -1
@@ -29,8 +32,6 @@ _VIEWS_KEPT: Final = 256
 _FEW_ROWS: Final = 8
 """Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
 _ONE_ZERO: Final = np.zeros(1, np.int64)
-_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
-_FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class _Judged:
@@ -105,17 +106,27 @@ class Views:
         view.refresh()
         return view
 
-    def any_fits(self, pod: PodTemplate, rows: Rows) -> bool:
-        """Whether at least one of these rows passes every filter; answered without keeping a view."""
+    def passing(self, pod: PodTemplate, rows: Rows) -> Rows:
+        """Those of the rows that pass every filter; answered without keeping a view."""
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
         for plugin in self.profile.filters:
             if len(rows) == 0:
-                return False
+                return rows
             codes = plugin.filter(pod, nodes, rows)
             if codes is not None:
                 rows = rows[codes == 0]
-        return len(rows) > 0
+        return rows
+
+    def resolvable(self, pod: PodTemplate) -> Rows:
+        """The rows that a filter refuses, but might not if pods left the node; the view has to be up to date."""
+        verdicts = self._views[pod].verdicts
+        found: list[Rows] = []
+        for index, plugin in enumerate(self.profile.filters):
+            rows = np.flatnonzero(verdicts >> _CODE_BITS == index + 1)
+            if len(rows):
+                found.append(rows[~plugin.unresolvable(pod, self.nodes, rows)])
+        return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
     def shape_of(self, pod: PodTemplate) -> _Judged:
         """Up-to-date answers of the plugins that read the shape of nodes."""
@@ -165,11 +176,17 @@ class View:
         self._bounds: list[tuple[int, int]] | None = None
         self._counts: dict[int, int] = {}
         self._exclusions: list[PluginExclusion] | None = None
+        self._ranking: Ranking | None = None
+        self._is_unsettled = True
 
     @property
     def feasible(self) -> int:
         """How many nodes pass every filter."""
         return self._counts.get(FEASIBLE, 0)
+
+    def feasible_rows(self) -> Rows:
+        """The rows that pass every filter, ascending."""
+        return np.flatnonzero(self._load.verdict == FEASIBLE)
 
     @property
     def verdicts(self) -> IntArray:
@@ -191,7 +208,8 @@ class View:
         self._shape, self._shape_position = shape, shape.position
         if len(self._load.verdict) != nodes.capacity:
             self._load = _Judged(nodes.capacity, len(self._views.profile.scores))
-            self._total = np.full(nodes.capacity, -1, np.int64)
+            self._total = np.full(nodes.capacity, INFEASIBLE, np.int64)
+            self._ranking = None
             changed = None
         else:
             changed = nodes.load.since(self._load.position)
@@ -208,31 +226,32 @@ class View:
         return self._exclusions
 
     def best(self, count: int, seed: int) -> list[int]:
-        """The best feasible rows, best first: by total, equal totals by a hash of `seed` and the node's name.
+        """The best feasible rows, best first; see `ranking`."""
+        if self._ranking is None:
+            if self._is_unsettled:
+                # Everything has just been judged anew; buckets are worth their making only if that does not go on.
+                self._is_unsettled = False
+                return best_of(self._total, self._views.nodes.name_hash, seed, count)
+            self._ranking = Ranking(self._total, self._views.nodes.name_hash)
+        return self._ranking.best(seed, count)
 
-        source    scheduler-core spec, 1.2 (seeded, replayable choice among equals)
-        """
-        total, hashes = self._total, self._views.nodes.name_hash
-        chosen: list[int] = []
-        level = int(total.max(initial=-1))
-        while level >= 0:
-            equal = np.flatnonzero(total == level)
-            if len(equal) > 1:
-                equal = _shuffled(equal, hashes[equal], seed, count - len(chosen))
-            chosen += row_list(equal)
-            if len(chosen) >= count:
-                break
-            level = int(total.max(initial=-1, where=total < level))
-        return chosen
-
-    def parts(self, rows: list[int]) -> list[dict[str, int]]:
-        """For each of the rows the weighted score of each plugin."""
+    def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
+        """Totals of some feasible rows, int64 (K,), normalized over these alone, and the bounds of that."""
         assert self._bounds is not None, "the view was never refreshed"
+        if not self._is_normalized():
+            return self._total[rows], self._bounds
+        bounds = self._bounds_over(rows)
+        return self._weighted(Reads.SHAPE, rows, bounds) + self._weighted(Reads.LOAD, rows, bounds), bounds
+
+    def parts(self, rows: list[int], bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
+        """For each of the rows the weighted score of each plugin; `bounds` as `totals_among` gave them."""
+        bounds = self._bounds if bounds is None else bounds
+        assert bounds is not None, "the view was never refreshed"
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._views.profile.scores):
             raw = self._raw(index)
             chosen = _ONE_ZERO if raw is None else raw[rows]
-            scores = row_list(plugin.normalize(chosen, *self._bounds[index])) if plugin.normalizes else row_list(chosen)
+            scores = row_list(plugin.normalize(chosen, *bounds[index])) if plugin.normalizes else row_list(chosen)
             for part, score in zip(parts, scores if raw is not None else scores * len(rows), strict=True):
                 part[plugin.name] = weight * score
         return parts
@@ -248,9 +267,28 @@ class View:
         if bounds != self._bounds or shape_moved:
             self._bounds = bounds
             rows = all_rows(self._views.nodes)
-            self._shape_total = self._weighted(Reads.SHAPE, rows)
-        total = self._shape_total[rows] + self._weighted(Reads.LOAD, rows)
-        self._total[rows] = np.where(load.verdict[rows] == FEASIBLE, total, -1)
+            self._shape_total = self._weighted(Reads.SHAPE, rows, bounds)
+        total = self._shape_total[rows] + self._weighted(Reads.LOAD, rows, bounds)
+        self._put_totals(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
+
+    def _put_totals(self, rows: Rows, totals: IntArray) -> None:
+        ranking = self._ranking
+        if ranking is not None and 8 * len(rows) < len(self._views.nodes):
+            places = self._views.nodes.name_hash[rows].tolist()
+            before = row_list(self._total[rows])
+            for row, place, old, new in zip(row_list(rows), places, before, row_list(totals), strict=True):
+                if old != new:
+                    ranking.move(row, place, old, new)
+        else:
+            self._ranking, self._is_unsettled = None, True
+        self._total[rows] = totals
+
+    def _put_total(self, row: int, total: int) -> None:
+        before = self._total.item(row)
+        if before != total:
+            if self._ranking is not None:
+                self._ranking.move(row, self._views.nodes.name_hash.item(row), before, total)
+            self._total[row] = total
 
     def _judge_one(self, row: int) -> bool:
         """The same for one row without arrays, which is what a placement changes; False: it has to go the long way.
@@ -275,7 +313,7 @@ class View:
             load.verdict[row] = after
             self._recount(before, after)
         if after != FEASIBLE:
-            self._total[row] = -1
+            self._put_total(row, INFEASIBLE)
             return True
         total = self._shape_total.item(row)
         for index, plugin, weight in singles.scores:
@@ -286,7 +324,7 @@ class View:
             elif score:
                 return False
             total += weight * score
-        self._total[row] = total
+        self._put_total(row, total)
         return True
 
     def _is_normalized(self) -> bool:
@@ -309,29 +347,30 @@ class View:
         self._exclusions = None
 
     def _bounds_now(self) -> list[tuple[int, int]]:
-        """Least and greatest raw score over the feasible nodes, for the plugins that normalize by them."""
+        if not self._is_normalized():
+            return [(0, 0)] * len(self._views.profile.scores)
+        return self._bounds_over(np.flatnonzero(self._load.verdict == FEASIBLE))
+
+    def _bounds_over(self, feasible: Rows) -> list[tuple[int, int]]:
+        """Least and greatest raw score over these rows, for the plugins that normalize by them."""
         bounds: list[tuple[int, int]] = []
-        feasible: Rows | None = None
         for index, (plugin, _) in enumerate(self._views.profile.scores):
             raw = self._raw(index)
-            if raw is None or not plugin.normalizes:
+            if raw is None or not plugin.normalizes or len(feasible) == 0:
                 bounds.append((0, 0))
-                continue
-            if feasible is None:
-                feasible = np.flatnonzero(self._load.verdict == FEASIBLE)
-            among = raw[feasible]
-            bounds.append((int(among.min()), int(among.max())) if len(among) else (0, 0))
+            else:
+                among = raw[feasible]
+                bounds.append((int(among.min()), int(among.max())))
         return bounds
 
-    def _weighted(self, reads: Reads, rows: Rows) -> IntArray:
+    def _weighted(self, reads: Reads, rows: Rows, bounds: list[tuple[int, int]]) -> IntArray:
         """Sum of weight * normalized score of the plugins of one kind, shape (K,)."""
-        assert self._bounds is not None, "bounds come first"
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._views.profile.scores):
             if plugin.reads is reads:
                 raw = self._raw(index)
                 chosen = np.zeros(len(rows), np.int64) if raw is None else raw[rows]
-                total += weight * plugin.normalize(chosen, *self._bounds[index])
+                total += weight * plugin.normalize(chosen, *bounds[index])
         return total
 
     def _raw(self, index: int) -> IntArray | None:
@@ -361,18 +400,3 @@ class View:
 def all_rows(nodes: NodeColumns) -> Rows:
     """Every row that is or was a node."""
     return np.arange(len(nodes.names), dtype=np.intp)
-
-
-def _shuffled(rows: Rows, hashes: "np.ndarray[tuple[int], np.dtype[np.uint64]]", seed: int, count: int) -> Rows:
-    """The first `count` of the rows in the order of mix(hash of the name xor seed), greatest first."""
-    # splitmix64: every bit of the input moves every bit of the output; products wrap around on purpose.
-    mixed = hashes ^ np.uint64(seed)
-    mixed ^= mixed >> _SHIFTS[0]
-    mixed *= _FACTORS[0]
-    mixed ^= mixed >> _SHIFTS[1]
-    mixed *= _FACTORS[1]
-    mixed ^= mixed >> _SHIFTS[2]
-    if count < len(rows):
-        top = np.argpartition(mixed, len(rows) - count)[len(rows) - count :]
-        rows, mixed = rows[top], mixed[top]
-    return rows[np.argsort(mixed)[::-1]]

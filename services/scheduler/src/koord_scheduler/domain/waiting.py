@@ -16,16 +16,16 @@ import numpy as np
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.plugins.node_resources_fit import can_be_ignored
-from koord_scheduler.domain.templates import PodTemplate
+from koord_scheduler.domain.templates import Subject
 
-Fits = Callable[[PodTemplate, Rows], bool]
+Fits = Callable[[Subject, Rows], bool]
 Rank = tuple[int, int, str]
 """(-priority, ticket, uid): the order in which pods are attempted."""
 
 
 @dataclass(slots=True)
 class _Group:
-    template: PodTemplate
+    subject: Subject
     slot: int
     heap: list[Rank] = field(default_factory=list[Rank])
     members: set[str] = field(default_factory=set[str])
@@ -36,39 +36,39 @@ class WaitingRoom:
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._groups: dict[PodTemplate, _Group] = {}
+        self._groups: dict[Subject, _Group] = {}
         self._slots: list[_Group] = []
         self._need = np.zeros((16, len(nodes.allocatable)), np.int64)
 
-    def add(self, template: PodTemplate, rank: Rank) -> None:
+    def add(self, subject: Subject, rank: Rank) -> None:
         """The pod waits from now on."""
-        group = self._groups.get(template)
+        group = self._groups.get(subject)
         if group is None:
-            group = self._groups[template] = _Group(template, len(self._slots))
+            group = self._groups[subject] = _Group(subject, len(self._slots))
             self._slots.append(group)
             self._write_need(group)
         heapq.heappush(group.heap, rank)
         group.members.add(rank[2])
 
-    def discard(self, template: PodTemplate, uid: str) -> None:
+    def discard(self, subject: Subject, uid: str) -> None:
         """The pod does not wait any more."""
-        group = self._groups.get(template)
+        group = self._groups.get(subject)
         if group is None or uid not in group.members:
             return
         group.members.remove(uid)
         if not group.members:
             self._drop(group)
 
-    def first(self, template: PodTemplate) -> str | None:
+    def first(self, subject: Subject) -> str | None:
         """The first waiting pod of a kind; None when none waits."""
-        group = self._groups.get(template)
+        group = self._groups.get(subject)
         if group is None:
             return None
         while group.heap[0][2] not in group.members:
             heapq.heappop(group.heap)
         return group.heap[0][2]
 
-    def helped(self, rows: Rows, fits: Fits) -> list[PodTemplate]:
+    def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
         """The kinds that fit on at least one of these rows, in the order in which they began to wait.
 
         fits    the exact answer for one kind; asked only where the free amounts do not already say no
@@ -83,7 +83,7 @@ class WaitingRoom:
         best = free[:, rows].max(axis=1)
         need = self._need[: len(self._slots)]
         possible = np.flatnonzero(((need <= best) | (need == 0)).all(axis=1))
-        return [self._slots[slot].template for slot in possible.tolist() if fits(self._slots[slot].template, rows)]
+        return [self._slots[slot].subject for slot in possible.tolist() if fits(self._slots[slot].subject, rows)]
 
     def _write_need(self, group: _Group) -> None:
         if group.slot >= len(self._need) or len(self._nodes.allocatable) > self._need.shape[1]:
@@ -91,7 +91,7 @@ class WaitingRoom:
             grown[: len(self._need), : self._need.shape[1]] = self._need
             self._need = grown
         self._need[group.slot] = 0
-        for column, amount in group.template.demand.pairs:
+        for column, amount in group.subject.template.demand.pairs:
             # What the profile may be told to ignore is left to the exact answer.
             if not can_be_ignored(self._nodes.resources[column]):
                 self._need[group.slot, column] = amount
@@ -102,4 +102,4 @@ class WaitingRoom:
             self._slots[group.slot] = last
             self._need[group.slot] = self._need[last.slot]
             last.slot = group.slot
-        del self._groups[group.template]
+        del self._groups[group.subject]

@@ -1,30 +1,53 @@
 """What a plugin is: it judges many nodes at once and says why not.
 
-A plugin never looks at the clock, the queue or another plugin. `rows` are the nodes to judge; a cached answer for the
-other rows stays valid as long as nothing that the plugin reads has changed, which `reads` declares.
+    FilterPlugin, ScorePlugin     judge a node by the node alone: answers are kept per kind of pod, row by row
+    CoupledFilterPlugin, ...      judge a node by what runs elsewhere, too: they make a judge for each kind of pod
+    PreFilterPlugin               one look at the pod before any node: refuse it, or say which nodes come into question
+    PreEnqueuePlugin              may the pod be attempted at all
+    ReservePlugin, PermitPlugin   what follows from a chosen node, and whether the pod may go there yet
+    PostFilterPlugin              no node was feasible: what would help
+
+A plugin never looks at the clock, the queue or another plugin: what it knows it has from the events that the fold
+hands it (`FoldingPlugin`), and the moment it is asked for is an argument. One object may be several of these.
+
+source    scheduler-core spec, 1 and 3
 """
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
-from koord_scheduler.domain.templates import PodTemplate
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.templates import PodTemplate, Subject
 
 
 class Reads(Enum):
     """What a plugin's answer for a node depends on, besides the pod's template."""
 
     SHAPE = "labels, taints and flags of the node"
-    LOAD = "allocatable and requested resources of the node"
+    LOAD = "allocatable and requested resources of the node, and its measured load"
 
 
-class FilterPlugin(Protocol):
-    """Says which nodes a pod may not go to."""
+class Named(Protocol):
+    """Every plugin has a name."""
 
     @property
     def name(self) -> str:
         """Name in configuration and explanations."""
         ...
+
+
+class FilterPlugin(Named, Protocol):
+    """Says which nodes a pod may not go to. `rows` are the nodes to judge.
+
+    A cached answer for other rows stays valid as long as nothing that the plugin reads has changed, which `reads`
+    declares and the journals of `NodeColumns` record.
+    """
 
     @property
     def reads(self) -> Reads:
@@ -37,6 +60,10 @@ class FilterPlugin(Protocol):
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """What a code that is not 0 means, in words that a person can act on."""
+        ...
+
+    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """For rows that it refuses: would it even if every pod left the node, shape (K,)."""
         ...
 
 
@@ -58,13 +85,8 @@ class SingleRowScore(Protocol):
         ...
 
 
-class ScorePlugin(Protocol):
+class ScorePlugin(Named, Protocol):
     """Says how well a feasible node suits a pod."""
-
-    @property
-    def name(self) -> str:
-        """Name in configuration and explanations."""
-        ...
 
     @property
     def reads(self) -> Reads:
@@ -82,4 +104,139 @@ class ScorePlugin(Protocol):
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """Scores within 0..100. low, high: least and greatest raw score over the feasible nodes."""
+        ...
+
+
+class CoupledFilter(Protocol):
+    """One kind of pod's filter by what runs elsewhere. Codes are 1..255."""
+
+    def filter(self, rows: Rows) -> IntArray | None:
+        """A code for each row, shape (K,): 0 passes; None: every row passes."""
+        ...
+
+    def reason(self, code: int) -> str:
+        """What a code means."""
+        ...
+
+    def is_unresolvable(self, code: int) -> bool:
+        """Whether no pod's leaving the node would help."""
+        ...
+
+
+class CoupledScore(Protocol):
+    """One kind of pod's score by what runs elsewhere."""
+
+    def scores(self, feasible: Rows) -> IntArray | None:
+        """Scores within 0..100 for the feasible nodes, shape (K,), normalized over them; None: skipped, 0 for all."""
+        ...
+
+
+class CoupledFilterPlugin(Named, Protocol):
+    """Makes filters by what runs elsewhere."""
+
+    def version(self) -> int:
+        """Grows when `filter_for` may answer otherwise than before, for whatever pod."""
+        ...
+
+    def filter_for(self, subject: Subject) -> CoupledFilter | None:
+        """The filter of a kind of pod; None: nothing concerns it (Skip)."""
+        ...
+
+
+class CoupledScorePlugin(Named, Protocol):
+    """Makes scores by what runs elsewhere."""
+
+    def version(self) -> int:
+        """Grows when `score_for` may answer otherwise than before, for whatever pod."""
+        ...
+
+    def score_for(self, subject: Subject) -> CoupledScore | None:
+        """The score of a kind of pod; None: it adds nothing (Skip)."""
+        ...
+
+
+@runtime_checkable
+class PodReader(Named, Protocol):
+    """A plugin that reads more of a pod than resources, selectors and tolerations."""
+
+    def read(self, pod: Pod) -> Hashable:
+        """All that it reads; pods that agree in it (and in the rest of the template) share their answers.
+
+        The plugin finds it again as `template.aspects[name]`; None: nothing, and it is not kept.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A pod is refused before or after nodes are looked at.
+
+    resolvable    another pod's leaving may change it (Unschedulable), or not (Unresolvable)
+    """
+
+    plugin: str
+    message: str
+    resolvable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Only these nodes come into question (names that are no node are passed over).
+
+    preferred    in this order, the first that is feasible is taken without scoring
+    """
+
+    names: frozenset[str] | None = None
+    preferred: tuple[str, ...] = ()
+
+
+class PreFilterPlugin(Named, Protocol):
+    """Looks at the pod before any node."""
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
+        """Refuse the pod, restrict its nodes, or None: go on."""
+        ...
+
+
+class PreEnqueuePlugin(Named, Protocol):
+    """Keeps pods out of the active queue."""
+
+    def pre_enqueue(self, pod: PodRecord) -> str | None:
+        """Why the pod may not be attempted now; None: it may."""
+        ...
+
+
+class ReservePlugin(Named, Protocol):
+    """Keeps an account of its own of pods that were given a node."""
+
+    def reserve(self, pod: PodRecord, node: str) -> Rejection | None:
+        """The pod is assumed on the node."""
+        ...
+
+    def unreserve(self, pod: PodRecord, node: str) -> None:
+        """It is not, after all; also called when `reserve` refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The pod keeps its node but may not go there yet; it is given up after so many seconds."""
+
+    seconds: float
+
+
+class PermitPlugin(Named, Protocol):
+    """Holds a pod back on its node."""
+
+    def permit(self, pod: PodRecord, node: str, now: float) -> Rejection | Wait | Sequence[str] | None:
+        """Refuse, wait, or allow: with the uids of the waiting pods that may go at the same time."""
+        ...
+
+
+@runtime_checkable
+class FoldingPlugin(Named, Protocol):
+    """A plugin with a state of its own, folded from the log."""
+
+    def apply(self, event: Event, stored: StoredEvent) -> None:
+        """Take note of one event of the log; must not fail for a valid event."""
         ...

@@ -106,6 +106,10 @@ class NodeAffinity:
             matches &= any_term
         return (~matches).astype(np.int64)
 
+    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
+
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
         return ("node(s) didn't match Pod's node affinity/selector",)

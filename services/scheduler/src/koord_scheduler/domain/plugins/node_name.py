@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.plugins.interface import Reads
 from koord_scheduler.domain.templates import PodTemplate
 
@@ -19,6 +19,10 @@ class NodeName:
             return None
         row = nodes.row(pod.node_name)
         return (rows != (-1 if row is None else row)).astype(np.int64)
+
+    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""

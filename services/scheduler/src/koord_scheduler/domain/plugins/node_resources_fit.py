@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 
-from koord_scheduler.domain.columns import PODS_COLUMN, Demand, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns import PODS_COLUMN, BoolArray, Demand, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins import resource_scores
 from koord_scheduler.domain.plugins.interface import Reads
 from koord_scheduler.domain.plugins.resource_scores import ShapePoint
@@ -102,13 +102,13 @@ class NodeResourcesFit:
             if code >> min(index + 1, _MOST_REASONS) & 1
         )
 
-    def is_unresolvable(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> bool:
-        """Whether even the empty node would be too small: then no preemption helps."""
-        return any(
-            amount > int(nodes.allocatable[column, row])
-            for column, amount in pod.demand.pairs
-            if column != PODS_COLUMN and not self.args.ignores(nodes.resources[column])
-        )
+    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: even the empty node would be too small."""
+        too_small = np.zeros(len(rows), np.bool_)
+        for _, column, amount in self._checks_of(pod, nodes):
+            if column != PODS_COLUMN:
+                too_small |= nodes.allocatable[column, rows] < amount
+        return too_small
 
     def score(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """The strategy's score, already within 0..100."""
@@ -180,10 +180,10 @@ class NodeResourcesFit:
                 yield _Item(nodes.column(resource), row, demand.non_zero[row], weight)
                 continue
             amount = max(0, demand.requests.get(resource, 0))
-            if amount or not _is_scalar(resource):
+            if amount or not is_scalar(resource):
                 yield _Item(nodes.column(resource), None, amount, weight)
 
 
-def _is_scalar(resource: str) -> bool:
+def is_scalar(resource: str) -> bool:
     """Neither cpu, memory nor ephemeral-storage: counted by scores only for pods that request it."""
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

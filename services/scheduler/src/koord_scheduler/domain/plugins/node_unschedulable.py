@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from koordcore.protocol.objects import Taint
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.plugins.interface import Reads
 from koord_scheduler.domain.plugins.taint_toleration import is_tolerated
 from koord_scheduler.domain.templates import PodTemplate
@@ -24,6 +24,10 @@ class NodeUnschedulable:
         if is_tolerated(_CORDON, pod.tolerations):
             return None
         return nodes.unschedulable[rows].astype(np.int64)
+
+    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""

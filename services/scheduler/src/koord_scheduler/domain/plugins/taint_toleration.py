@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from koordcore.protocol.objects import Taint, Toleration
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins.interface import Reads
 from koord_scheduler.domain.templates import PodTemplate
 
@@ -73,6 +73,10 @@ class TaintToleration:
             if index is not None:
                 codes[set_id] = (set_id << _TAINT_BITS) | index
         return codes[sets] if codes.any() else None
+
+    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""

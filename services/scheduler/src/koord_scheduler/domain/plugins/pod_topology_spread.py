@@ -1,0 +1,302 @@
+"""Spreads the pods that a selector matches over the domains of a topology key. source    scheduler-core spec, 5.6
+
+A constraint's pods are counted per domain over the nodes that count for it: those that carry every key in use and pass
+the constraint's own policies. DoNotSchedule refuses a node whose domain would get too far ahead of the emptiest one;
+ScheduleAnyway prefers emptier domains.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
+from numpy.typing import NDArray
+
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.plugins.node_affinity import NodeAffinity
+from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
+from koord_scheduler.domain.population import Counter, DomainSums, Population, Question, compiled, with_label_keys
+from koord_scheduler.domain.spread_defaults import OwnerSelectors
+from koord_scheduler.domain.templates import PodTemplate, Subject
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+MISSING_LABEL: Final = 1
+SKEW: Final = 2
+_REASONS: Final = {
+    MISSING_LABEL: "node(s) didn't match pod topology spread constraints (missing required label)",
+    SKEW: "node(s) didn't match pod topology spread constraints",
+}
+SYSTEM_DEFAULTS: Final = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTopologySpreadArgs:
+    """default_constraints: for pods that have none, with defaulting type List. source    scheduler-core spec, 4.1"""
+
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    defaulting_type: Literal["System", "List"] = "System"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint resolved for the pods of one template.
+
+    question      which pods it counts
+    self_match    1 if a pod of the template is one of them
+    min_domains   with fewer domains than this the emptiest counts as empty
+    """
+
+    key: str
+    max_skew: int
+    is_hard: bool
+    question: Question
+    self_match: int
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+class PodTopologySpread:
+    """Makes the filter and the score of a kind of pod."""
+
+    name = "PodTopologySpread"
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        population: Population,
+        owners: OwnerSelectors,
+        args: PodTopologySpreadArgs | None = None,
+    ) -> None:
+        self.nodes = nodes
+        self.population = population
+        self.owners = owners
+        self.args = args or PodTopologySpreadArgs()
+
+    def version(self) -> int:
+        """Grows with the services and controllers whose selectors default constraints use."""
+        return self.owners.version
+
+    def filter_for(self, subject: Subject) -> "SpreadFilter | None":
+        """None without a DoNotSchedule constraint."""
+        constraints, _ = self._constraints(subject)
+        hard = tuple(constraint for constraint in constraints if constraint.is_hard)
+        return SpreadFilter(self, subject.template, hard) if hard else None
+
+    def score_for(self, subject: Subject) -> "SpreadScore | None":
+        """None without a ScheduleAnyway constraint."""
+        constraints, requires_all_keys = self._constraints(subject)
+        soft = tuple(constraint for constraint in constraints if not constraint.is_hard)
+        return SpreadScore(self, subject.template, soft, requires_all_keys=requires_all_keys) if soft else None
+
+    def _constraints(self, subject: Subject) -> tuple[tuple[Constraint, ...], bool]:
+        """The constraints in use, and whether a node has to carry every key."""
+        kind = subject.kind
+        if kind.spread:
+            own = (resolved(each, each.label_selector, kind.namespace, kind.labels) for each in kind.spread)
+            return tuple(own), True
+        is_system = self.args.defaulting_type == "System"
+        defaults = SYSTEM_DEFAULTS if is_system else self.args.default_constraints
+        selector = self.owners.selector_of(kind.namespace, kind.labels, kind.owners) if defaults else None
+        if selector is None:
+            return (), True
+        found = tuple(resolved(each, selector, kind.namespace, kind.labels) for each in defaults)
+        return found, not is_system
+
+
+def resolved(
+    constraint: TopologySpreadConstraint, selector: LabelSelector | None, namespace: str, labels: Mapping[str, str]
+) -> Constraint:
+    """The constraint for a pod in this namespace with these labels; an empty selector counts no pods."""
+    own = compiled(with_label_keys(selector, labels, constraint.match_label_keys))
+    is_empty = own is not None and not own.requirements
+    return Constraint(
+        key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        is_hard=constraint.when_unsatisfiable == "DoNotSchedule",
+        question=Question(
+            namespaces=frozenset([namespace]),
+            selector=None if is_empty else own,
+            skips_terminating=True,
+        ),
+        self_match=int(own is not None and own.matches(labels)),
+        min_domains=constraint.min_domains or 1,
+        honors_affinity=constraint.node_affinity_policy != "Ignore",
+        honors_taints=constraint.node_taints_policy == "Honor",
+    )
+
+
+@dataclass(slots=True)
+class _Masks:
+    """Which nodes count for each constraint; made anew when the shape of a node has changed."""
+
+    nodes: NodeColumns
+    template: PodTemplate
+    constraints: Sequence[Constraint]
+    requires_all_keys: bool
+    position: int = -1
+    masks: list[BoolArray] = field(default_factory=list[BoolArray])
+
+    def current(self) -> list[BoolArray]:
+        """bool (N,) for each constraint; the same objects as long as nothing changed."""
+        nodes = self.nodes
+        if self.position != nodes.shape.position:
+            self.position = nodes.shape.position
+            self.masks = self._made()
+        return self.masks
+
+    def _made(self) -> list[BoolArray]:
+        nodes, rows = self.nodes, np.arange(self.nodes.capacity, dtype=np.intp)
+        base = nodes.alive.copy()
+        if self.requires_all_keys:
+            for constraint in self.constraints:
+                base &= nodes.label(constraint.key).values != 0
+        masks: list[BoolArray] = []
+        for constraint in self.constraints:
+            mask = base
+            if constraint.honors_affinity:
+                codes = NodeAffinity().filter(self.template, nodes, rows)
+                mask = mask if codes is None else mask & (codes == 0)
+            if constraint.honors_taints:
+                codes = TaintToleration().filter(self.template, nodes, rows)
+                mask = mask if codes is None else mask & (codes == 0)
+            masks.append(mask)
+        return masks
+
+
+class _Domains:
+    """One hard constraint: pods and counted nodes per domain."""
+
+    def __init__(self, constraint: Constraint, sums: DomainSums) -> None:
+        self.constraint = constraint
+        self.sums = sums
+        self._mask: BoolArray | None = None
+        self._exists: BoolArray = np.zeros(0, np.bool_)
+        self._seen = -1
+        self._codes: IntArray = np.zeros(0, np.int64)
+
+    def codes(self, mask: BoolArray) -> IntArray:
+        """A code for each value of the label, int64 (V,)."""
+        counts = self.sums.refresh(mask)
+        if mask is not self._mask or len(self._exists) != len(counts):
+            values = self.sums.column.values[mask]
+            self._exists = np.bincount(values, minlength=len(counts)) > 0
+            self._exists[0] = False
+            self._mask, self._seen = mask, -1
+        if self._seen != self.sums.version:
+            self._seen = self.sums.version
+            existing = counts[self._exists]
+            fewer = len(existing) < self.constraint.min_domains
+            least = 0 if fewer or len(existing) == 0 else int(existing.min())
+            skew = counts + (self.constraint.self_match - least)
+            self._codes = np.where(skew > self.constraint.max_skew, SKEW, 0)
+            self._codes[0] = MISSING_LABEL
+        return self._codes
+
+
+class SpreadFilter:
+    """The filter of one kind of pod."""
+
+    def __init__(self, plugin: PodTopologySpread, template: PodTemplate, constraints: tuple[Constraint, ...]) -> None:
+        self._masks = _Masks(plugin.nodes, template, constraints, requires_all_keys=True)
+        self._domains = [
+            _Domains(constraint, plugin.population.sums(constraint.key, constraint.question))
+            for constraint in constraints
+        ]
+
+    def filter(self, rows: Rows) -> IntArray | None:
+        """See `CoupledFilter.filter`: the code of the first constraint that refuses."""
+        found: IntArray | None = None
+        for domains, mask in zip(self._domains, self._masks.current(), strict=True):
+            codes = domains.codes(mask)
+            if not codes[1:].any() and domains.sums.column.values[rows].all():
+                continue
+            of_rows = codes[domains.sums.column.values[rows]]
+            found = of_rows if found is None else np.where(found != 0, found, of_rows)
+        return found
+
+    def reason(self, code: int) -> str:
+        """See `CoupledFilter.reason`."""
+        return _REASONS[code]
+
+    def is_unresolvable(self, code: int) -> bool:
+        """A node without the label stays without it."""
+        return code == MISSING_LABEL
+
+
+class SpreadScore:
+    """The score of one kind of pod."""
+
+    def __init__(
+        self,
+        plugin: PodTopologySpread,
+        template: PodTemplate,
+        constraints: tuple[Constraint, ...],
+        *,
+        requires_all_keys: bool,
+    ) -> None:
+        self._nodes = plugin.nodes
+        self._constraints = constraints
+        self._requires_all_keys = requires_all_keys
+        self._masks = _Masks(plugin.nodes, template, constraints, requires_all_keys)
+        self._counters = [plugin.population.counter(constraint.question) for constraint in constraints]
+        self._sums = [
+            DomainSums(counter, plugin.nodes.label(constraint.key))
+            for counter, constraint in zip(self._counters, constraints, strict=True)
+        ]
+
+    def scores(self, feasible: Rows) -> IntArray | None:
+        """See `CoupledScore.scores`."""
+        ignored = self._ignored(feasible)
+        considered = feasible if ignored is None else feasible[~ignored]
+        raw = np.zeros(len(feasible), np.float64)
+        for part in self._parts(feasible, considered):
+            raw += part
+        whole = np.floor(raw + 0.5).astype(np.int64)
+        among = whole if ignored is None else whole[~ignored]
+        high = int(among.max()) if len(among) else 0
+        if high == 0:
+            return _but(ignored, np.full(len(feasible), 100, np.int64))
+        return _but(ignored, 100 * (high + int(among.min()) - whole) // high)
+
+    def _ignored(self, feasible: Rows) -> BoolArray | None:
+        if not self._requires_all_keys:
+            return None
+        lacking = np.zeros(len(feasible), np.bool_)
+        for sums in self._sums:
+            lacking |= sums.column.values[feasible] == 0
+        return lacking if lacking.any() else None
+
+    def _parts(self, feasible: Rows, considered: Rows) -> Iterator[NDArray[np.float64]]:
+        """What each constraint adds to each feasible node; nothing to nodes without its key."""
+        for constraint, sums, counter, mask in zip(
+            self._constraints, self._sums, self._counters, self._masks.current(), strict=True
+        ):
+            column = sums.column.values
+            if constraint.key == HOSTNAME:
+                counts, domains = _counted(counter, self._nodes.capacity)[feasible], len(considered)
+            else:
+                values = column[considered]
+                counts = sums.refresh(mask)[column[feasible]]
+                domains = int(np.count_nonzero(np.bincount(values)[1:])) if len(values) else 0
+            part = counts * math.log(domains + 2) + float(constraint.max_skew - 1)
+            if not self._requires_all_keys:
+                part[column[feasible] == 0] = 0.0
+            yield part.astype(np.float64)
+
+
+def _but(ignored: BoolArray | None, scores: IntArray) -> IntArray:
+    """The scores, 0 for ignored nodes."""
+    return scores if ignored is None else np.where(ignored, 0, scores)
+
+
+def _counted(counter: Counter, capacity: int) -> IntArray:
+    if len(counter.rows) < capacity:
+        counter.grow(capacity)
+    return counter.rows

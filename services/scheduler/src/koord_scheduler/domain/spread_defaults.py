@@ -1,0 +1,64 @@
+"""The selector that groups a pod with its fellows: that of the services and controllers to which it belongs.
+
+source    scheduler-core spec, 5.6 (system defaults)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement
+
+_CONTROLLERS: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment", "Job")
+
+
+class OwnerSelectors:
+    """Selectors of services and of controllers. version: grows with every change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._services: dict[str, dict[str, dict[str, str]]] = {}
+        self._controllers: dict[tuple[str, str, str], LabelSelector] = {}
+
+    def put_service(self, namespace: str, name: str, selector: dict[str, str]) -> None:
+        """A service selects these labels; without any it selects nothing."""
+        services = self._services.setdefault(namespace, {})
+        if services.get(name) != selector:
+            services[name] = selector
+            self.version += 1
+
+    def drop_service(self, namespace: str, name: str) -> None:
+        """The service is gone."""
+        if self._services.get(namespace, {}).pop(name, None) is not None:
+            self.version += 1
+
+    def put_controller(self, kind: str, namespace: str, name: str, selector: LabelSelector | None) -> None:
+        """A controller selects its pods so; None: it is gone, or has no selector."""
+        key = (kind, namespace, name)
+        if self._controllers.get(key) == selector:
+            return
+        if selector is None:
+            del self._controllers[key]
+        else:
+            self._controllers[key] = selector
+        self.version += 1
+
+    def selector_of(
+        self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
+    ) -> LabelSelector | None:
+        """All of them that are about a pod with these labels, ANDed; None: there is none.
+
+        owners    (kind, name) of the controllers that own the pod
+        """
+        match_labels: dict[str, str] = {}
+        expressions: list[LabelSelectorRequirement] = []
+        for selector in self._services.get(namespace, {}).values():
+            if selector and all(labels.get(key) == value for key, value in selector.items()):
+                match_labels |= selector
+        for kind, name in owners:
+            owned = self._controllers.get((kind, namespace, name)) if kind in _CONTROLLERS else None
+            if owned is not None:
+                match_labels |= owned.match_labels
+                expressions += owned.match_expressions
+        if not match_labels and not expressions:
+            return None
+        return LabelSelector(match_labels=match_labels, match_expressions=expressions)

@@ -1,0 +1,68 @@
+"""Where the scheduler's configuration comes from: a file or the shipped profile, with the plugins that are installed."""
+
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.config.catalogue import Catalogue, KnownPlugin, with_installed
+from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
+
+ENTRY_POINTS: Final = "koord_scheduler.plugins"
+"""Group under which an installed package offers plugins."""
+
+
+@runtime_checkable
+class OfferedPlugin(Protocol):
+    """What an entry point of the group leads to: at least the description that makes a configuration accept it."""
+
+    @property
+    def known(self) -> KnownPlugin:
+        """Name, points and arguments of the plugin."""
+        ...
+
+
+def installed_plugins() -> dict[str, OfferedPlugin]:
+    """The plugins that installed packages offer, by name.
+
+    raises    InvalidInput when an entry point leads to something else, or two offer the same name; what importing a
+              package raises passes through
+    """
+    offered: dict[str, OfferedPlugin] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        plugin: object = entry.load()
+        if not isinstance(plugin, OfferedPlugin) or not isinstance(plugin.known, KnownPlugin):
+            path = f"entry point {entry.name} of {ENTRY_POINTS}"
+            raise InvalidInput("an object with an attribute `known` of type KnownPlugin", entry.value, path)
+        if plugin.known.name in offered:
+            raise InvalidInput("offered by one package only", plugin.known.name, f"group {ENTRY_POINTS}")
+        offered[plugin.known.name] = plugin
+    return offered
+
+
+def known_plugins() -> Catalogue:
+    """Every plugin that a configuration may name: built in or installed.
+
+    raises    as `installed_plugins`; InvalidInput when an installed one takes a built-in name
+    """
+    installed = {name: plugin.known for name, plugin in installed_plugins().items()}
+    try:
+        return with_installed(installed)
+    except ValueError as error:
+        raise InvalidInput("a name that is not taken", sorted(installed), f"group {ENTRY_POINTS}") from error
+
+
+def shipped_configuration() -> bytes:
+    """The configuration that is used when none is given."""
+    return files("koord_scheduler.domain.config").joinpath("default_profile.yaml").read_bytes()
+
+
+def load_configuration(file: Path | None) -> EffectiveConfiguration:
+    """What the scheduler does, by a file or, without one, by the shipped profile.
+
+    raises    InvalidInput with every problem; OSError when the file cannot be read
+    """
+    text = shipped_configuration() if file is None else file.read_bytes()
+    return effective_configuration(text, known_plugins())
