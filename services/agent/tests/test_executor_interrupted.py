@@ -1,4 +1,4 @@
-"""The executor killed after any step, refused by the kernel, or overtaken by a pod that ends: nothing is half-applied."""
+"""The executor killed after any step, refused, or overtaken by a pod that ends: nothing is half-applied."""
 
 import errno
 from typing import cast

@@ -6,11 +6,14 @@ from typing import Annotated, ClassVar, Literal
 from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from pydantic import Field
 
+from koord_agent.gates import GATES
+
 
 class AgentSettings(ServiceSettings):
     """Settings of `koord-agent`."""
 
     service: ClassVar[str] = "agent"
+    known_gates = GATES
     about: ClassVar[str] = (
         "Measures one node, reports, and enforces QoS on it; with --simulated-nodes-file one process is the agent of "
         "many simulated nodes."

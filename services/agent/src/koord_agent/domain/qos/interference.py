@@ -27,7 +27,6 @@ class Signal(StrEnum):
     DISK_IO = "disk-io"
     NETWORK = "network"
     CPI = "cpi"
-    THROTTLED = "throttled"
 
 
 class State(StrEnum):
@@ -146,11 +145,29 @@ class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """NodeSLO `extensions.interference`."""
+    """NodeSLO `extensions.interference`.
+
+    sched_delay_ms, mem_alloc_ratio, disk_await_ms, retransmit_ratio   thresholds of signals that are only reported;
+                                                                       None = not judged
+    """
 
     enable: bool = False
     psi: PsiSettings = PsiSettings()
     cpi: CpiSettings = CpiSettings()
+    sched_delay_ms: float | None = 5.0
+    mem_alloc_ratio: float | None = 0.1
+    disk_await_ms: float | None = None
+    retransmit_ratio: float | None = None
+
+    def threshold(self, signal: Signal) -> float | None:
+        """From which value on a signal speaks for a contention; None = it is not judged here."""
+        others = {
+            Signal.SCHED_DELAY: self.sched_delay_ms,
+            Signal.MEM_ALLOC: self.mem_alloc_ratio,
+            Signal.DISK_IO: self.disk_await_ms,
+            Signal.NETWORK: self.retransmit_ratio,
+        }
+        return others[signal] if signal in others else self.psi.threshold(signal)
 
 
 def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:

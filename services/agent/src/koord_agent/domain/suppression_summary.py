@@ -1,0 +1,81 @@
+"""When a change of the best-effort quota is worth a fact, so that a busy node does not flood the log.
+
+The quota follows the load in small steps every round; the audit log has each of them. The log gets the beginning, the
+end, every change that matters, and small ones together.
+"""
+
+from dataclasses import dataclass
+
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+
+from koord_agent.domain.facts import quota_changed
+from koord_agent.domain.qos.cpu_suppress import Decision
+
+SIGNIFICANT_PERCENT = 10
+"""Of the node's capacity, since what was said last."""
+SAY_AFTER_MS = 600_000
+QUOTA_US_PER_MILLI = 100
+UNLIMITED = -1
+
+
+@dataclass(slots=True)
+class SuppressionSummary:
+    """What was said last, and what happened since. One per node.
+
+    said_us   quota of the last fact; None = nothing said in this life of the agent
+    """
+
+    said_us: int | None = None
+    said_ms: int = 0
+    writes: int = 0
+    lowest_us: int = 0
+    highest_us: int = 0
+    _last: Decision | None = None
+
+    def written(self, decision: Decision, now_ms: int, capacity_milli: int) -> BeCpuSuppressed | BeCpuReleased | None:
+        """Take a decision whose quota was written; the fact to say now, if any."""
+        fact = quota_changed(decision)
+        new = decision.new_quota_us
+        if fact is None or new is None:
+            return None
+        if isinstance(fact, BeCpuReleased):
+            return self._say_released(fact, now_ms)
+        self.writes += 1
+        self.lowest_us = new if self.writes == 1 else min(self.lowest_us, new)
+        self.highest_us = new if self.writes == 1 else max(self.highest_us, new)
+        self._last = decision
+        significant_us = capacity_milli * QUOTA_US_PER_MILLI * SIGNIFICANT_PERCENT // 100
+        if self.said_us in (None, UNLIMITED) or abs(new - (self.said_us or 0)) >= significant_us:
+            return self._say(decision, now_ms)
+        return self.due(now_ms)
+
+    def due(self, now_ms: int) -> BeCpuSuppressed | None:
+        """The fact about small changes once they have waited long enough."""
+        if self._last is None or now_ms - self.said_ms < SAY_AFTER_MS:
+            return None
+        return self._say(self._last, now_ms)
+
+    def _say(self, decision: Decision, now_ms: int) -> BeCpuSuppressed | None:
+        fact = quota_changed(decision)
+        if not isinstance(fact, BeCpuSuppressed):
+            return None
+        old = fact.old_quota_us if self.said_us is None else self.said_us
+        said = BeCpuSuppressed(
+            old_quota_us=old,
+            new_quota_us=fact.new_quota_us,
+            terms=fact.terms,
+            reason=fact.reason,
+            writes=self.writes,
+            lowest_us=self.lowest_us if self.writes > 1 else 0,
+            highest_us=self.highest_us if self.writes > 1 else 0,
+        )
+        self._reset(fact.new_quota_us, now_ms)
+        return said
+
+    def _say_released(self, fact: BeCpuReleased, now_ms: int) -> BeCpuReleased:
+        self._reset(UNLIMITED, now_ms)
+        return fact
+
+    def _reset(self, said_us: int, now_ms: int) -> None:
+        self.said_us, self.said_ms = said_us, now_ms
+        self.writes, self.lowest_us, self.highest_us, self._last = 0, 0, 0, None

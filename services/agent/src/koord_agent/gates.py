@@ -1,0 +1,52 @@
+"""The agent's feature gates with their defaults (agent spec, 2.1)."""
+
+from typing import Final
+
+from koordcore.service.gates import Gate, Stage
+
+BE_CPU_SUPPRESS: Final = "BECPUSuppress"
+CPU_BURST: Final = "CPUBurst"
+RDT_RESCTRL: Final = "RdtResctrl"
+BE_CPU_MANAGER: Final = "BECPUManager"
+CGROUP_RECONCILE: Final = "CgroupReconcile"
+BLKIO_RECONCILE: Final = "BlkIOReconcile"
+SYSTEM_CONFIG: Final = "SystemConfig"
+AUDIT_EVENTS: Final = "AuditEvents"
+AUDIT_EVENTS_HTTP: Final = "AuditEventsHTTPHandler"
+EVICTIONS: Final = (
+    "BECPUEvict",
+    "CPUAllocatableEvict",
+    "CPUEvict",
+    "BEMemoryEvict",
+    "MemoryAllocatableEvict",
+    "MemoryEvict",
+)
+
+_BETA: Final = (BE_CPU_SUPPRESS, CPU_BURST, RDT_RESCTRL, "NodeTopologyReport")
+_ALPHA: Final = (
+    BE_CPU_MANAGER,
+    *EVICTIONS,
+    CGROUP_RECONCILE,
+    BLKIO_RECONCILE,
+    SYSTEM_CONFIG,
+    "Accelerators",
+    "RDMADevices",
+    "CPICollector",
+    "Libpfm4",
+    "PSICollector",
+    "ResctrlCollector",
+    "ColdPageCollector",
+    "HugePageReport",
+    "PodResourcesProxy",
+    "NodeMetricPromMetrics",
+    "PerCPUMetric",
+    "HamiCoreVGPUMonitor",
+    AUDIT_EVENTS,
+    AUDIT_EVENTS_HTTP,
+)
+
+GATES: Final = (
+    *(Gate(name, default=True, stage=Stage.BETA) for name in _BETA),
+    *(Gate(name, default=False, stage=Stage.ALPHA) for name in _ALPHA),
+)
+"""Every gate that the agent knows."""
