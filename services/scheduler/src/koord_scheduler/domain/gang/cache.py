@@ -277,6 +277,12 @@ class GangCache:
             return (member,)
         return sorted(pending_members(self.roster, group_of(gang)), key=lambda other: other.turn)
 
+    def round_of(self, uid: str) -> Round | None:
+        """The round that the pod is part of; None: its group is not being scheduled."""
+        member = self.roster.members.get(uid)
+        current = self.round
+        return current if member is not None and current is not None and member.gang_id in current.gang_ids else None
+
     def _checked(self, member: Member) -> Gang | Refused:
         """The pod's gang when its group passes the basic check of 8.3 or has a free pass; else why not."""
         gang = self.roster.gang(member.gang_id)

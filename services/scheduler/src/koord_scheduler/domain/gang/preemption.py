@@ -1,0 +1,186 @@
+"""Job preemption: which pods must go so that all pending members of a group find room, and where each member then goes.
+
+Planning only. The caller says what would fit (`Fits`), evicts and nominates.
+
+source    scheduler-core spec, 8.10; 16, pitfall 20
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koordcore.protocol import keys
+
+from koord_scheduler.domain.gang.parameters import GatherRule
+from koord_scheduler.domain.gang.placement import Demand, NoTopologyPlan, place
+from koord_scheduler.domain.gang.topology import NetworkTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A pod that may be evicted. job: its questioned-object-key, or its own uid without one."""
+
+    uid: str
+    name: str
+    priority: int
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPreemption:
+    """Room for everybody. nominations: member -> node; victims: node -> pods to evict, nodes without any are absent."""
+
+    nominations: Mapping[str, str]
+    victims: Mapping[str, tuple[Victim, ...]]
+
+    def message(self, waiting: int, total: int) -> str:
+        """waiting, total: members that waited at Permit, and all members."""
+        return f"preempt success, alreadyWaitingForBound: {waiting}/{total}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoJobPreemption:
+    """No eviction helps. The caller clears the nominations of all members and rejects those that wait."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRules:
+    """How the members must gather. existing: node -> running pods of the same job."""
+
+    topology: NetworkTopology
+    gather: Sequence[GatherRule]
+    existing: Mapping[str, int]
+
+
+Fits = Callable[[str, Sequence[Victim], Sequence[str]], bool]
+"""(node, kept, members): whether all these members fit there when, of its possible victims, only `kept` stay."""
+
+
+def is_preemptible(labels: Mapping[str, str]) -> bool:
+    """Whether a job may evict the pod: neither label forbids it (6)."""
+    return labels.get(keys.DISABLE_PREEMPTIBLE) != "true" and labels.get(keys.QUOTA_PREEMPTIBLE) != "false"
+
+
+def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> Victim | None:
+    """The pod as a victim of a preemptor with priority `below`; None when it must stay. name: `namespace/name`."""
+    if priority >= below or not is_preemptible(labels):
+        return None
+    return Victim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
+
+
+def is_eligible(preemption_policy: str | None, *, terminating_on_nominated: bool) -> bool:
+    """Whether the trigger pod may preempt.
+
+    preemption_policy           of the trigger pod; None: the default
+    terminating_on_nominated    a pod is terminating by preemption on the nominated node of a member
+    """
+    return preemption_policy != "Never" and not terminating_on_nominated
+
+
+def plan_job_preemption(
+    members: Sequence[str],
+    kinds: Sequence[int],
+    victims: Mapping[str, Sequence[Victim]],
+    fits: Fits,
+    rules: TopologyRules | None = None,
+) -> JobPreemption | NoJobPreemption:
+    """Nodes for all members, or for none.
+
+    members    uids in the order in which they are placed
+    kinds      shape (members,): members of equal kind are alike for `fits`
+    victims    candidate node -> its possible victims; nodes whose status preemption cannot help are left out
+    rules      None: the members go wherever there is room, cheapest nodes first
+    """
+    if not any(victims.values()):
+        return NoJobPreemption("no victims found on any node")
+    cost = costs(victims)
+    if rules is None:
+        placed = _place_cheapest(members, kinds, cost, fits)
+    else:
+        placed = _place_gathered(members, cost, fits, rules)
+    if isinstance(placed, NoJobPreemption):
+        return placed
+    on_node: dict[str, list[str]] = {}
+    for uid, node in placed.items():
+        on_node.setdefault(node, []).append(uid)
+    evicted = {node: evict_least(node, victims.get(node, ()), on_node[node], fits) for node in sorted(on_node)}
+    return JobPreemption(nominations=placed, victims={node: pods for node, pods in evicted.items() if pods})
+
+
+def costs(victims: Mapping[str, Sequence[Victim]]) -> dict[str, int]:
+    """Node -> sum over its distinct victim jobs of the rank of their priority among all victims', 0 for the lowest.
+
+    A job counts with the highest priority that it has on the node.
+    """
+    levels = sorted({victim.priority for pods in victims.values() for victim in pods})
+    rank = {priority: index for index, priority in enumerate(levels)}
+    found: dict[str, int] = {}
+    for node, pods in victims.items():
+        highest: dict[str, int] = {}
+        for victim in pods:
+            highest[victim.job] = max(rank[victim.priority], highest.get(victim.job, 0))
+        found[node] = sum(highest.values())
+    return found
+
+
+def evict_least(node: str, victims: Iterable[Victim], members: Sequence[str], fits: Fits) -> tuple[Victim, ...]:
+    """The pods that cannot stay beside the members: each is kept while all still fits, the most important first."""
+    kept: list[Victim] = []
+    evicted: list[Victim] = []
+    for victim in sorted(victims, key=lambda pod: (-pod.priority, pod.job, pod.name)):
+        if fits(node, [*kept, victim], members):
+            kept.append(victim)
+        else:
+            evicted.append(victim)
+    return tuple(evicted)
+
+
+def _place_cheapest(
+    members: Sequence[str], kinds: Sequence[int], cost: Mapping[str, int], fits: Fits
+) -> dict[str, str] | NoJobPreemption:
+    """Each member on the cheapest node that has room beside those placed before it.
+
+    A node without room for a kind has none for later members of the kind, so that each kind goes through them once.
+    """
+    nodes = sorted(cost, key=lambda node: (cost[node], node))
+    on_node: dict[str, list[str]] = {node: [] for node in nodes}
+    tried = dict.fromkeys(kinds, 0)
+    placed: dict[str, str] = {}
+    for uid, kind in zip(members, kinds, strict=True):
+        while tried[kind] < len(nodes):
+            node = nodes[tried[kind]]
+            if fits(node, (), [*on_node[node], uid]):
+                on_node[node].append(uid)
+                placed[uid] = node
+                break
+            tried[kind] += 1
+        else:
+            return NoJobPreemption(
+                f"member {uid} fits on no node even without all victims, {len(placed)}/{len(members)} members placed"
+            )
+    return placed
+
+
+def _place_gathered(
+    members: Sequence[str], cost: Mapping[str, int], fits: Fits, rules: TopologyRules
+) -> dict[str, str] | NoJobPreemption:
+    demand = Demand(
+        members=len(members),
+        slots={node: _slots(node, members, fits) for node in cost},
+        gather=rules.gather,
+        existing=rules.existing,
+        scores={node: -each for node, each in cost.items()},
+    )
+    found = place(rules.topology, demand)
+    if isinstance(found, NoTopologyPlan):
+        return NoJobPreemption(found.message("even without all victims"))
+    return dict(zip(members, found.nodes, strict=True))
+
+
+def _slots(node: str, members: Sequence[str], fits: Fits) -> int:
+    """How many members, in order, fit on the node one after another without any victim."""
+    count = 0
+    while count < len(members) and fits(node, (), members[: count + 1]):
+        count += 1
+    return count
