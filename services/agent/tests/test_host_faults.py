@@ -9,7 +9,7 @@ from koord_agent.domain import pressure
 from koord_agent.domain.cgroup_files import RESOURCES, Unsupported, from_file_text
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.cpu_info import parse_lscpu
-from koord_agent.domain.monitor import NodeMonitor
+from koord_agent.domain.monitor import HostReading, NodeMonitor
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.resctrl_files import parse_monitoring, parse_schemata, resctrl_support
 from koord_agent.domain.series import SeriesStore
@@ -107,8 +107,6 @@ class Machine:
         """Everything that collectors ask of a machine, into the series."""
         host = self.host
         reading_of = {"u-1": host.cgroup_counters(POD)}
-        from koord_agent.domain.monitor import HostReading
-
         monitor.observe(HostReading(node=host.node_counters(), pods=reading_of), now_ms)
         for directory in (POD, "", "gone/../x\0"):
             host.numa_pages(directory)

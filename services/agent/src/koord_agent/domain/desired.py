@@ -6,7 +6,7 @@ Built from the node's desired state and kept fresh by pushes; `apply_push` notic
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
@@ -14,13 +14,16 @@ from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.nodepolicy import NodeSloRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
+from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import resource_threshold_strategy
 from koordcore.protocol.resource_names import CPU
+from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 
+from koord_agent.domain.cgroup_layout import HostApplication
 from koord_agent.domain.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
 from koord_agent.domain.qos.cpu_suppress import SuppressPolicy
 from koord_agent.domain.report import CollectPolicy
@@ -34,6 +37,9 @@ class DesiredView:
 
     policy          None = no valid NodeSLO so far: nothing is enforced and nothing restored
     policy_problem  why the newest NodeSLO was not taken (the last good policy stays in force); "" = it was taken
+    slo             effective NodeSLO in wire spelling, defaults filled in; None as with policy
+    host_applications   processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1)
+    capacity, allocatable   of the node object: cpu in milli-cores, others in whole units
     as_of           last sequence per aggregate kind that this value reflects
     """
 
@@ -44,6 +50,12 @@ class DesiredView:
     collect: CollectPolicy
     capacity_milli: int
     reserved_milli: int
+    slo: Mapping[str, Any] | None = None
+    host_applications: tuple[HostApplication, ...] = ()
+    capacity: Amounts = field(default_factory=dict[str, int])
+    allocatable: Amounts = field(default_factory=dict[str, int])
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     as_of: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -80,12 +92,18 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
 
     last    what was in force until now: its policy stays if the new NodeSLO is malformed
     """
-    policy, problem = _policy_or_last(desired.slo, last)
+    slo = _slo_or_last(desired.slo, last)
     return DesiredView(
         node=desired.node,
         pods={entry.uid: agent_pod_of_ledger(entry) for entry in desired.pods},
-        policy=policy,
-        policy_problem=problem,
+        policy=slo.policy,
+        policy_problem=slo.problem,
+        slo=slo.effective,
+        host_applications=slo.host_applications,
+        capacity=desired.capacity,
+        allocatable=desired.allocatable,
+        labels=desired.labels,
+        annotations=desired.annotations,
         collect=CollectPolicy(
             report_interval_seconds=desired.metric_report_interval_seconds,
             aggregate_duration_seconds=desired.metric_aggregate_duration_seconds,
@@ -98,11 +116,61 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
     )
 
 
-def _policy_or_last(slo: Mapping[str, object] | None, last: DesiredView | None) -> tuple[SuppressPolicy | None, str]:
+class _Slo(NamedTuple):
+    policy: SuppressPolicy | None
+    effective: Mapping[str, Any] | None
+    host_applications: tuple[HostApplication, ...]
+    problem: str
+
+
+def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
+    """What a rendered NodeSLO asks for; of a malformed one nothing is taken, the last good one stays in force."""
     try:
-        return suppress_policy(slo), ""
+        effective = complete_node_slo(slo) if slo is not None else None
+        return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
     except InvalidInput as error:
-        return (last.policy if last else None), str(error)
+        if last is None:
+            return _Slo(None, None, (), str(error))
+        return _Slo(last.policy, last.slo, last.host_applications, str(error))
+
+
+class _CgroupPath(msgspec.Struct, rename="camel"):
+    base: str = ""
+    parent_dir: str = ""
+    relative_path: str = ""
+
+
+class _HostApplication(msgspec.Struct, rename="camel"):
+    name: str
+    priority: str = ""
+    qos: str = ""
+    cgroup_path: _CgroupPath | None = None
+
+
+def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
+    """The host applications of a NodeSLO, in its order; none without a NodeSLO (D-1).
+
+    raises    InvalidInput naming the entry whose form is wrong
+    source    agent spec, 3.3
+    """
+    found: list[HostApplication] = []
+    for index, raw in enumerate((slo or {}).get("hostApplications") or ()):
+        try:
+            written = codec.convert(raw, _HostApplication)
+        except codec.DecodeError as error:
+            raise InvalidInput(f"a host application ({error})", raw, f"hostApplications[{index}]") from error
+        path = written.cgroup_path
+        found.append(
+            HostApplication(
+                name=written.name,
+                qos=written.qos,
+                priority=written.priority,
+                base=None if path is None else path.base,
+                parent_dir="" if path is None else path.parent_dir,
+                relative_path="" if path is None else path.relative_path,
+            )
+        )
+    return tuple(found)
 
 
 def _quantities(amounts: Amounts) -> ResourceList:
@@ -130,8 +198,15 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
             gone = set(returned.pods)
             return replace(view, pods={uid: pod for uid, pod in view.pods.items() if uid not in gone}, as_of=as_of)
         case NodeSloRendered() as rendered:
-            policy, problem = _policy_or_last(rendered.spec, view)
-            return replace(view, policy=policy, policy_problem=problem, as_of=as_of)
+            slo = _slo_or_last(rendered.spec, view)
+            return replace(
+                view,
+                policy=slo.policy,
+                policy_problem=slo.problem,
+                slo=slo.effective,
+                host_applications=slo.host_applications,
+                as_of=as_of,
+            )
         case _:
             return replace(view, as_of=as_of)
 

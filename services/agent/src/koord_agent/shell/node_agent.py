@@ -11,19 +11,22 @@ from typing import NamedTuple, Protocol
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.config.typed import MemoryCollectPolicy
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.desired import DesiredView
 from koord_agent.domain.facts import quota_changed, usage_reported
+from koord_agent.domain.features import Features
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import CgroupFile, writable_trees
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import Decision, SuppressMemory, decide
-from koord_agent.domain.report import node_report
+from koord_agent.domain.report import ReportedHostApplication, node_report
+from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
 from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.sensing import cpu_owners, read_best_effort, read_host, suppress_view
+from koord_agent.shell.sensing import cpu_owners, read_best_effort, suppress_view
 
 STRATEGY_INTERVALS = 2
 """A plan lives for two intervals of its strategy (agent spec, 10.2)."""
@@ -71,6 +74,7 @@ class NodeAgent:
     monitor       its series; their retention decides about memory
     runner        None = pods are started by somebody else, and count as started once their cgroup is there
     announced     uids of the pods whose start is in the log already (after a restart of the agent)
+    options       which of the slow collectors run
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class NodeAgent:
         monitor: NodeMonitor,
         runner: PodRunner | None = None,
         announced: Iterable[str] = (),
+        options: CollectOptions = NOTHING_SLOW,
     ) -> None:
         self.node = node
         self.host = host
@@ -96,6 +101,7 @@ class NodeAgent:
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
+        self._collectors = Collectors(host, monitor, features=host.features(), options=options, topology=self._topology)
         self._be_quota_us = -1
         self._pods: Mapping[str, AgentPod] = {}
         self._pods_of: Mapping[str, AgentPod] | None = None
@@ -116,7 +122,13 @@ class NodeAgent:
         # 2. one look at the machine, kept as samples
         pods = tuple(self._pods.values())
         best_effort = read_best_effort(self.host)
-        latest = self._monitor.observe(read_host(self.host, pods, best_effort=best_effort), now_ms)
+        latest = self._collectors.run(
+            pods,
+            now_ms,
+            host_applications=desired.host_applications,
+            best_effort=best_effort,
+            apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
+        )
 
         # 3. judge, on that look alone
         view = suppress_view(
@@ -127,6 +139,7 @@ class NodeAgent:
             pods=pods,
             latest=latest,
             best_effort=best_effort,
+            host_applications={app.name: app for app in desired.host_applications},
             owners=self._cpu_owners(self._pods),
         )
         decision = decide(view, desired.policy, self._memory, ttl_ms=STRATEGY_INTERVALS * self._interval_ms)
@@ -163,6 +176,11 @@ class NodeAgent:
             now_ms=now_ms,
             policy=self.desired.collect,
             pods=[pod.reported for pod in self._pods.values()],
+            host_applications=[
+                ReportedHostApplication(name=app.name, priority=app.priority, qos=app.qos)
+                for app in self.desired.host_applications
+            ],
+            cold_memory_running=self._collectors.cold_memory_running,
             with_system_aggregates=False,  # the observation has no place for them
         )
         return usage_reported(report, updated_at=rfc3339_of(now_ms), be_quota_us=self._be_quota_us)
@@ -187,7 +205,7 @@ class NodeAgent:
                 self._runner.stop_pod(uid)
             self._running.discard(uid)
         if gone:
-            self._monitor.forget(set(gone))
+            self._forget(gone)
         self._running.update(
             [uid for uid, pod in wanted.items() if uid not in self._running and self._start(pod, problems)]
         )
@@ -200,6 +218,15 @@ class NodeAgent:
         if to_announce:
             facts.append(PodsStarted(pods=to_announce))
         return PodsRun(tuple(facts), tuple(problems))
+
+    @property
+    def features(self) -> Features:
+        """What its machine can do."""
+        return self._collectors.features
+
+    def close(self) -> None:
+        """Let go of what is open on the machine; its pods go on."""
+        self._collectors.close()
 
     @property
     def be_quota_us(self) -> int:
@@ -217,6 +244,11 @@ class NodeAgent:
                 self._announced -= set(fact.pods)
             elif isinstance(fact, PodsStopped):
                 self._announced |= set(fact.pods)
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        gone = set(uids)
+        self._collectors.forget(gone)
+        self._monitor.forget(gone)
 
     def _take_pods(self, wanted: Mapping[str, AgentPod]) -> list[str]:
         """Keep the wanted pods that can have a directory of their own; says once which cannot."""

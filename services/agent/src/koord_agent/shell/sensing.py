@@ -3,8 +3,8 @@
 The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from koordcore.protocol.qos import KubeQos
@@ -13,8 +13,9 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.cgroup_files import Unsupported, from_file_text
-from koord_agent.domain.cgroup_layout import HostApplication
-from koord_agent.domain.monitor import BestEffortReading, HostReading, Latest
+from koord_agent.domain.cgroup_layout import HostApplication, UnknownContainerId
+from koord_agent.domain.counters import CgroupCounters
+from koord_agent.domain.monitor import BestEffortReading, HostReading, Latest, NumaReading
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos.be_cpuset import CpuOwners
@@ -61,15 +62,30 @@ def _number(host: Host, file: CgroupFile) -> int | None:
         return None
 
 
+def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
+    """Id and directory of each container that was created; an id of an unknown runtime is left out."""
+    for container in pod.containers:
+        if container.container_id:
+            try:
+                yield (
+                    container.container_id,
+                    host.layout.container_directory(pod.kube_qos, pod.uid, container.container_id),
+                )
+            except UnknownContainerId:
+                continue
+
+
 def read_host(
     host: Host,
     pods: Iterable[AgentPod],
     host_applications: Iterable[HostApplication] = (),
     best_effort: BestEffortTree | None = None,
+    cpu_to_numa: Mapping[int, int] | None = None,
 ) -> HostReading:
-    """Counters of the node, of every known pod and host application, and of the best-effort class.
+    """Counters of the node, of every known pod, container and host application, and of the best-effort class.
 
     best_effort   what `read_best_effort` found in this tick; None = the class is not measured
+    cpu_to_numa   online CPUs; None or empty = NUMA nodes are not measured
     """
     layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
     known = tuple(pods)
@@ -82,12 +98,38 @@ def read_host(
     return HostReading(
         node=host.node_counters(),
         pods={pod.uid: host.cgroup_counters(layout.pod_directory(pod.kube_qos, pod.uid)) for pod in known},
-        host_applications={
-            app.name: host.cgroup_counters(layout.host_application_directory(app)) for app in host_applications
+        containers={
+            container_id: host.cgroup_counters(directory)
+            for pod in known
+            for container_id, directory in container_directories(host, pod)
         },
+        numa=_numa(host, known, cpu_to_numa) if cpu_to_numa else None,
+        host_applications={app.name: _application_counters(host, app) for app in host_applications},
         best_effort=best_effort_reading,
         be_requests_milli=tuple(request for pod in known for request in pod.be_requests_milli),
     )
+
+
+def _numa(host: Host, pods: Sequence[AgentPod], cpu_to_numa: Mapping[int, int]) -> NumaReading:
+    pages: dict[int, int] = {}
+    for pod in pods:
+        of_pod = host.numa_pages(host.layout.pod_directory(pod.kube_qos, pod.uid))
+        for node, count in (of_pod or {}).items():
+            pages[node] = pages.get(node, 0) + count
+    return NumaReading(cpu_to_numa=cpu_to_numa, memory_bytes=host.numa_memory(), pods_pages=pages)
+
+
+def _application_counters(host: Host, application: HostApplication) -> CgroupCounters | None:
+    """Counters of a host application, whose memory with page cache is memory.usage_in_bytes (agent spec, 6.6)."""
+    try:
+        directory = host.layout.host_application_directory(application)
+    except ValueError:
+        return None
+    counters = host.cgroup_counters(directory)
+    usage = _number(host, CgroupFile(directory, "memory.usage_in_bytes"))
+    if counters is None or counters.memory is None or usage is None:
+        return counters
+    return replace(counters, memory=replace(counters.memory, with_page_cache_bytes=usage))
 
 
 def cpu_owners(
