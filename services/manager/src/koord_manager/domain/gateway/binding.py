@@ -1,0 +1,133 @@
+"""Placed, not yet bound: which bindings are owed, and what the API server's answer to one means.
+
+    PodPlaced -> owed_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler takes it back)
+
+The binding carries the pod's uid, so that it never binds another pod of that name, and the allocation annotations, so
+that they stand on the object from the moment it has a node. It is owed as long as the fold says placed and neither the
+mirrored object nor a recorded outcome answers; so a crash at any point leaves it owed, and a repetition is answered
+409, upon which the pod itself is looked at.
+
+source    event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
+"""
+
+from typing import NamedTuple
+
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.gateway import PodBindFailed, PodBound
+from koordcore.protocol.objects import Pod
+from koordcore.state.aggregates import PodSpecState, PodState
+
+from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
+from koord_manager.domain.view import ManagerView
+
+
+class Binding(NamedTuple):
+    """A binding that is owed. placement: sequence of the `PodPlaced`."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    placement: int
+    annotations: dict[str, str]
+
+
+class Settled(NamedTuple):
+    """How a binding ended. failure: "" bound; else why it never will be. observed: found so, not answered so."""
+
+    failure: str = ""
+    message: str = ""
+    observed: bool = False
+
+
+class Later(NamedTuple):
+    """Not now. look: the pod itself has to be looked at first."""
+
+    look: bool = False
+
+
+def owed_binding(view: ManagerView, uid: str) -> Binding | None:
+    """The binding that is owed for a pod; None when there is none: not placed, settled, gone, or being deleted."""
+    placed = view.state.of_kind(PodState).get(uid)
+    spec = view.state.of_kind(PodSpecState).get(uid)
+    if placed is None or not placed.node or spec is None:
+        return None
+    if spec.binding is not None and spec.binding.placement == placed.seq:
+        return None
+    meta = spec.object.metadata
+    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, placed.annotations)
+
+
+def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
+    """What the mirrored object says of a binding already; None: it has to be tried."""
+    spec = view.state.of_kind(PodSpecState).get(binding.uid)
+    return outcome_of_pod(binding, spec.object) if spec is not None else None
+
+
+def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
+    """What the object itself says of a binding; None: it can still be bound."""
+    node = pod.spec.node_name
+    if node == binding.node:
+        return Settled(observed=True)
+    if node:
+        return Settled("AssignedElsewhere", f"the pod is assigned to node {node}", observed=True)
+    if pod.metadata.deletion_timestamp is not None:
+        return Settled("Terminating", "the pod is being deleted", observed=True)
+    return None
+
+
+def binding_request(binding: Binding) -> Request:
+    """The request that binds."""
+    meta: Json = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
+    if binding.annotations:
+        meta["annotations"] = binding.annotations
+    body: Json = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": meta,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+    }
+    return Request("bind", "POST", f"{pod_path(binding.namespace, binding.name)}/binding", body)
+
+
+def judge_binding(status: int, message: str) -> Settled | Later | None:
+    """What the answer to a binding means; None: the pod is gone, which the mirror will say."""
+    match meaning_of(status):
+        case Meaning.DONE:
+            return Settled()
+        case Meaning.CONFLICT:
+            return Later(look=True)
+        case Meaning.GONE:
+            return None
+        case Meaning.LATER:
+            return Later()
+        case Meaning.REFUSED:
+            return Settled("Forbidden" if status == 403 else "Invalid", message)
+
+
+def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
+    """What the pod, looked at after a conflict, means for the binding; None: it is gone, or another one of its name."""
+    if pod is None:
+        return None if meaning_of(status) is Meaning.GONE else Later()
+    if pod.metadata.uid != binding.uid:
+        return None
+    return outcome_of_pod(binding, pod) or Later()
+
+
+def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draft | None:
+    """The fact of how a binding ended; None when it is recorded, or the pod is gone."""
+    spec = view.state.of_kind(PodSpecState).get(binding.uid)
+    if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
+        return None
+    ref = AggregateRef("podspec", binding.uid)
+    if settled.failure:
+        event = PodBindFailed(
+            node=binding.node, placement=binding.placement, reason=settled.failure, message=settled.message[:1000]
+        )
+        return Draft(ref, event, spec.seq)
+    return Draft(ref, PodBound(node=binding.node, placement=binding.placement, observed=settled.observed), spec.seq)
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """The path of a pod."""
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"

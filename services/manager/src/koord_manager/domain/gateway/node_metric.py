@@ -1,0 +1,144 @@
+"""The NodeMetric that a stock node agent publishes -> the report that ours would have sent.
+
+Quantities that cannot be read make the whole sample absent, never zero: a node without a sample degrades, one with zero
+usage would lend everything.
+
+source    protocol spec, 9.1; manager spec, 4.3
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from koordcore.events.observation import (
+    AggregatedUsage,
+    HostApplicationUsage,
+    NodeUsageReported,
+    PodUsage,
+    Usage,
+)
+from koordcore.protocol.objects import KubeStruct, Quantities, object_from_json
+from koordcore.values import codec
+from koordcore.values.duration import parse_seconds
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli, parse_value
+
+
+class _ResourceMap(KubeStruct):
+    resources: Quantities = {}
+
+
+class _Aggregated(KubeStruct):
+    usage: dict[str, _ResourceMap] = {}
+    duration: str = ""
+
+
+class _NodeUsage(KubeStruct):
+    node_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+    system_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+    aggregated_node_usages: list[_Aggregated] = []
+
+
+class _PodMetric(KubeStruct):
+    namespace: str = ""
+    name: str = ""
+    pod_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+    priority: str = ""
+    qos: str = ""
+
+
+class _HostMetric(KubeStruct):
+    name: str = ""
+    usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+    priority: str = ""
+    qos: str = ""
+
+
+class _Predicted(KubeStruct):
+    resource: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+
+
+class _Status(KubeStruct):
+    update_time: str = ""
+    node_metric: _NodeUsage = msgspec.field(default_factory=_NodeUsage)
+    pods_metric: list[_PodMetric] = []
+    host_application_metric: list[_HostMetric] = []
+    prod_reclaimable_metric: _Predicted = msgspec.field(default_factory=_Predicted)
+    prod_peak_metric: _Predicted = msgspec.field(default_factory=_Predicted)
+
+
+class _CollectPolicy(KubeStruct):
+    report_interval_seconds: int = 60
+    aggregate_duration_seconds: int = 300
+
+
+class _Spec(KubeStruct):
+    metric_collect_policy: _CollectPolicy = msgspec.field(default_factory=_CollectPolicy)
+
+
+class _NodeMetric(KubeStruct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> NodeUsageReported | None:
+    """The report in an object's status; None when it has none yet, or is not a NodeMetric at all.
+
+    uid_of    uid of a pod by namespace and name, "" for one that is not known
+    """
+    try:
+        found = object_from_json(node_metric, _NodeMetric)
+    except codec.DecodeError:
+        return None
+    status, policy = found.status, found.spec.metric_collect_policy
+    if not status.update_time:
+        return None
+    return NodeUsageReported(
+        updated_at=status.update_time,
+        report_interval_seconds=policy.report_interval_seconds,
+        aggregate_duration_seconds=policy.aggregate_duration_seconds,
+        node_usage=_usage(status.node_metric.node_usage),
+        system_usage=_usage(status.node_metric.system_usage),
+        aggregated_node_usages=_aggregated(status.node_metric.aggregated_node_usages),
+        pods=[
+            PodUsage(
+                uid=uid_of(item.namespace, item.name),
+                namespace=item.namespace,
+                name=item.name,
+                priority_class=item.priority,
+                qos=item.qos,
+                usage=usage,
+            )
+            for item in status.pods_metric
+            if (usage := _usage(item.pod_usage)) is not None
+        ],
+        host_applications=[
+            HostApplicationUsage(name=item.name, priority_class=item.priority, qos=item.qos, usage=usage)
+            for item in status.host_application_metric
+            if (usage := _usage(item.usage)) is not None
+        ],
+        prod_reclaimable=_usage(status.prod_reclaimable_metric.resource),
+        prod_peak=_usage(status.prod_peak_metric.resource),
+    )
+
+
+def _usage(found: _ResourceMap) -> Usage | None:
+    amounts = found.resources
+    if "cpu" not in amounts or "memory" not in amounts:
+        return None
+    try:
+        return Usage(cpu_milli=parse_milli(amounts["cpu"]), memory_bytes=parse_value(amounts["memory"]))
+    except InvalidInput:
+        return None
+
+
+def _aggregated(items: list[_Aggregated]) -> list[AggregatedUsage]:
+    found: list[AggregatedUsage] = []
+    for item in items:
+        try:
+            seconds = round(parse_seconds(item.duration))
+        except InvalidInput:
+            continue
+        read = {kind: usage for kind, amounts in item.usage.items() if (usage := _usage(amounts)) is not None}
+        found.append(AggregatedUsage(duration_seconds=seconds, usage=read))
+    return found

@@ -1,0 +1,190 @@
+"""The custom resources beside each node that are the manager's to write: NodeSLO, NodeMetric, topology zones.
+
+A stock node agent reads NodeSLO and NodeMetric's spec from the API server and writes NodeMetric's status; so writing
+these out, and taking that status in, lets a user move over one component at a time.
+
+source    manager spec, 4.2, 5.4, 6.1; protocol spec, 9.1, 9.2
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from koordcore.events.custom import custom_ref
+from koordcore.events.envelope import name_from_token
+from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.protocol.crd.admit import Accepted, admit
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.state.aggregates import CustomObjectState
+from koordcore.values.duration import format_duration
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_value
+
+from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
+from koord_manager.domain.view import ManagerView
+
+NODE_SLO = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
+NODE_METRIC = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
+_SLO_GROUP = "slo.koordinator.sh/v1alpha1"
+
+
+class Known(NamedTuple):
+    """What the API server has under a name, as far as writes need it."""
+
+    uid: str
+    spec: Json
+
+
+def owed_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
+    """The write that makes the NodeSLO object what was rendered, creates it, or deletes that of a node that is gone.
+
+    known    name -> what the API server has
+    """
+    name = name_from_token(token)
+    policy = view.policy(token)
+    if view.node(token) is None:
+        return _deletion("nodeslo", NODE_SLO, name, known.get(name))
+    if policy is None or policy.slo is None:
+        return None
+    wanted = copy.deepcopy(policy.slo)
+    found = known.get(name)
+    if found is not None and found.spec.get("extensions"):  # keys that no plug-in of ours knows stay (6.10)
+        wanted["extensions"] = {**found.spec["extensions"], **(wanted.get("extensions") or {})}
+    return _written("nodeslo", NODE_SLO, "NodeSLO", name, wanted, found)
+
+
+def owed_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
+    """The write that makes the NodeMetric's spec what was rendered, creates it, or deletes it after its node."""
+    name = name_from_token(token)
+    policy = view.policy(token)
+    if view.node(token) is None:
+        return _deletion("nodemetric", NODE_METRIC, name, known.get(name))
+    if policy is None or policy.metric_policy is None:
+        return None
+    wanted = {"metricCollectPolicy": policy.metric_policy}
+    return _written("nodemetric", NODE_METRIC, "NodeMetric", name, wanted, known.get(name))
+
+
+def _deletion(what: str, path: str, name: str, found: Known | None) -> Request | None:
+    if found is None:
+        return None
+    options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid}}
+    return Request(f"delete-{what}", "DELETE", f"{path}/{name}", options)
+
+
+def _written(what: str, path: str, kind: str, name: str, spec: Json, found: Known | None) -> Request | None:
+    document: Json = {"apiVersion": _SLO_GROUP, "kind": kind, "metadata": {"name": name}, "spec": _without_none(spec)}
+    admitted = admit(document)
+    stored: Json = cast("Json", admitted.object) if isinstance(admitted, Accepted) else document
+    if found is None:
+        return Request(f"create-{what}", "POST", path, document, JSON)
+    if found.spec == stored["spec"]:
+        return None
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": found.uid},
+        {"op": "add", "path": "/spec", "value": stored["spec"]},
+    ]
+    return Request(f"update-{what}", "PATCH", f"{path}/{name}", operations, JSON_PATCH)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        entries = cast("Json", value)
+        return {key: _without_none(item) for key, item in entries.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_none(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def node_metric_status(name: str, report: NodeUsageReported) -> Request:
+    """The write of our own agent's report as the status of the node's NodeMetric."""
+    status: Json = {
+        "updateTime": report.updated_at,
+        "podsMetric": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "podUsage": {"resources": _amounts(pod.usage)},
+                "priority": pod.priority_class,
+                "qos": pod.qos,
+            }
+            for pod in report.pods
+        ],
+        "hostApplicationMetric": [
+            {
+                "name": application.name,
+                "usage": {"resources": _amounts(application.usage)},
+                "priority": application.priority_class,
+                "qos": application.qos,
+            }
+            for application in report.host_applications
+        ],
+    }
+    node: Json = {}
+    if report.node_usage is not None:
+        node["nodeUsage"] = {"resources": _amounts(report.node_usage)}
+    if report.system_usage is not None:
+        node["systemUsage"] = {"resources": _amounts(report.system_usage)}
+    if report.aggregated_node_usages:
+        node["aggregatedNodeUsages"] = [
+            {
+                "usage": {kind: {"resources": _amounts(usage)} for kind, usage in item.usage.items()},
+                "duration": format_duration(item.duration_seconds * 1_000_000_000),
+            }
+            for item in report.aggregated_node_usages
+        ]
+    if node:
+        status["nodeMetric"] = node
+    for field, usage in (("prodReclaimableMetric", report.prod_reclaimable), ("prodPeakMetric", report.prod_peak)):
+        if usage is not None:
+            status[field] = {"resource": {"resources": _amounts(usage)}}
+    operations = [{"op": "add", "path": "/status", "value": status}]
+    return Request("nodemetric-status", "PATCH", f"{NODE_METRIC}/{name}/status", operations, JSON_PATCH)
+
+
+def _amounts(usage: Usage) -> Json:
+    return {"cpu": f"{usage.cpu_milli}m", "memory": str(usage.memory_bytes)}
+
+
+def owed_zones(view: ManagerView, token: str) -> Request | None:
+    """The write of the batch resources of each NUMA zone into the node's NodeResourceTopology.
+
+    source    manager spec, 5.4: equal capacity, allocatable and available; other resources are kept; sorted by name
+    """
+    name = name_from_token(token)
+    policy = view.policy(token)
+    state = view.state.of_kind(CustomObjectState).get(custom_ref("noderesourcetopologies", "", name).id)
+    if policy is None or not policy.zones or state is None or state.object is None:
+        return None
+    zones: list[Json] = copy.deepcopy(state.object.get("zones") or [])
+    changed = False
+    for zone in zones:
+        lent = policy.zones.get(zone.get("name", ""))
+        if lent is None:
+            continue
+        listed = cast("list[Json]", zone.get("resources") or [])
+        resources: dict[str, Json] = {item["name"]: item for item in listed}
+        for resource, amount in ((BATCH_CPU, lent.batch_cpu_milli), (BATCH_MEMORY, lent.batch_memory_bytes)):
+            present = resources.get(resource)
+            if present is None or any(
+                not _is(present.get(field), amount) for field in ("capacity", "allocatable", "available")
+            ):
+                text = str(amount)
+                resources[resource] = {"name": resource, "capacity": text, "allocatable": text, "available": text}
+                changed = True
+        zone["resources"] = [resources[key] for key in sorted(resources)]
+    if not changed:
+        return None
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": state.object["metadata"].get("uid", "")},
+        {"op": "add", "path": "/zones", "value": zones},
+    ]
+    return Request("topology-zones", "PATCH", f"{TOPOLOGY}/{name}", operations, JSON_PATCH)
+
+
+def _is(text: object, amount: int) -> bool:
+    try:
+        return isinstance(text, str | int | float) and parse_value(text) == amount
+    except InvalidInput:
+        return False

@@ -1,0 +1,108 @@
+"""What the manager decided for a node and the Node object does not say yet: extended resources, annotations, labels.
+
+Owed when the mirrored object differs from what was published, by value; so whoever overwrites it is overwritten, and
+nothing is written twice. Resources go through the status subresource, annotations only through metadata (some API
+servers drop them from status updates).
+
+source    manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18)
+"""
+
+import json
+from collections.abc import Mapping
+
+from koordcore.events.envelope import name_from_token
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Node, Quantities
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_value
+
+from koord_manager.domain.gateway.requests import MERGE_PATCH, Json, Request
+from koord_manager.domain.node_resources.devices import GPU_RESOURCES
+from koord_manager.domain.view import ManagerView
+
+
+def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
+    """Resource -> whole units, None: it must not be there. Resources that were never decided are left out."""
+    wanted: dict[str, int | None] = {}
+    if policy.computed_at:
+        wanted[BATCH_CPU] = policy.batch_cpu_milli
+        wanted[BATCH_MEMORY] = policy.batch_memory_bytes
+        wanted[MID_CPU] = policy.mid_cpu_milli
+        wanted[MID_MEMORY] = policy.mid_memory_bytes
+    if policy.devices or policy.device_labels:
+        wanted.update((name, policy.devices.get(name)) for name in (*GPU_RESOURCES, RDMA))
+    return wanted
+
+
+def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
+    """Annotation -> text, None: it must not be there. Those that were never decided are left out."""
+    wanted: dict[str, str | None] = {}
+    if policy.cpu_normalization is not None:
+        wanted[keys.CPU_NORMALIZATION_RATIO] = policy.cpu_normalization
+    if policy.ratios_computed:
+        wanted[keys.RESOURCE_AMPLIFICATION_RATIO] = policy.amplification
+    if policy.computed_at:
+        origin = {name: str(policy.origin.get(name, 0)) for name in (BATCH_CPU, BATCH_MEMORY)}
+        wanted[keys.ORIGIN_EXTENDED_ALLOCATABLE] = json.dumps({"resources": origin}, separators=(",", ":"))
+    return wanted
+
+
+def owed_status(view: ManagerView, token: str) -> Request | None:
+    """The patch of the node's status that is owed."""
+    node, policy = view.node(token), view.policy(token)
+    if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
+        return None  # a node without capacity or allocatable is never written (5.8)
+    wanted = wanted_resources(policy)
+    status: Json = {}
+    for field, present in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
+        changes = _changes(wanted, present)
+        if changes:
+            status[field] = changes
+    if not status:
+        return None
+    body: Json = {"metadata": _precondition(node), "status": status}
+    return Request("node-status", "PATCH", f"/api/v1/nodes/{name_from_token(token)}/status", body, MERGE_PATCH)
+
+
+def owed_metadata(view: ManagerView, token: str) -> Request | None:
+    """The patch of the node's annotations and labels that is owed."""
+    node, policy = view.node(token), view.policy(token)
+    if node is None or policy is None:
+        return None
+    annotations = {
+        key: text for key, text in wanted_annotations(policy).items() if node.metadata.annotations.get(key) != text
+    }
+    labels = {key: text for key, text in policy.device_labels.items() if node.metadata.labels.get(key) != text}
+    if not labels and not annotations:
+        return None
+    meta: Json = _precondition(node)
+    if annotations:
+        meta["annotations"] = annotations
+    if labels:
+        meta["labels"] = labels
+    return Request("node-metadata", "PATCH", f"/api/v1/nodes/{name_from_token(token)}", {"metadata": meta}, MERGE_PATCH)
+
+
+def _precondition(node: Node) -> Json:
+    """A patch that names another uid than the object's is refused with 409: a node of the same name came back."""
+    return {"uid": node.metadata.uid} if node.metadata.uid else {}
+
+
+def _changes(wanted: Mapping[str, int | None], present: Quantities) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    for name, amount in wanted.items():
+        if amount is None:
+            if name in present:
+                changes[name] = None
+        elif name not in present or not _equals(present[name], amount):
+            changes[name] = str(amount)
+    return changes
+
+
+def _equals(text: str | float, amount: int) -> bool:
+    try:
+        return parse_value(text) == amount
+    except InvalidInput:
+        return False

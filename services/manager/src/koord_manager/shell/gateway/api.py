@@ -1,0 +1,265 @@
+"""The client of the API server: kubernetes-asyncio's configuration, credentials and REST transport, not its models.
+
+Bodies come in as bytes that msgspec decodes into subsets; every request waits for the rate limit that flags set. A
+failure to get an answer is one exception, `Unreachable`; an answer is a value, whatever its status.
+
+source    manager spec, 2.2 (rest-config-qps, rest-config-burst); libraries: Kubernetes API
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlencode
+
+import aiohttp
+from koordcore.service.leadership import LeaseUnavailable
+
+REQUEST_SECONDS = 30.0
+"""How long an answer may take in all, in the host's time."""
+LIST_SECONDS = 120.0
+CREDENTIALS_AGAIN_SECONDS = 5.0
+"""Least time between two looks for fresh credentials after a 401."""
+
+
+class Unreachable(Exception):
+    """There is no answer: whether a write took place is unknown."""
+
+
+class Answer(NamedTuple):
+    """What the API server said. retry_after: seconds, from the header of that name; None: it did not say."""
+
+    status: int
+    body: bytes
+    retry_after: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is a success."""
+        return 200 <= self.status < 300
+
+    def message(self) -> str:
+        """The message of a Status object, or the beginning of the body."""
+        try:
+            document: object = json.loads(self.body)
+        except ValueError:
+            return self.body[:200].decode(errors="replace")
+        if isinstance(document, dict):
+            return str(cast("dict[str, object]", document).get("message", ""))
+        return ""
+
+
+class RateLimit:
+    """A bucket of `burst` requests that is refilled with `qps` a second. Waiters are served in order."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._room = float(self._burst)
+        self._filled_at: float | None = None
+        self._turn = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Waits for room. qps <= 0: there is no limit."""
+        if self._qps <= 0:
+            return
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            now = loop.time()
+            passed = now - self._filled_at if self._filled_at is not None else 0.0
+            self._room = min(self._burst, self._room + passed * self._qps)
+            self._filled_at = now
+            if self._room < 1:
+                await asyncio.sleep((1 - self._room) / self._qps)
+                self._room = 1.0
+                self._filled_at = loop.time()
+            self._room -= 1
+
+
+class KubernetesApi:
+    """Requests to one API server. All methods may be called concurrently.
+
+    configuration   kubernetes_asyncio.client.Configuration with host and credentials
+    refresh         fetches credentials anew after a 401; None: they refresh themselves
+    """
+
+    def __init__(
+        self,
+        configuration: Any,
+        *,
+        qps: float = 30.0,
+        burst: int = 50,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        from kubernetes_asyncio.client.rest import RESTClientObject
+
+        self._configuration = configuration
+        self._rest: Any = RESTClientObject(configuration, maxsize=100)
+        self._limit = RateLimit(qps, burst)
+        self._refresh = refresh
+        self._refreshed_at = float("-inf")
+
+    @property
+    def host(self) -> str:
+        """Where the API server is."""
+        return str(self._configuration.host)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._rest.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        seconds: float = REQUEST_SECONDS,
+        limited: bool = True,
+    ) -> Answer:
+        """One request with its whole answer.
+
+        body      JSON value; None: no body
+        limited   waits for the rate limit (elections do not)
+        raises    Unreachable
+        """
+        if limited:
+            await self._limit.take()
+        for attempt in range(2):
+            try:
+                async with asyncio.timeout(seconds):
+                    response = await self._send(method, path, parameters, body, content_type, seconds)
+                    answer = Answer(response.status, await response.read(), _retry_after(response))
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+            if answer.status != 401 or attempt or not await self._fresh_credentials():
+                return answer
+        raise AssertionError("not reached")
+
+    @contextlib.asynccontextmanager
+    async def lines(
+        self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
+    ) -> AsyncGenerator[Answer | AsyncIterator[list[bytes]]]:
+        """A watch: batches of lines as they arrive, or the answer when it is not a success.
+
+        idle_seconds    a stream that is silent for longer is taken for dead
+        raises          Unreachable, also while lines are read
+        """
+        await self._limit.take()
+        timeout = aiohttp.ClientTimeout(total=None, connect=REQUEST_SECONDS, sock_read=idle_seconds)
+        try:
+            response = await self._send("GET", path, parameters, None, "application/json", timeout)
+            try:
+                if response.status != 200:
+                    answer = Answer(response.status, await response.read(), _retry_after(response))
+                    if answer.status == 401:
+                        await self._fresh_credentials()
+                    yield answer
+                else:
+                    yield _lines(response)
+            finally:
+                response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"WATCH {path}: {type(error).__name__}: {error}") from error
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None,
+        body: object,
+        content_type: str,
+        timeout: "float | aiohttp.ClientTimeout",
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "koord-manager"}
+        for setting in (await self._configuration.auth_settings()).values():
+            if setting["in"] == "header":
+                headers[setting["key"]] = setting["value"]
+        url = f"{self._configuration.host}{path}"
+        if parameters:
+            url += "?" + urlencode(parameters)
+        return cast(
+            "aiohttp.ClientResponse",
+            await self._rest.request(
+                method, url, headers=headers, body=body, _preload_content=False, _request_timeout=timeout
+            ),
+        )
+
+    async def _fresh_credentials(self) -> bool:
+        """Whether there may be better credentials than those that were refused."""
+        now = asyncio.get_running_loop().time()
+        if self._refresh is None or now - self._refreshed_at < CREDENTIALS_AGAIN_SECONDS:
+            return False
+        self._refreshed_at = now
+        await self._refresh()
+        return True
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]:
+    """Whole lines, as many as have arrived. Their length is not limited: one object may be megabytes."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *whole, rest = (rest + chunk).split(b"\n")
+        if whole:
+            yield [line for line in whole if line]
+    if rest:
+        yield [rest]
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float, burst: int) -> KubernetesApi:
+    """A client with the credentials of a kubeconfig (exec, OIDC and client certificates included), or of the pod.
+
+    kubeconfig    None: the service account that Kubernetes mounts into a pod
+    raises        Unreachable when there are no credentials
+    """
+    import kubernetes_asyncio.client
+    import kubernetes_asyncio.config
+
+    config: Any = kubernetes_asyncio.config  # untyped
+    settings: Any = kubernetes_asyncio.client.Configuration()
+    if kubeconfig is None:
+        try:
+            config.load_incluster_config(client_configuration=settings)
+        except config.ConfigException as error:
+            raise Unreachable(f"not in a cluster, and no kubeconfig is set: {error}") from error
+        return KubernetesApi(settings, qps=qps, burst=burst)
+
+    async def load() -> None:
+        try:
+            await config.load_kube_config(
+                config_file=str(kubeconfig),
+                context=context or None,
+                client_configuration=settings,
+                persist_config=False,
+            )
+        except (config.ConfigException, OSError) as error:
+            raise Unreachable(f"kubeconfig {kubeconfig}: {error}") from error
+
+    await load()
+    return KubernetesApi(settings, qps=qps, burst=burst, refresh=load)
+
+
+class LeaseHttp:
+    """The client as `koordcore.service.lease_kubernetes` wants it."""
+
+    def __init__(self, api: KubernetesApi, *, seconds: float = 5.0) -> None:
+        self._api = api
+        self._seconds = seconds
+
+    async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """See `KubernetesHttp.request`."""
+        document: object = json.loads(body) if body is not None else None
+        try:
+            answer = await self._api.request(method, path, body=document, seconds=self._seconds, limited=False)
+        except Unreachable as error:
+            raise LeaseUnavailable(str(error)) from error
+        return answer.status, answer.body

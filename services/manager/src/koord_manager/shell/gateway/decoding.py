@@ -1,0 +1,152 @@
+"""Bytes of the API server -> the subsets that are mirrored, by msgspec; nulls count as absent, as Kubernetes has it.
+
+The typed decoder meets almost every object; one with a null where the subset has a value is read again without nulls.
+"""
+
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, without_nulls
+from koordcore.values import codec
+
+from koord_manager.domain.gateway.mirror import Object
+from koord_manager.domain.gateway.resources import Intake, Mirrored
+
+T = TypeVar("T")
+
+_MODELS: dict[str, type[Any]] = {
+    "Pod": Pod,
+    "Node": Node,
+    "Namespace": Namespace,
+    "PriorityClass": PriorityClass,
+    "ConfigMap": ConfigMap,
+}
+
+
+class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    """`metadata` of a list. `resource_version` and `continue` are opaque."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class Page(NamedTuple):
+    """One page of a list. unreadable: what is wrong with the objects that are left out."""
+
+    objects: list[Object]
+    version: str
+    following: str
+    unreadable: list[str]
+
+
+class Change(NamedTuple):
+    """One line of a watch. version: of the object. object: None for a bookmark or an object that cannot be read."""
+
+    version: str
+    object: Object | None = None
+    gone: bool = False
+    unreadable: str = ""
+
+
+class WatchEnded(Exception):
+    """The watch ended with an error of the API server."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_OBJECT = msgspec.json.Decoder(_Object)
+_STATUS = msgspec.json.Decoder(_Status)
+_RAW_PAGE = msgspec.json.Decoder(_Page[msgspec.Raw])
+
+
+class ResourceDecoder:
+    """The decoder of one resource."""
+
+    def __init__(self, resource: Mirrored) -> None:
+        self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
+        self._page: msgspec.json.Decoder[_Page[Any]] = msgspec.json.Decoder(_Page[self._model])
+        self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
+
+    def page(self, body: bytes) -> Page:
+        """A page of a list.
+
+        raises    codec.DecodeError when it is no list at all
+        """
+        try:
+            found = self._page.decode(body)
+            return Page(found.items or [], found.metadata.resource_version, found.metadata.continue_, [])
+        except msgspec.ValidationError:
+            raw = _RAW_PAGE.decode(body)
+        objects: list[Object] = []
+        unreadable: list[str] = []
+        for item in raw.items or []:
+            try:
+                objects.append(self._read(bytes(item)))
+            except codec.DecodeError as error:
+                unreadable.append(f"{_named(bytes(item))}: {error}")
+        return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
+
+    def line(self, line: bytes) -> Change:
+        """One line of a watch.
+
+        raises    WatchEnded for an ERROR; codec.DecodeError when it is no line of a watch
+        """
+        event = _LINE.decode(line)
+        body = bytes(event.object)
+        if event.type == "ERROR":
+            status = _STATUS.decode(body)
+            raise WatchEnded(status.code, status.message)
+        version = _OBJECT.decode(body).metadata.resource_version
+        if event.type == "BOOKMARK":
+            return Change(version)
+        try:
+            return Change(version, self._read(body), event.type == "DELETED")
+        except codec.DecodeError as error:
+            return Change(version, unreadable=f"{_named(body)}: {error}")
+
+    def _read(self, body: bytes) -> Object:
+        try:
+            return cast("Object", self._one.decode(body))
+        except msgspec.ValidationError:
+            return cast("Object", codec.convert(without_nulls(msgspec.json.decode(body)), self._model))
+
+
+def read_pod(body: bytes) -> Pod:
+    """A pod, as a GET answers it. Raises codec.DecodeError."""
+    return codec.convert(without_nulls(msgspec.json.decode(body)), Pod)
+
+
+def _named(body: bytes) -> str:
+    try:
+        meta = _OBJECT.decode(body).metadata
+    except msgspec.DecodeError:
+        return "an object without a name"
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

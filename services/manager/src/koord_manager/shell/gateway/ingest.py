@@ -1,0 +1,152 @@
+"""What was seen -> facts, in the order in which it was seen for each object; and what is only known, not written down.
+
+source    event-bus spec, 2.1
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from koordcore.events.envelope import AggregateRef, Draft, name_token
+from koordcore.events.observation import NodeUsageReported
+from koordcore.ports.eventlog import Appended
+
+from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft
+from koord_manager.domain.gateway.node_metric import report_of
+from koord_manager.domain.gateway.node_objects import Known
+from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.shell.gateway.listwatch import Complete, Sighting
+from koord_manager.shell.gateway.scribe import Scribe
+
+MOST_AT_ONCE = 500
+"""Objects decided in one go."""
+
+Report = Callable[[str, NodeUsageReported], Awaitable[None]]
+
+
+class Ingest:
+    """Reads the queue of sightings. One task runs it.
+
+    known       plural -> name -> what the API server has of objects that are ours to write
+    reached     resources whose list has been taken in since the beginning of the term
+    changed     called with (plural, name) when what is known has changed
+    """
+
+    def __init__(
+        self,
+        scribe: Scribe,
+        queue: "asyncio.Queue[Sighting]",
+        *,
+        report: Report,
+        changed: Callable[[str, str], None],
+    ) -> None:
+        self._scribe = scribe
+        self._queue = queue
+        self._report = report
+        self._changed = changed
+        self._reported: dict[str, str] = {}
+        self.known: dict[str, dict[str, Known]] = {}
+        self.reached: set[str] = set()
+        self.facts = 0
+        self.progress = asyncio.Event()
+
+    async def run(self) -> None:
+        """Takes in sightings until cancelled. Raises NotLeading."""
+        while True:
+            sighting = await self._queue.get()
+            if isinstance(sighting, Complete):
+                await self._complete(sighting)
+                continue
+            batch = list(sighting.seen)
+            while len(batch) < MOST_AT_ONCE and not self._queue.empty():
+                following = self._queue.get_nowait()
+                if isinstance(following, Complete):
+                    await self._take(batch)
+                    batch = []
+                    await self._complete(following)
+                else:
+                    batch.extend(following.seen)
+            await self._take(batch)
+
+    async def _complete(self, complete: Complete) -> None:
+        """A list is complete: what the log knows beyond it is gone."""
+        resource = complete.resource
+        if complete.served:
+            if resource.intake in (Intake.KNOWN, Intake.METRIC):
+                names = {ref.id for ref in complete.refs}
+                self.known.setdefault(resource.plural, {})
+                for name in list(self.known.get(resource.plural, {})):
+                    if f"{resource.plural}={name_token(name)}" not in names:
+                        self._forget(resource.plural, name)
+            else:
+                missing = [
+                    Seen(resource, found, gone=True)
+                    for ref, found in known_of(self._scribe.view, resource).items()
+                    if ref not in complete.refs
+                ]
+                await self._take(missing)
+        self.reached.add(resource.name)
+        self.progress.set()
+
+    async def _take(self, batch: list[Seen]) -> None:
+        """Facts for what was seen; sightings of one object one after the other, those of others together."""
+        waiting: dict[AggregateRef, deque[Seen]] = {}
+        for index, seen in enumerate(batch):
+            if seen.resource.intake in (Intake.KNOWN, Intake.METRIC):
+                await self._know(seen)
+            else:
+                waiting.setdefault(seen.ref, deque()).append(seen)
+            if index % 100 == 99:
+                await asyncio.sleep(0)
+        while waiting:
+            drafts: list[Draft] = []
+            for ref, sightings in list(waiting.items()):
+                draft = None
+                while sightings and draft is None:
+                    draft = next_draft(self._scribe.view, sightings[0])
+                    if draft is None:
+                        sightings.popleft()
+                if draft is None:
+                    del waiting[ref]
+                else:
+                    drafts.append(draft)
+            if drafts:
+                outcomes = await self._scribe.append(drafts)
+                self.facts += sum(isinstance(outcome, Appended) for outcome in outcomes)
+
+    async def _know(self, seen: Seen) -> None:
+        found = cast("dict[str, Any]", seen.object)
+        _, name, uid = name_of(found)
+        plural = seen.resource.plural
+        if seen.gone:
+            self._forget(plural, name)
+            return
+        if seen.resource.intake is Intake.METRIC:
+            await self._take_metric(name, found)
+            return
+        known = Known(uid, found.get("spec") or {})
+        of_kind = self.known.setdefault(plural, {})
+        if of_kind.get(name) != known:
+            of_kind[name] = known
+            self._changed(plural, name)
+
+    def _forget(self, plural: str, name: str) -> None:
+        if self.known.get(plural, {}).pop(name, None) is not None:
+            self._changed(plural, name)
+
+    def _uid_of(self, namespace: str, name: str) -> str:
+        pod = self._scribe.view.pod(namespace, name)
+        return pod[0] if pod is not None else ""
+
+    async def _take_metric(self, name: str, found: dict[str, Any]) -> None:
+        report = report_of(found, self._uid_of)
+        if report is None or self._reported.get(name) == report.updated_at:
+            return
+        self._reported[name] = report.updated_at
+        await self._report(name, report)
+
+
+def all_listed(ingest: Ingest, resources: tuple[Mirrored, ...]) -> bool:
+    """Whether every resource has been taken in since the term began."""
+    return all(resource.name in ingest.reached for resource in resources)

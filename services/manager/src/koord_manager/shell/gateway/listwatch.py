@@ -1,0 +1,231 @@
+"""One resource: listed in pages, then watched; what was seen goes into one queue, in order.
+
+    list -> Listed(page) ... -> Complete(what exists) -> watch -> Listed(changes) ... -> 410: list again
+
+A relist names everything that exists, so whoever reads the queue finds the deletions that nobody saw. resourceVersions
+are passed back as they came. Pages are consistent with each other; a list whose continuation has expired begins anew.
+
+source    https://kubernetes.io/docs/reference/using-api/api-concepts/; manager spec, 2.2
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef
+from koordcore.service.logging import Logger
+from koordcore.values import codec
+
+from koord_manager.domain.gateway.mirror import Seen, cleaned
+from koord_manager.domain.gateway.resources import Mirrored
+from koord_manager.shell.gateway.api import LIST_SECONDS, Answer, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
+from koord_manager.shell.gateway.patience import Backoff
+
+PAGE: Final = 500
+NOT_SERVED_SECONDS: Final = 15.0
+"""How often a resource that is not served (a CRD that is not installed) is asked for."""
+SHORTEST_WATCH_SECONDS: Final = 1.0
+_GONE, _NOT_FOUND = 410, 404
+_LIST_AGAIN = (410, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Objects as they were seen, in order: a page of a list, or changes."""
+
+    resource: Mirrored
+    seen: list[Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A list is complete: of this resource only these exist. served: whether the API server knows the resource."""
+
+    resource: Mirrored
+    refs: frozenset[AggregateRef]
+    served: bool = True
+
+
+Sighting = Listed | Complete
+
+
+@dataclass(slots=True)
+class WatchFigures:
+    """What one resource's watch has been through, for metrics and the log."""
+
+    lists: int = 0
+    watches: int = 0
+    errors: int = 0
+    unreadable: int = 0
+    is_synced: bool = False
+    problem: str = ""
+
+
+class _Refused(Exception):
+    """The API server answered with an error."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.status}: {answer.message()}")
+        self.answer = answer
+
+
+class ListWatch:
+    """Follows one resource for ever; `queue` is bounded, so a slow reader slows the list.
+
+    watch_seconds   how long the API server keeps a watch open (a jitter of as much again is added)
+    idle_seconds    a watch without a line for so long is taken for dead; bookmarks come about every minute
+    resync_seconds  full relists, 0: only when the history is gone (flag `--sync-period`)
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        resource: Mirrored,
+        queue: "asyncio.Queue[Sighting]",
+        logger: Logger,
+        *,
+        watch_seconds: float = 300.0,
+        idle_seconds: float = 150.0,
+        resync_seconds: float = 0.0,
+        page: int = PAGE,
+        backoff: Backoff | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._api = api
+        self.resource = resource
+        self._queue = queue
+        self._logger = logger
+        self._decoder = ResourceDecoder(resource)
+        self._watch_seconds = watch_seconds
+        self._idle_seconds = idle_seconds
+        self._resync_seconds = resync_seconds
+        self._page = page
+        self._backoff = backoff or Backoff()
+        self._jitter = jitter
+        self._version = ""
+        self.figures = WatchFigures()
+
+    async def run(self) -> None:
+        """List, watch, and again, until cancelled."""
+        loop, listed_at = asyncio.get_running_loop(), 0.0
+        while True:
+            try:
+                began = loop.time()
+                if not self._version:
+                    self._version = await self._list()
+                    listed_at = loop.time()
+                await self._watch()
+                if self._resync_seconds and loop.time() - listed_at > self._resync_seconds:
+                    self._version = ""
+                if loop.time() - began < SHORTEST_WATCH_SECONDS:
+                    await self._backoff.wait()  # a server that ends every watch at once must not be asked at once
+            except WatchEnded as ended:
+                # 410: the history is gone; 504: "too large resource version", a server that was restored
+                self._note("ended", f"{ended.code}: {ended}")
+                if ended.code in _LIST_AGAIN:
+                    self._version = ""
+                if ended.code != _GONE:
+                    await self._backoff.wait()
+            except _Refused as refused:
+                if refused.answer.status == _GONE:
+                    self._note("history_gone", str(refused))
+                    self._version = ""
+                elif refused.answer.status == _NOT_FOUND:
+                    await self._not_served(str(refused))
+                    self._version = ""
+                else:
+                    self._note("refused", str(refused))
+                    await self._backoff.wait(refused.answer.retry_after)
+            except (Unreachable, codec.DecodeError) as error:
+                self._note("unreachable", str(error))
+                await self._backoff.wait()
+
+    async def _not_served(self, problem: str) -> None:
+        """What is not served may be served in a moment (an API server that starts): nothing is taken for deleted."""
+        if not self.figures.is_synced:
+            await self._queue.put(Complete(self.resource, frozenset(), served=False))
+            self.figures.is_synced = True
+        if self.figures.problem != problem:
+            self._note("not_served", problem)
+        await asyncio.sleep(NOT_SERVED_SECONDS * (0.5 + self._jitter()))
+
+    def _note(self, what: str, problem: str) -> None:
+        self.figures.errors += 1
+        self.figures.problem = problem
+        self._logger.warning(f"watch_{what}", resource=self.resource.name, problem=problem)
+
+    async def _list(self) -> str:
+        """Everything that exists, page by page; returns the version to watch from."""
+        resource = self.resource
+        self.figures.lists += 1
+        parameters = {"limit": str(self._page)}
+        if resource.field_selector:
+            parameters["fieldSelector"] = resource.field_selector
+        refs: set[AggregateRef] = set()
+        while True:
+            answer = await self._api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
+            if not answer.ok:
+                raise _Refused(answer)
+            page = self._decoder.page(answer.body)
+            self._complain(page.unreadable)
+            seen = [Seen(resource, cleaned(resource, item)) for item in page.objects]
+            refs.update(item.ref for item in seen)
+            if seen:
+                await self._queue.put(Listed(resource, seen))
+            if not page.following:
+                break
+            parameters["continue"] = page.following
+        await self._queue.put(Complete(resource, frozenset(refs)))
+        self.figures.is_synced = True
+        self._backoff.reset()
+        return page.version
+
+    async def _watch(self) -> None:
+        """Changes after the version reached so far. Returns when the API server ends the watch."""
+        resource = self.resource
+        self.figures.watches += 1
+        parameters = {
+            "watch": "1",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(self._watch_seconds * (1 + self._jitter())))),
+        }
+        if resource.field_selector:
+            parameters["fieldSelector"] = resource.field_selector
+        async with self._api.lines(resource.path, parameters, idle_seconds=self._idle_seconds) as stream:
+            if isinstance(stream, Answer):
+                raise _Refused(stream)
+            async for lines in stream:
+                await self._take(lines)
+
+    async def _take(self, lines: list[bytes]) -> None:
+        """Hands over what some lines say; only then is their version reached. Raises WatchEnded."""
+        resource, version = self.resource, self._version
+        seen: list[Seen] = []
+        ended: WatchEnded | None = None
+        for line in lines:
+            try:
+                change = self._decoder.line(line)
+            except WatchEnded as error:
+                ended = error
+                break
+            version = change.version or version
+            if change.unreadable:
+                self._complain([change.unreadable])
+            elif change.object is not None:
+                seen.append(Seen(resource, cleaned(resource, change.object), change.gone))
+        if seen:
+            await self._queue.put(Listed(resource, seen))
+        self._version = version
+        if ended is not None:
+            raise ended
+        self._backoff.reset()
+        self.figures.problem = ""
+
+    def _complain(self, unreadable: list[str]) -> None:
+        self.figures.unreadable += len(unreadable)
+        for problem in unreadable[:10]:
+            self._logger.warning("object_unreadable", resource=self.resource.name, problem=problem[:500])

@@ -1,0 +1,80 @@
+"""The gateway's figures.
+
+source    event-bus spec, 12 (koord_bus_drift_total); manager spec, 17.1
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from koord_manager.shell.gateway.listwatch import WatchFigures
+
+
+class GatewayMetrics(Protocol):
+    """What is counted."""
+
+    def written(self, purpose: str, meaning: str) -> None:
+        """A write was answered."""
+        ...
+
+    def watches(self, figures: Mapping[str, WatchFigures]) -> None:
+        """Where the lists and watches stand."""
+        ...
+
+    def drifted(self, kind: str) -> None:
+        """A sweep found fold and API server apart."""
+        ...
+
+
+class _Nothing:
+    def written(self, purpose: str, meaning: str) -> None:
+        """See `GatewayMetrics.written`."""
+
+    def watches(self, figures: Mapping[str, WatchFigures]) -> None:
+        """See `GatewayMetrics.watches`."""
+
+    def drifted(self, kind: str) -> None:
+        """See `GatewayMetrics.drifted`."""
+
+
+NO_GATEWAY_METRICS = _Nothing()
+
+
+class PrometheusGatewayMetrics:
+    """The figures on `/metrics`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._writes = Counter(
+            "koord_gateway_writes", "Writes to the API server by answer.", ("purpose", "answer"), registry=registry
+        )
+        self._lists = Gauge(
+            "koord_gateway_lists", "Lists of a resource in this term.", ("resource",), registry=registry
+        )
+        self._errors = Gauge(
+            "koord_gateway_watch_errors",
+            "Lists and watches that failed in this term.",
+            ("resource",),
+            registry=registry,
+        )
+        self._unreadable = Gauge(
+            "koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",), registry=registry
+        )
+        self._drift = Counter(
+            "koord_bus_drift", "Differences between fold and API server.", ("kind",), registry=registry
+        )
+
+    def written(self, purpose: str, meaning: str) -> None:
+        """See `GatewayMetrics.written`."""
+        self._writes.labels(purpose, meaning).inc()
+
+    def watches(self, figures: Mapping[str, WatchFigures]) -> None:
+        """See `GatewayMetrics.watches`."""
+        for resource, item in figures.items():
+            self._lists.labels(resource).set(item.lists)
+            self._errors.labels(resource).set(item.errors)
+            self._unreadable.labels(resource).set(item.unreadable)
+
+    def drifted(self, kind: str) -> None:
+        """See `GatewayMetrics.drifted`."""
+        self._drift.labels(kind).inc()

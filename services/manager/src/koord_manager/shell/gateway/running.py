@@ -1,0 +1,296 @@
+"""The gateway while this instance leads: lists and watches, ingest, outbox, words, sweeps; nothing of it otherwise.
+
+    term begins -> fold what the log holds -> TaskGroup(list-watches, ingest, outbox, words, sweep) -> term ends
+
+Everything that it holds is made anew for each term from the fold and the API server, so a leader that was killed
+anywhere leaves nothing behind that the next one would need.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.fold import Folded
+from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
+from koordcore.events.observation import NodeUsageReported
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.leadership import Leadership, Term
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.logging import Logger
+from koordcore.service.tracing import Tracer
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.gateway.node_objects import node_metric_status
+from koord_manager.domain.gateway.owed import Owed
+from koord_manager.domain.gateway.requests import meaning_of
+from koord_manager.domain.gateway.resources import Mirrored
+from koord_manager.domain.view import ManagerView
+from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
+from koord_manager.shell.gateway.ingest import Ingest
+from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
+from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS, GatewayMetrics
+from koord_manager.shell.gateway.outbox import Outbox, Writes
+from koord_manager.shell.gateway.patience import Backoff
+from koord_manager.shell.gateway.scribe import NotLeading, Scribe
+from koord_manager.shell.gateway.sweep import Sweep
+from koord_manager.shell.gateway.words import Words
+
+QUEUE: Final = 16
+"""Pages and batches of changes that wait for the ingest: a slow log slows the lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings:
+    """What the gateway is told; seconds are of the host's time.
+
+    resources           what is mirrored
+    writes              what is written out
+    node_metric_status  our agents' reports are written as NodeMetric status
+    sweep_seconds       between two comparisons of fold and API server (event-bus spec, 9.3); 0: none
+    """
+
+    resources: tuple[Mirrored, ...]
+    writes: Writes = field(default_factory=Writes)
+    node_metric_status: bool = False
+    watch_seconds: float = 300.0
+    idle_seconds: float = 150.0
+    resync_seconds: float = 0.0
+    sweep_seconds: float = 600.0
+    report_seconds: float = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayWorld:
+    """What the gateway works on and with.
+
+    folded      waits until the event at a position is folded
+    """
+
+    api: KubernetesApi
+    view: ManagerView
+    log: EventLog
+    observations: ObservationLog
+    verdicts: ObservationLog
+    leadership: Leadership
+    clock: Clock
+    tracer: Tracer
+    logger: Logger
+    actor: str
+    instance: str
+    folded: Callable[[int], Awaitable[None]]
+    metrics: GatewayMetrics = NO_GATEWAY_METRICS
+
+
+class Gateway:
+    """The gateway of one instance. `run` is its component; `news` is handed what the fold has applied."""
+
+    def __init__(self, world: GatewayWorld, settings: GatewaySettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._term: _TermOfGateway | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not ready; None: it does not lead, or everything has been listed."""
+        return self._term.problem if self._term is not None else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a leader has listed everything and owes nothing."""
+        return self._term is not None and self._term.problem is None and self._term.is_idle
+
+    async def news(self, folded: list[Folded]) -> None:
+        """Takes note of events that were folded."""
+        if self._term is not None:
+            self._term.note([(item.stored.ref, item.result) for item in folded if isinstance(item.result, Event)])
+
+    async def run(self) -> None:
+        """Leads when this instance does, until cancelled."""
+        world = self._world
+        while True:
+            term = await world.leadership.acquired()
+            await world.folded((await self._head()).last_seq)
+            world.logger.info("gateway_begins", epoch=term.epoch, host=world.api.host)
+            self._term = _TermOfGateway(world, self._settings)
+            try:
+                await self._lead(self._term, term)
+            finally:
+                self._term = None
+            world.logger.info("gateway_ends", epoch=term.epoch)
+
+    async def _head(self):
+        backoff = Backoff(0.2, 5.0)
+        while True:
+            try:
+                return await self._world.log.head()
+            except (NoAnswer, NotConnected):
+                await backoff.wait()
+
+    async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
+        """Works until the term is over."""
+        working = asyncio.create_task(work.run())
+        lost = asyncio.create_task(self._world.leadership.lost(term))
+        try:
+            await asyncio.wait((working, lost), return_when=asyncio.FIRST_COMPLETED)
+            if working.done() and not lost.done():
+                with contextlib.suppress(NotLeading):
+                    await working  # raises what broke it: the process ends rather than going on with half of it
+        finally:
+            for task in (working, lost):
+                task.cancel()
+            await asyncio.gather(working, lost, return_exceptions=True)
+
+
+class _TermOfGateway:
+    """Everything that lives as long as one term."""
+
+    def __init__(self, world: GatewayWorld, settings: GatewaySettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._queue: asyncio.Queue[Sighting] = asyncio.Queue(QUEUE)
+        self._owed = Owed()
+        self._owed.seed(world.view)
+        self._scribe = Scribe(
+            world.view, world.log, world.leadership, world.clock, world.tracer, world.logger, world.folded, world.actor
+        )
+        self._ingest = Ingest(self._scribe, self._queue, report=self._report, changed=self._known_changed)
+        self._outbox = Outbox(
+            world.api,
+            self._scribe,
+            self._owed,
+            self._ingest.known,
+            world.logger,
+            writes=settings.writes,
+            counted=world.metrics.written,
+        )
+        self._words = Words(
+            world.api,
+            world.view,
+            self._owed,
+            world.verdicts,
+            world.clock,
+            world.logger,
+            world.instance,
+            world.metrics.written,
+        )
+        self._watches = [
+            ListWatch(
+                world.api,
+                resource,
+                self._queue,
+                world.logger,
+                watch_seconds=settings.watch_seconds,
+                idle_seconds=settings.idle_seconds,
+                resync_seconds=settings.resync_seconds,
+            )
+            for resource in settings.resources
+        ]
+        self._reported: dict[str, str] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """Why not everything has been taken in; None: it has."""
+        missing = [item.name for item in self._settings.resources if item.name not in self._ingest.reached]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is owed or waits to be said or taken in."""
+        return self._outbox.is_idle and self._words.is_idle and self._queue.empty()
+
+    def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
+        """Takes note of folded events."""
+        self._owed.note(self._world.view, folded)
+        self._outbox.wake()
+        self._words.wake()
+
+    async def run(self) -> None:
+        """Works until cancelled, or until something breaks (`NotLeading`: the term is over)."""
+        tasks = [watch.run() for watch in self._watches]
+        tasks += [self._ingest.run(), self._write_out(), self._words.say(), self._listen(), self._watch_figures()]
+        if self._settings.node_metric_status:
+            tasks.append(self._publish_reports())
+        if self._settings.sweep_seconds:
+            tasks.append(self._sweep())
+        running = [asyncio.ensure_future(task) for task in tasks]
+        try:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _write_out(self) -> None:
+        """Writes begin when everything has been listed: what is owed is judged against what the API server has."""
+        while self.problem is not None:
+            self._ingest.progress.clear()
+            await self._ingest.progress.wait()
+        self._world.logger.info("gateway_listed", facts=self._ingest.facts)
+        await self._outbox.run()
+
+    async def _listen(self) -> None:
+        backoff = Backoff(0.5, 10.0)
+        while True:
+            try:
+                await self._words.listen()
+            except (NoAnswer, NotConnected):
+                await backoff.wait()
+
+    async def _sweep(self) -> None:
+        sweep = Sweep(self._world.api, self._scribe, self._settings.resources, self._world.logger, self._world.metrics)
+        while True:
+            await asyncio.sleep(self._settings.sweep_seconds)
+            await sweep.once()
+
+    def _known_changed(self, plural: str, name: str) -> None:
+        if plural in ("nodeslos", "nodemetrics"):
+            self._owed.nodes[name_token(name)] = None
+            self._outbox.wake()
+
+    async def _report(self, node: str, report: NodeUsageReported) -> None:
+        """A stock node agent's report goes where our agents' go."""
+        world = self._world
+        term = world.leadership.term
+        origin = Origin(
+            causation_id=f"nodemetric/{node}/{report.updated_at}",
+            correlation_id=node,
+            actor=world.actor,
+            occurred_at=rfc3339(world.clock.now()),
+            epoch=term.epoch if term else 0,
+            based_on=world.view.state.position,
+        )
+        await world.observations.publish(AggregateRef("node", name_token(node)), report, origin)
+
+    async def _publish_reports(self) -> None:
+        """Our agents' newest reports as NodeMetric status, each once."""
+        world = self._world
+        while True:
+            await asyncio.sleep(self._settings.report_seconds)
+            for token, report in list(world.view.reports.items()):
+                name = name_from_token(token)
+                if self._reported.get(token) == report.updated_at or name not in self._ingest.known.get(
+                    "nodemetrics", {}
+                ):
+                    continue
+                request = node_metric_status(name, report)
+                try:
+                    answer = await world.api.request(
+                        request.method, request.path, body=request.body, content_type=request.content_type
+                    )
+                except Unreachable:
+                    break
+                world.metrics.written(request.purpose, meaning_of(answer.status))
+                if answer.ok:
+                    self._reported[token] = report.updated_at
+
+    async def _watch_figures(self) -> None:
+        """Figures of the watches, once a second."""
+        while True:
+            self._world.metrics.watches({watch.resource.name: watch.figures for watch in self._watches})
+            await asyncio.sleep(1.0)

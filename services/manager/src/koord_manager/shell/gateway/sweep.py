@@ -1,0 +1,96 @@
+"""The consistency sweep: lists pods and nodes afresh, compares them with the fold, records and heals what stays apart.
+
+source    event-bus spec, 9.3
+"""
+
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef
+from koordcore.service.logging import Logger
+from koordcore.values import codec
+
+from koord_manager.domain.gateway.drift import (
+    drift_draft,
+    find_drift,
+    healed_draft,
+    is_due,
+    open_drifts,
+)
+from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
+from koord_manager.domain.gateway.resources import Mirrored
+from koord_manager.shell.gateway.api import LIST_SECONDS, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.decoding import ResourceDecoder
+from koord_manager.shell.gateway.listwatch import PAGE
+from koord_manager.shell.gateway.metrics import GatewayMetrics
+from koord_manager.shell.gateway.scribe import Scribe
+
+SWEPT: Final = ("Pod", "Node")
+
+
+class Sweep:
+    """Compares on demand; one at a time."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        scribe: Scribe,
+        resources: tuple[Mirrored, ...],
+        logger: Logger,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._api = api
+        self._scribe = scribe
+        self._resources = [resource for resource in resources if resource.kind in SWEPT]
+        self._logger = logger
+        self._metrics = metrics
+
+    async def once(self) -> int:
+        """One sweep; returns how many differences it found. Without a list it ends early. Raises NotLeading."""
+        found: set[AggregateRef] = set()
+        for resource in self._resources:
+            seen = await self._listed(resource)
+            if seen is None:
+                return len(found)
+            for item in seen:
+                if await self._compare(item):
+                    found.add(item.ref)
+        for ref in open_drifts(self._scribe.view):
+            if ref not in found:
+                await self._scribe.write(lambda ref=ref: healed_draft(self._scribe.view, ref, "vanished"))
+        if found:
+            self._logger.warning("drift", objects=len(found), first=str(min(found)))
+        return len(found)
+
+    async def _compare(self, seen: Seen) -> bool:
+        view = self._scribe.view
+        drift = find_drift(view, seen)
+        if drift is None:
+            return False
+        self._metrics.drifted(seen.resource.plural)
+        await self._scribe.append([drift_draft(view, drift)])
+        again = find_drift(view, seen)  # the mirror goes on meanwhile: what it has brought since is newer
+        if is_due(view, drift) and again is not None and again.fingerprint == drift.fingerprint:
+            await self._scribe.write(lambda: next_draft(view, seen))
+            await self._scribe.write(lambda: healed_draft(view, seen.ref, "reobserved"))
+        return True
+
+    async def _listed(self, resource: Mirrored) -> list[Seen] | None:
+        """What exists, and what the log knows beyond it (as gone)."""
+        decoder = ResourceDecoder(resource)
+        parameters = {"limit": str(PAGE)}
+        seen: list[Seen] = []
+        known = known_of(self._scribe.view, resource)
+        while True:
+            try:
+                answer = await self._api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
+                if not answer.ok:
+                    return None
+                page = decoder.page(answer.body)
+            except (Unreachable, codec.DecodeError):
+                return None
+            seen += [Seen(resource, cleaned(resource, item)) for item in page.objects]
+            if not page.following:
+                break
+            parameters["continue"] = page.following
+        exist = {item.ref for item in seen}
+        return seen + [Seen(resource, item, gone=True) for ref, item in known.items() if ref not in exist]
