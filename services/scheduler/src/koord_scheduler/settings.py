@@ -1,10 +1,15 @@
 """What the scheduler can be told, besides what every service can be told."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from koordcore.service.bus import ElectedSettings
+from koordcore.service.gates import Gate, Stage
 from koordcore.service.settings import Seconds, TextList
 from pydantic import Field
+
+from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
 
 
 class SchedulerSettings(ElectedSettings):
@@ -16,6 +21,13 @@ class SchedulerSettings(ElectedSettings):
         "one leads."
     )
 
+    known_gates: ClassVar[Sequence[Gate]] = tuple(
+        Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in gate_defaults().items()
+    )
+
+    config: Path | None = Field(
+        None, description="KubeSchedulerConfiguration, or a ConfigMap that holds one; none: the shipped profile."
+    )
     scheduler_name: TextList = Field(
         ("koord-scheduler", "default-scheduler"),
         min_length=1,
@@ -29,3 +41,7 @@ class SchedulerSettings(ElectedSettings):
         """Scheduler names with the one that a pod without a name means."""
         names = frozenset(self.scheduler_name)
         return names | {""} if "default-scheduler" in names else names
+
+    def gates(self) -> SchedulerGates:
+        """The feature gates, typed."""
+        return SchedulerGates.from_values(self.feature_gates.values)

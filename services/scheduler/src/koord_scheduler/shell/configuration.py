@@ -1,9 +1,9 @@
-"""Where the scheduler's configuration comes from: a file or the shipped profile, with the plugins that are installed."""
+"""Where the scheduler's configuration comes from: a file or the shipped profile, plugins that are installed."""
 
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, cast
 
 from koordcore.values.invalid import InvalidInput
 
@@ -14,7 +14,6 @@ ENTRY_POINTS: Final = "koord_scheduler.plugins"
 """Group under which an installed package offers plugins."""
 
 
-@runtime_checkable
 class OfferedPlugin(Protocol):
     """What an entry point of the group leads to: at least the description that makes a configuration accept it."""
 
@@ -33,12 +32,13 @@ def installed_plugins() -> dict[str, OfferedPlugin]:
     offered: dict[str, OfferedPlugin] = {}
     for entry in entry_points(group=ENTRY_POINTS):
         plugin: object = entry.load()
-        if not isinstance(plugin, OfferedPlugin) or not isinstance(plugin.known, KnownPlugin):
+        if not isinstance(getattr(plugin, "known", None), KnownPlugin):
             path = f"entry point {entry.name} of {ENTRY_POINTS}"
             raise InvalidInput("an object with an attribute `known` of type KnownPlugin", entry.value, path)
-        if plugin.known.name in offered:
-            raise InvalidInput("offered by one package only", plugin.known.name, f"group {ENTRY_POINTS}")
-        offered[plugin.known.name] = plugin
+        offer = cast("OfferedPlugin", plugin)
+        if offer.known.name in offered:
+            raise InvalidInput("offered by one package only", offer.known.name, f"group {ENTRY_POINTS}")
+        offered[offer.known.name] = offer
     return offered
 
 

@@ -67,7 +67,9 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
         raise InvalidConfiguration(problems_of(error, path)) from error
 
 
-def _within(low: int, high: int) -> AfterValidator:
+def within(low: int, high: int) -> AfterValidator:
+    """Integers of low..high, both included."""
+
     def check(value: int, info: ValidationInfo) -> int:
         if low <= value <= high or info.context == _ANY_NUMBER:
             return value
@@ -116,12 +118,12 @@ def _converted(value: object, kind: type[Any]) -> object:
 
 Bool = StrictBool
 Text = StrictStr
-Int32 = Annotated[StrictInt, _within(-INT32_MAX - 1, INT32_MAX)]
-NotNegative = Annotated[StrictInt, _within(0, INT64_MAX)]
-Positive = Annotated[StrictInt, _within(1, INT64_MAX)]
-Percent = Annotated[StrictInt, _within(0, 100)]
-Weight = Annotated[StrictInt, _within(1, 100)]
-TenthScore = Annotated[StrictInt, _within(0, 10)]
+Int32 = Annotated[StrictInt, within(-INT32_MAX - 1, INT32_MAX)]
+NotNegative = Annotated[StrictInt, within(0, INT64_MAX)]
+Positive = Annotated[StrictInt, within(1, INT64_MAX)]
+Percent = Annotated[StrictInt, within(0, 100)]
+Weight = Annotated[StrictInt, within(1, 100)]
+TenthScore = Annotated[StrictInt, within(0, 10)]
 Duration = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_duration_text, return_type=str)]
 """Seconds; a Go duration as text outside, where a bare number is refused as in Go; at least 0."""
 

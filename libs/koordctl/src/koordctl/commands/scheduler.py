@@ -1,0 +1,53 @@
+"""`koord scheduler`: the scheduler's configuration, before it runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from koord_scheduler.domain.config.problems import InvalidConfiguration
+from koord_scheduler.shell.configuration import load_configuration
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.output import Format, say_error, show_document
+
+app = typer.Typer(help="The scheduler's configuration.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:  # pyright: ignore[reportUnusedFunction]  # makes a single command a subcommand
+    """The scheduler's configuration."""
+
+
+@app.command("check-config")
+def check_config(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A KubeSchedulerConfiguration, or a ConfigMap that holds one; default: the shipped one.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+) -> None:
+    """Print the effective configuration as YAML: every plugin, weight and argument filled in.
+
+    What is accepted and changes nothing here is told in comments above it. Every problem is one line; the exit status
+    is then 1.
+
+    Examples:
+
+      koord scheduler check-config
+
+      koord scheduler check-config koord-scheduler-config.yaml
+    """
+    try:
+        configuration = load_configuration(file)
+    except InvalidInput as error:
+        for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
+            say_error(problem.sentence())
+        raise typer.Exit(1) from error
+    for path, why in configuration.ignored:
+        sys.stdout.write(f"# not acted on: {path}: {why}\n")
+    show_document(configuration.as_json(), Format.YAML)

@@ -1,0 +1,132 @@
+"""Arguments of the plugins for fine-grained resources. source    scheduler-fine-grained spec, 1.11, 2.12, 3.13"""
+
+import re
+from typing import Annotated, Final, Literal
+
+from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, field_validator
+
+from koord_scheduler.domain.config.args.kubernetes import CPU_AND_MEMORY, ScoredResources, WeightedResource
+from koord_scheduler.domain.config.wire import Bool, NotNegative, Percent, Positive, Text, WireModel
+
+Allocation = Literal["LeastAllocated", "MostAllocated"]
+
+
+class NumaScoringStrategy(WireModel):
+    """How a node, or a NUMA zone, is scored."""
+
+    type: Allocation = "LeastAllocated"
+    resources: ScoredResources = CPU_AND_MEMORY
+
+
+class NodeNUMAResourceArgs(WireModel):
+    """default_cpu_bind_policy ""  LSE and LSR pods without annotation do not bind."""
+
+    default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
+    scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()
+    numa_scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()
+
+
+_DEVICES: Final = tuple(WeightedResource(name=name) for name in (GPU_MEMORY_RATIO, GPU_MEMORY, RDMA, FPGA))
+
+
+def _or_devices(resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
+    return resources or _DEVICES
+
+
+class DeviceScoringStrategy(WireModel):
+    """How devices are scored."""
+
+    type: Allocation = "LeastAllocated"
+    resources: Annotated[tuple[WeightedResource, ...], AfterValidator(_or_devices)] = _DEVICES
+
+
+class GpuTemplates(WireModel):
+    """Where the templates of shared GPU resources are found, and which resources they bind."""
+
+    config_map_namespace: Text = "koordinator-system"
+    config_map_name: Text = "gpu-shared-resource-templates"
+    matched_resources: tuple[Text, ...] = (HUAWEI_NPU_CORE,)
+
+
+class DeviceModel(WireModel):
+    """A model of a vendor."""
+
+    vendor: Text
+    model: Text
+
+
+class DeviceShareArgs(WireModel):
+    """Devices. allocator is accepted and ignored, as by the reference."""
+
+    allocator: Text = ""
+    scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
+    disable_device_numa_topology_alignment: Bool = False
+    gpu_shared_resource_templates_config: GpuTemplates = GpuTemplates()
+    gpu_share_unsupported_models: tuple[DeviceModel, ...] = ()
+
+
+class PreAllocationConfig(WireModel):
+    """Reservations on pods that still run."""
+
+    enable_cluster_mode: Bool = False
+    cluster_label_key: Text = "pod.koordinator.sh/is-pre-allocatable"
+    cluster_priority_annotation_key: Text = "pod.koordinator.sh/pre-allocatable-priority"
+    prefer_no_pre_allocated_pods: Bool = False
+
+
+class ReservationSelectorIndex(WireModel):
+    """Label keys by which reservations are found faster; never changes an outcome."""
+
+    enabled: Bool = False
+    key_prefixes: tuple[Text, ...] = ()
+    keys: tuple[Text, ...] = ()
+
+
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NATIVE: Final = "kubernetes.io"
+
+
+def _is_native(domain: str) -> bool:
+    return domain == _NATIVE or domain.endswith(f".{_NATIVE}")
+
+
+def _extended(name: str) -> str:
+    domain, _, rest = name.partition("/")
+    if not rest or _is_native(domain) or name.startswith("requests.") or not _DOMAIN.fullmatch(domain):
+        raise InvalidInput("an extended resource name such as example.com/gpu; native ones cannot be ignored", name)
+    return name
+
+
+def _extended_group(group: str) -> str:
+    if _is_native(group) or not _DOMAIN.fullmatch(group):
+        raise InvalidInput("the domain of extended resources: without '/', not kubernetes.io", group)
+    return group
+
+
+class ReservationArgs(WireModel):
+    """Reservations. Seconds of 0 mean their default."""
+
+    enable_preemption: Bool = False
+    min_candidate_nodes_percentage: Percent = 10
+    min_candidate_nodes_absolute: NotNegative = 100
+    controller_workers: Positive = 1
+    gc_duration_seconds: NotNegative = 86_400
+    gc_interval_seconds: NotNegative = 60
+    resync_interval_seconds: NotNegative = 60
+    disable_garbage_collection: Bool = False
+    pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
+    ignored_resources: tuple[Annotated[Text, AfterValidator(_extended)], ...] = ()
+    ignored_resource_groups: tuple[Annotated[Text, AfterValidator(_extended_group)], ...] = ()
+    reservation_selector_index: ReservationSelectorIndex = ReservationSelectorIndex()
+
+    @field_validator("gc_duration_seconds", mode="after")
+    @classmethod
+    def _a_day(cls, seconds: int) -> int:
+        return seconds or 86_400
+
+    @field_validator("gc_interval_seconds", "resync_interval_seconds", mode="after")
+    @classmethod
+    def _a_minute(cls, seconds: int) -> int:
+        return seconds or 60

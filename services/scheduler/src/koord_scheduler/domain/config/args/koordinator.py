@@ -1,0 +1,87 @@
+"""Arguments of Koordinator's plugins, except load awareness and fine-grained resources.
+
+source    scheduler-core spec, 4.1
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.quantity import Quantity, of_value
+
+from koord_scheduler.domain.config.wire import (
+    INT64_MAX,
+    Bool,
+    Duration,
+    Positive,
+    Resources,
+    Text,
+    Weight,
+    WireModel,
+)
+
+
+class CoschedulingArgs(WireModel):
+    """Gangs. skip_check_schedule_cycle has had no effect since v1.5 of the reference."""
+
+    default_timeout: Duration = 600.0
+    controller_workers: Positive = 1
+    skip_check_schedule_cycle: Bool = False
+    enable_preemption: Bool = False
+    aware_network_topology: Bool = False
+    default_match_policy: Literal["once-satisfied", "only-waiting", "waiting-and-running"] = "once-satisfied"
+
+
+class HookPlugin(WireModel):
+    """A hook of the quota manager."""
+
+    key: Text
+    factory_key: Text
+    factory_args: Text = ""
+
+
+UNLIMITED: Final = of_value(INT64_MAX // 5)
+_UNLIMITED_GROUP: Final[Mapping[str, Quantity]] = {CPU: UNLIMITED, MEMORY: UNLIMITED}
+
+
+class ElasticQuotaArgs(WireModel):
+    """Quotas."""
+
+    delay_evict_time: Duration = 120.0
+    revoke_pod_interval: Duration = 1.0
+    default_quota_group_max: Resources = _UNLIMITED_GROUP
+    system_quota_group_max: Resources = _UNLIMITED_GROUP
+    quota_group_namespace: Text = "koordinator-system"
+    monitor_all_quotas: Bool = False
+    enable_check_parent_quota: Bool = False
+    enable_runtime_quota: Bool = True
+    enable_min_quota_scale: Bool = True
+    disable_default_quota_preemption: Bool = True
+    enable_queue_hint: Bool = False
+    quota_snapshot_update_interval: Duration = 120.0
+    hook_plugins: tuple[HookPlugin, ...] = ()
+
+
+class SchedulingHintArgs(WireModel):
+    """How many preferred nodes of a hint are tried."""
+
+    max_hint_nodes: Positive = 100
+
+
+class ResourceStrategy(WireModel):
+    """How one resource is scored."""
+
+    type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
+    weight: Weight = 1
+
+
+class NodeResourcesFitPlusArgs(WireModel):
+    """A strategy per resource."""
+
+    resources: Mapping[Text, ResourceStrategy] = {}
+
+
+class ScarceResourceAvoidanceArgs(WireModel):
+    """Resources that pods which do not request them should stay away from."""
+
+    resources: tuple[Text, ...] = ()

@@ -1,0 +1,165 @@
+"""Arguments of the plugins that come from Kubernetes. source    scheduler-core spec, 4.1"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Final, Literal
+
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, ValidationInfo, field_validator
+
+from koord_scheduler.domain.config.wire import (
+    AddedNodeAffinity,
+    Bool,
+    DefaultConstraint,
+    NotNegative,
+    Percent,
+    TenthScore,
+    Text,
+    Weight,
+    WireModel,
+)
+
+
+class WeightedResource(WireModel):
+    """A resource that a score looks at."""
+
+    name: Text
+    weight: Weight = 1
+
+
+CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
+
+
+def _or_cpu_and_memory(resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
+    return resources or CPU_AND_MEMORY
+
+
+ScoredResources = Annotated[tuple[WeightedResource, ...], AfterValidator(_or_cpu_and_memory)]
+"""Empty: cpu and memory, weight 1 each."""
+
+
+class UtilizationPoint(WireModel):
+    """One point of the function of RequestedToCapacityRatio: score 0..10 at a utilization of 0..100 percent."""
+
+    utilization: Percent
+    score: TenthScore
+
+
+def _rising(shape: Sequence[UtilizationPoint]) -> Sequence[UtilizationPoint]:
+    utilizations = [point.utilization for point in shape]
+    if not shape or any(left >= right for left, right in pairwise(utilizations)):
+        raise InvalidInput("points with strictly increasing utilization, at least one", utilizations)
+    return shape
+
+
+Shape = Annotated[tuple[UtilizationPoint, ...], AfterValidator(_rising)]
+
+
+class RequestedToCapacityRatio(WireModel):
+    """Parameters of the strategy of that name."""
+
+    shape: Shape
+
+
+class FitScoringStrategy(WireModel):
+    """How NodeResourcesFit scores; the ratio's shape is needed for its own strategy only."""
+
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    resources: ScoredResources = CPU_AND_MEMORY
+    requested_to_capacity_ratio: RequestedToCapacityRatio | None = None
+
+    @field_validator("requested_to_capacity_ratio", mode="after")
+    @classmethod
+    def _given_when_used(
+        cls, ratio: RequestedToCapacityRatio | None, info: ValidationInfo
+    ) -> RequestedToCapacityRatio | None:
+        if ratio is None and info.data.get("type") == "RequestedToCapacityRatio":
+            raise InvalidInput("given for strategy RequestedToCapacityRatio", None)
+        return ratio
+
+
+def _is_domain(group: str) -> str:
+    if not group or "/" in group:
+        raise InvalidInput("the domain of a resource, without '/'", group)
+    return group
+
+
+class NodeResourcesFitArgs(WireModel):
+    """Which resources are filtered and how they are scored."""
+
+    scoring_strategy: FitScoringStrategy = FitScoringStrategy()
+    ignored_resources: tuple[Text, ...] = ()
+    ignored_resource_groups: tuple[Annotated[Text, AfterValidator(_is_domain)], ...] = ()
+
+
+class NodeResourcesBalancedAllocationArgs(WireModel):
+    """Which resources should be used evenly."""
+
+    resources: ScoredResources = CPU_AND_MEMORY
+
+
+class InterPodAffinityArgs(WireModel):
+    """Weight of the required affinity of pods that are already there, towards the pod that is being placed."""
+
+    hard_pod_affinity_weight: Percent = 1
+    ignore_preferred_terms_of_existing_pods: Bool = False
+
+
+class PodTopologySpreadArgs(WireModel):
+    """Constraints of pods that have none of their own; their selectors are deduced for each pod."""
+
+    defaulting_type: Literal["System", "List"] = "System"
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+
+    @field_validator("default_constraints", mode="after")
+    @classmethod
+    def _are_usable(
+        cls, constraints: tuple[DefaultConstraint, ...], info: ValidationInfo
+    ) -> tuple[DefaultConstraint, ...]:
+        if constraints and info.data.get("defaulting_type") == "System":
+            raise InvalidInput("empty unless defaultingType is List", f"{len(constraints)} constraints")
+        seen: set[tuple[str, str]] = set()
+        for index, constraint in enumerate(constraints):
+            place = f"[{index}]"
+            if constraint.label_selector is not None:
+                raise InvalidInput("a constraint without labelSelector, which is deduced", "a selector", place)
+            if constraint.max_skew < 1:
+                raise InvalidInput("an integer of at least 1", constraint.max_skew, f"{place}.maxSkew")
+            if not constraint.topology_key:
+                raise InvalidInput("a label key", "", f"{place}.topologyKey")
+            if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+                what = constraint.when_unsatisfiable
+                raise InvalidInput("DoNotSchedule or ScheduleAnyway", what, f"{place}.whenUnsatisfiable")
+            key = (constraint.topology_key, constraint.when_unsatisfiable)
+            if key in seen:
+                raise InvalidInput("named once per topologyKey and whenUnsatisfiable", key[0], place)
+            seen.add(key)
+        return constraints
+
+
+class NodeAffinityArgs(WireModel):
+    """Affinity that every pod has besides its own. None: nothing is added."""
+
+    added_affinity: AddedNodeAffinity | None = None
+
+
+class DefaultPreemptionArgs(WireModel):
+    """How many candidate nodes are examined: the larger of both."""
+
+    min_candidate_nodes_percentage: Percent = 10
+    min_candidate_nodes_absolute: NotNegative = 100
+
+    @field_validator("min_candidate_nodes_absolute", mode="after")
+    @classmethod
+    def _not_both_zero(cls, absolute: int, info: ValidationInfo) -> int:
+        if absolute == 0 and info.data.get("min_candidate_nodes_percentage") == 0:
+            raise InvalidInput("above 0 when minCandidateNodesPercentage is 0", absolute)
+        return absolute
+
+
+class VolumeBindingArgs(WireModel):
+    """How long the binding of volumes may take. shape: scores by capacity; None: no score."""
+
+    bind_timeout_seconds: NotNegative = 600
+    shape: Shape | None = None

@@ -1,0 +1,192 @@
+"""Which plugins exist, at which extension points they can be used, and what arguments they take.
+
+The catalogue is a value: a plugin that a user has installed is added to it before a configuration is read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
+from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.config.wire import WireModel
+
+
+class Point(StrEnum):
+    """An extension point, in the order of the cycle."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    QUEUE_SORT = "queueSort"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    POST_FILTER = "postFilter"
+    PRE_SCORE = "preScore"
+    SCORE = "score"
+    RESERVE = "reserve"
+    PERMIT = "permit"
+    PRE_BIND = "preBind"
+    BIND = "bind"
+    POST_BIND = "postBind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPlugin:
+    """A plugin that a configuration may name.
+
+    points             where it can be enabled
+    args               type of its arguments; None: it takes none
+    default_weight     None: not in the default multiPoint set; 0: in it, without a score weight of its own
+    has_effect         False: it is accepted and does nothing in this version, which `check-config` says
+    """
+
+    name: str
+    points: frozenset[Point]
+    args: type[WireModel] | None = None
+    default_weight: int | None = None
+    has_effect: bool = True
+
+
+Catalogue = Mapping[str, KnownPlugin]
+"""By name; those with a default weight are in the order of the default multiPoint set."""
+
+PRIORITY_SORT: Final = "PrioritySort"
+COSCHEDULING: Final = "Coscheduling"
+DEFAULT_PRE_BIND: Final = "DefaultPreBind"
+
+WORKING: Final = frozenset(
+    (
+        PRIORITY_SORT,
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodeResourcesFit",
+        "DefaultBinder",
+        DEFAULT_PRE_BIND,
+    )
+)
+"""Plugins of the table below that do what they are for; all others are accepted and have no effect yet."""
+
+_FILTERS: Final = (Point.PRE_FILTER, Point.FILTER)
+_SCORES: Final = (Point.PRE_SCORE, Point.SCORE)
+_ALL_FOUR: Final = (*_FILTERS, *_SCORES)
+
+
+def _plugin(
+    name: str, *points: Point, args: type[WireModel] | None = None, weight: int | None = None
+) -> tuple[str, KnownPlugin]:
+    known = KnownPlugin(
+        name=name, points=frozenset(points), args=args, default_weight=weight, has_effect=name in WORKING
+    )
+    return name, known
+
+
+BUILT_IN: Final[Catalogue] = MappingProxyType(
+    dict(
+        (
+            # the default multiPoint set, in order (scheduler-core spec, 4, rule 1)
+            _plugin("SchedulingGates", Point.PRE_ENQUEUE, weight=0),
+            _plugin(PRIORITY_SORT, Point.QUEUE_SORT, weight=0),
+            _plugin("NodeUnschedulable", Point.FILTER, weight=0),
+            _plugin("NodeName", Point.FILTER, weight=0),
+            _plugin("TaintToleration", Point.FILTER, *_SCORES, weight=3),
+            _plugin("NodeAffinity", *_ALL_FOUR, args=kubernetes.NodeAffinityArgs, weight=2),
+            _plugin("NodePorts", *_FILTERS, weight=0),
+            _plugin("NodeResourcesFit", *_ALL_FOUR, args=kubernetes.NodeResourcesFitArgs, weight=1),
+            _plugin("VolumeRestrictions", *_FILTERS, weight=0),
+            _plugin("NodeVolumeLimits", *_FILTERS, weight=0),
+            _plugin(
+                "VolumeBinding",
+                *_FILTERS,
+                Point.RESERVE,
+                Point.PRE_BIND,
+                args=kubernetes.VolumeBindingArgs,
+                weight=0,
+            ),
+            _plugin("VolumeZone", *_FILTERS, weight=0),
+            _plugin("PodTopologySpread", *_ALL_FOUR, args=kubernetes.PodTopologySpreadArgs, weight=2),
+            _plugin("InterPodAffinity", *_ALL_FOUR, args=kubernetes.InterPodAffinityArgs, weight=2),
+            _plugin(
+                "DynamicResources",
+                Point.PRE_ENQUEUE,
+                *_FILTERS,
+                Point.POST_FILTER,
+                Point.RESERVE,
+                Point.PRE_BIND,
+                weight=0,
+            ),
+            _plugin("DefaultPreemption", Point.POST_FILTER, args=kubernetes.DefaultPreemptionArgs, weight=0),
+            _plugin(
+                "NodeResourcesBalancedAllocation",
+                *_SCORES,
+                args=kubernetes.NodeResourcesBalancedAllocationArgs,
+                weight=1,
+            ),
+            _plugin("ImageLocality", Point.SCORE, weight=1),
+            _plugin("DefaultBinder", Point.BIND, weight=0),
+            # Koordinator's own
+            _plugin(
+                "LoadAwareScheduling",
+                *_FILTERS,
+                Point.SCORE,
+                Point.RESERVE,
+                args=LoadAwareSchedulingArgs,
+            ),
+            _plugin(
+                "NodeNUMAResource",
+                *_ALL_FOUR,
+                Point.RESERVE,
+                Point.PRE_BIND,
+                args=fine_grained.NodeNUMAResourceArgs,
+            ),
+            _plugin("DeviceShare", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=fine_grained.DeviceShareArgs),
+            _plugin(
+                "Reservation",
+                *_ALL_FOUR,
+                Point.POST_FILTER,
+                Point.RESERVE,
+                Point.PRE_BIND,
+                Point.BIND,
+                args=fine_grained.ReservationArgs,
+            ),
+            _plugin(
+                COSCHEDULING,
+                Point.PRE_ENQUEUE,
+                Point.QUEUE_SORT,
+                Point.PRE_FILTER,
+                Point.POST_FILTER,
+                *_SCORES,
+                Point.RESERVE,
+                Point.PERMIT,
+                Point.PRE_BIND,
+                Point.POST_BIND,
+                args=koordinator.CoschedulingArgs,
+            ),
+            _plugin(
+                "ElasticQuota",
+                Point.PRE_FILTER,
+                Point.POST_FILTER,
+                Point.RESERVE,
+                args=koordinator.ElasticQuotaArgs,
+            ),
+            _plugin("SchedulingHint", Point.PRE_FILTER, args=koordinator.SchedulingHintArgs),
+            _plugin(DEFAULT_PRE_BIND, Point.PRE_BIND),
+            _plugin("NodeResourcesFitPlus", *_SCORES, args=koordinator.NodeResourcesFitPlusArgs),
+            _plugin("ScarceResourceAvoidance", *_SCORES, args=koordinator.ScarceResourceAvoidanceArgs),
+        )
+    )
+)
+"""What comes with the scheduler."""
+
+
+def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
+    """The catalogue with a user's plugins at its end.
+
+    raises    ValueError for a name that is taken
+    """
+    taken = sorted(installed.keys() & catalogue.keys())
+    if taken:
+        raise ValueError(f"an installed plugin may not be called {', '.join(taken)}: that is built in")
+    return MappingProxyType({**catalogue, **installed})

@@ -1,0 +1,225 @@
+"""KubeSchedulerConfiguration as it is written. source    scheduler-core spec, 4"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, cast
+
+from koordcore.protocol.manifests.documents import read_documents
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
+
+from koord_scheduler.domain.config.catalogue import Point
+from koord_scheduler.domain.config.problems import InvalidConfiguration
+from koord_scheduler.domain.config.wire import (
+    INT32_MAX,
+    Bool,
+    Duration,
+    Int32,
+    Percent,
+    Positive,
+    Text,
+    WireModel,
+    read,
+    within,
+)
+
+GROUP: Final = "kubescheduler.config.k8s.io"
+VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta3", "v1beta2"))
+KIND: Final = "KubeSchedulerConfiguration"
+CONFIG_MAP_KEYS: Final = ("koord-scheduler-config", "koord-scheduler.config", "scheduler-config")
+"""Keys of a ConfigMap under which a configuration is found (spec, 16 no. 18)."""
+
+ALL: Final = "*"
+
+
+def _at_least_one_name(name: str) -> str:
+    if not name:
+        raise InvalidInput("a plugin's name", name)
+    return name
+
+
+PluginWeight = Annotated[StrictInt, within(0, INT32_MAX)]
+PluginName = Annotated[Text, AfterValidator(_at_least_one_name)]
+
+
+class EnabledPlugin(WireModel):
+    """A plugin at a point. weight 0 means 1; it counts for scores only."""
+
+    name: PluginName
+    weight: PluginWeight = 0
+
+
+class DisabledPlugin(WireModel):
+    """A default that is left out; `*` is all of them."""
+
+    name: PluginName
+
+
+class PluginSet(WireModel):
+    """What is added to, and taken from, the defaults of one point."""
+
+    enabled: tuple[EnabledPlugin, ...] = ()
+    disabled: tuple[DisabledPlugin, ...] = ()
+
+    @field_validator("enabled", mode="after")
+    @classmethod
+    def _named_once(cls, enabled: tuple[EnabledPlugin, ...]) -> tuple[EnabledPlugin, ...]:
+        seen: set[str] = set()
+        for index, plugin in enumerate(enabled):
+            if plugin.name in seen:
+                raise InvalidInput("named once at a point", plugin.name, f"[{index}].name")
+            seen.add(plugin.name)
+        return enabled
+
+
+class Plugins(WireModel):
+    """Plugins by point."""
+
+    multi_point: PluginSet = PluginSet()
+    pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
+    score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
+
+    def at(self, point: Point) -> PluginSet:
+        """What is said about a point."""
+        return {
+            Point.PRE_ENQUEUE: self.pre_enqueue,
+            Point.QUEUE_SORT: self.queue_sort,
+            Point.PRE_FILTER: self.pre_filter,
+            Point.FILTER: self.filter,
+            Point.POST_FILTER: self.post_filter,
+            Point.PRE_SCORE: self.pre_score,
+            Point.SCORE: self.score,
+            Point.RESERVE: self.reserve,
+            Point.PERMIT: self.permit,
+            Point.PRE_BIND: self.pre_bind,
+            Point.BIND: self.bind,
+            Point.POST_BIND: self.post_bind,
+        }[point]
+
+
+class PluginArguments(WireModel):
+    """Arguments of one plugin, not yet judged."""
+
+    name: PluginName
+    args: Mapping[Text, Any] = {}
+
+
+class WrittenProfile(WireModel):
+    """One scheduler name. percentage_of_nodes_to_score None: the global one; scheduler_name None: not given."""
+
+    scheduler_name: Text | None = None
+    percentage_of_nodes_to_score: Percent | None = None
+    plugins: Plugins = Plugins()
+    plugin_config: tuple[PluginArguments, ...] = ()
+
+
+class LeaderElection(WireModel):
+    """How one of several instances is chosen; None: not given."""
+
+    leader_elect: Bool | None = None
+    lease_duration: Duration | None = None
+    renew_deadline: Duration | None = None
+    retry_period: Duration | None = None
+    resource_lock: Text | None = None
+    resource_name: Text | None = None
+    resource_namespace: Text | None = None
+
+
+class ClientConnection(WireModel):
+    """How the API server is reached."""
+
+    kubeconfig: Text = ""
+    accept_content_types: Text = ""
+    content_type: Text = ""
+    qps: StrictFloat | StrictInt = 50
+    burst: Int32 = 100
+
+
+class WrittenConfiguration(WireModel):
+    """The document, with the defaults of its own fields."""
+
+    api_version: Text
+    kind: Text
+    parallelism: Positive = 16
+    percentage_of_nodes_to_score: Percent = 0
+    pod_initial_backoff_seconds: Positive = 1
+    pod_max_backoff_seconds: Positive = 10
+    leader_election: LeaderElection = LeaderElection()
+    client_connection: ClientConnection = ClientConnection()
+    enable_profiling: Bool = False
+    enable_contention_profiling: Bool = False
+    delay_cache_until_active: Bool = False
+    healthz_bind_address: Text = ""
+    metrics_bind_address: Text = ""
+    profiles: tuple[WrittenProfile, ...] = ()
+    extenders: tuple[Mapping[Text, Any], ...] = ()
+
+    @field_validator("pod_max_backoff_seconds", mode="after")
+    @classmethod
+    def _not_below_initial(cls, longest: int, info: ValidationInfo) -> int:
+        initial = info.data.get("pod_initial_backoff_seconds", 0)
+        if longest < initial:
+            raise InvalidInput(f"at least podInitialBackoffSeconds ({initial})", longest)
+        return longest
+
+
+def read_configuration(text: bytes) -> tuple[WrittenConfiguration, str]:
+    """The configuration in a file, and where in it it stands ("" when it is the document itself).
+
+    text      YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that holds one under one of CONFIG_MAP_KEYS
+    raises    InvalidInput, with every problem (InvalidConfiguration) where more than one can be told
+    """
+    documents = [_object(document) for document in read_documents(text)]
+    found = [document for document in documents if document.get("kind") in (KIND, "ConfigMap")]
+    if len(found) != 1 or (len(documents) > 1 and found[0].get("kind") == KIND):
+        kinds = [str(document.get("kind")) for document in documents]
+        raise InvalidInput(f"one {KIND}, or one ConfigMap that holds it", kinds, "documents")
+    document, path = found[0], ""
+    if document.get("kind") == "ConfigMap":
+        document, path = _of_config_map(document)
+    version = document.get("apiVersion")
+    if document.get("kind") != KIND or version not in VERSIONS:
+        rule = f"{KIND} of {', '.join(VERSIONS)}"
+        raise InvalidInput(rule, f"{document.get('kind')} of {version}", f"{path}kind, apiVersion")
+    try:
+        return read(WrittenConfiguration, document, ""), path
+    except InvalidConfiguration as error:
+        raise InvalidConfiguration([_below(problem, path) for problem in error.problems]) from error
+
+
+def _below(problem: InvalidInput, path: str) -> InvalidInput:
+    return InvalidInput(problem.rule, problem.value, path + problem.path)
+
+
+def _of_config_map(document: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+    data = document.get("data")
+    entries: Mapping[str, object] = cast("dict[str, object]", data) if isinstance(data, dict) else {}
+    key = next((key for key in CONFIG_MAP_KEYS if key in entries), None)
+    if key is None:
+        raise InvalidInput(f"a ConfigMap with one of the keys {', '.join(CONFIG_MAP_KEYS)}", sorted(entries), "data")
+    path = f"data[{key}]"
+    inner = entries[key]
+    if not isinstance(inner, str):
+        raise InvalidInput("text", inner, path)
+    try:
+        documents = read_documents(inner.encode())
+    except InvalidInput as error:
+        raise error.at(path) from error
+    if len(documents) != 1:
+        raise InvalidInput(f"one {KIND}", f"{len(documents)} documents", path)
+    return _object(documents[0]), f"{path}."
+
+
+def _object(document: object) -> Mapping[str, object]:
+    if not isinstance(document, dict):
+        raise InvalidInput(f"a {KIND}", document, "document")
+    return cast("dict[str, object]", document)

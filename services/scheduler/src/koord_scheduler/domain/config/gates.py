@@ -1,0 +1,61 @@
+"""The scheduler's feature gates. source    scheduler-core spec, 15"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final, Self
+
+_SPELLED: Final = {
+    "compatible_csi_storage_capacity": "CompatibleCSIStorageCapacity",
+    "disable_csi_storage_capacity_informer": "DisableCSIStorageCapacityInformer",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerGates:
+    """Whether each gate is on. Those of old API servers (the last five) are accepted; there is none here to talk to."""
+
+    resize_pod: bool = False
+    multi_quota_tree: bool = False
+    elastic_quota_ignore_pod_overhead: bool = False
+    elastic_quota_ignore_terminating_pod: bool = False
+    elastic_quota_immediate_ignore_terminating_pod: bool = False
+    elastic_quota_guarantee_usage: bool = False
+    disable_default_quota: bool = False
+    support_parent_quota_submit_pod: bool = False
+    skip_filter_with_nominated_pods: bool = False
+    cross_scheduler_nomination: bool = False
+    dynamic_scheduler_check: bool = True
+    sync_barrier: bool = False
+    gang_pending_pods_condition_patch: bool = True
+    enable_inline_batch_schedule: bool = False
+    enable_batch_schedule_node_snapshot: bool = True
+    priority_transformer: bool = False
+    preemption_policy_transformer: bool = False
+    replace_resources_transformer: bool = False
+    lazy_reservation_restore: bool = False
+    omit_node_labels_for_reservation: bool = False
+    skip_reservation_fits_node: bool = False
+    device_plugin_adaption: bool = False
+    clean_expired_reservation_allocated: bool = False
+    compatible_csi_storage_capacity: bool = False
+    disable_csi_storage_capacity_informer: bool = False
+    compatible_pod_disruption_budget: bool = False
+    disable_pod_disruption_budget_informer: bool = False
+    disable_dynamic_resource_allocation_informer: bool = False
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, bool]) -> Self:
+        """The gates from name -> on, as the flag names them; what is absent has its default."""
+        defaults = cls()
+        return cls(**{f.name: values.get(gate_name(f.name), getattr(defaults, f.name)) for f in fields(cls)})
+
+
+def gate_name(attribute: str) -> str:
+    """The name of a gate on the command line: `resize_pod` -> `ResizePod`."""
+    return _SPELLED.get(attribute) or "".join(word.capitalize() for word in attribute.split("_"))
+
+
+def gate_defaults() -> dict[str, bool]:
+    """Name on the command line -> default, of every gate."""
+    defaults = SchedulerGates()
+    return {gate_name(f.name): bool(getattr(defaults, f.name)) for f in fields(SchedulerGates)}

@@ -1,0 +1,120 @@
+"""From what a profile adds and takes away to the plugins that run at each point, in order.
+
+source    scheduler-core spec, 4, rules 1 to 5
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.config.catalogue import (
+    COSCHEDULING,
+    DEFAULT_PRE_BIND,
+    PRIORITY_SORT,
+    Catalogue,
+    Point,
+)
+from koord_scheduler.domain.config.document import ALL, EnabledPlugin, Plugins, PluginSet
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The plugins of one profile. order: by point; weights: of those that score."""
+
+    order: Mapping[Point, tuple[str, ...]]
+    weights: Mapping[str, int]
+
+
+def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
+    """The plugins that run, and what is wrong with what was written (paths below `plugins`).
+
+    multiPoint = the default set with the profile's changes;  a point = those given by both, in the point's order;
+    then those of multiPoint; then those of the point only
+    """
+    problems = list(_unknown(written, catalogue))
+    multi = [plugin for plugin in _multi_point(written.multi_point, catalogue) if plugin.name in catalogue]
+    order: dict[Point, tuple[str, ...]] = {}
+    for point in Point:
+        names = [plugin.name for plugin in written.at(point).enabled if plugin.name in catalogue]
+        order[point] = tuple(_at_point(point, names, written.at(point), multi, catalogue))
+    order[Point.QUEUE_SORT] = tuple(dict.fromkeys(_sorter(name) for name in order[Point.QUEUE_SORT]))
+    pre_bind = written.pre_bind
+    if DEFAULT_PRE_BIND not in order[Point.PRE_BIND] and not _disables(pre_bind, DEFAULT_PRE_BIND):
+        order[Point.PRE_BIND] += (DEFAULT_PRE_BIND,)
+    problems += _incomplete(order)
+    return Merged(order, _weights(order[Point.SCORE], written.score.enabled, multi)), problems
+
+
+def _unknown(written: Plugins, catalogue: Catalogue) -> Iterator[InvalidInput]:
+    """Names that no plugin has, and plugins that cannot be used where they are enabled."""
+    for index, plugin in enumerate(written.multi_point.enabled):
+        if plugin.name not in catalogue:
+            yield _no_such(plugin.name, f"multiPoint.enabled[{index}].name")
+    for point in Point:
+        for index, plugin in enumerate(written.at(point).enabled):
+            path = f"{point}.enabled[{index}].name"
+            known = catalogue.get(plugin.name)
+            if known is None:
+                yield _no_such(plugin.name, path)
+            elif point not in known.points:
+                yield InvalidInput(f"a plugin that can be used at {point}", plugin.name, path)
+    for point, plugin_set in (("multiPoint", written.multi_point), *((str(p), written.at(p)) for p in Point)):
+        for index, plugin in enumerate(plugin_set.disabled):
+            if plugin.name != ALL and plugin.name not in catalogue:
+                yield _no_such(plugin.name, f"{point}.disabled[{index}].name")
+
+
+def _no_such(name: str, path: str) -> InvalidInput:
+    return InvalidInput("the name of a plugin that exists or is installed", name, path)
+
+
+def _multi_point(written: PluginSet, catalogue: Catalogue) -> list[EnabledPlugin]:
+    """The default set, less what is disabled; a default that is enabled again keeps its place and takes the weight."""
+    own = {plugin.name: plugin for plugin in written.enabled}
+    merged: list[EnabledPlugin] = []
+    for known in catalogue.values():
+        if known.default_weight is None or _disables(written, known.name):
+            continue
+        default = EnabledPlugin(name=known.name, weight=known.default_weight)
+        merged.append(own.pop(known.name, default))
+    return merged + list(own.values())
+
+
+def _at_point(
+    point: Point, own: Sequence[str], written: PluginSet, multi: Sequence[EnabledPlugin], catalogue: Catalogue
+) -> Iterator[str]:
+    if _disables(written, ALL):
+        yield from own
+        return
+    spread = [
+        plugin.name
+        for plugin in multi
+        if point in catalogue[plugin.name].points and not _disables(written, plugin.name)
+    ]
+    yield from (name for name in own if name in spread)
+    yield from (name for name in spread if name not in own)
+    yield from (name for name in own if name not in spread)
+
+
+def _disables(written: PluginSet, name: str) -> bool:
+    return any(plugin.name in (ALL, name) for plugin in written.disabled)
+
+
+def _sorter(name: str) -> str:
+    """Before v1.6 Coscheduling brought its own order of the queue; now it is that of PrioritySort (spec, 2)."""
+    return PRIORITY_SORT if name == COSCHEDULING else name
+
+
+def _incomplete(order: Mapping[Point, Sequence[str]]) -> Iterator[InvalidInput]:
+    sorters = order[Point.QUEUE_SORT]
+    if len(sorters) != 1:
+        yield InvalidInput("exactly one plugin that sorts the queue", list(sorters), str(Point.QUEUE_SORT))
+    if not order[Point.BIND]:
+        yield InvalidInput("at least one plugin that binds", [], str(Point.BIND))
+
+
+def _weights(scoring: Sequence[str], own: Sequence[EnabledPlugin], multi: Sequence[EnabledPlugin]) -> dict[str, int]:
+    """The weight at the point, else that of multiPoint; 0 or none means 1."""
+    given = {plugin.name: plugin.weight for plugin in multi} | {plugin.name: plugin.weight for plugin in own}
+    return {name: given.get(name) or 1 for name in scoring}

@@ -1,0 +1,110 @@
+"""The configuration where it meets the outside: flags, files, installed packages, the command."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from koord_scheduler.domain.config.catalogue import Point
+from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
+from koord_scheduler.settings import SchedulerSettings
+from koord_scheduler.shell.configuration import installed_plugins, known_plugins, load_configuration
+from koordcore.service.settings import InvalidSettings
+from koordcore.values.invalid import InvalidInput
+from koordctl.__main__ import run
+from koordctl.app import app
+
+OFFERED = """
+from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+
+class Plugin:
+    def __init__(self, name):
+        self.known = KnownPlugin(name=name, points=frozenset((Point.SCORE,)))
+
+mine, again, taken, other = Plugin("Mine"), Plugin("Mine"), Plugin("NodeName"), object()
+"""
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """A package that offers some of the objects above under the group of entry points."""
+    (folder / "offered_plugins.py").write_text(OFFERED)
+    info = folder / "offered_plugins-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered-plugins\nVersion: 1.0\n")
+    lines = [f"{name} = offered_plugins:{name}" for name in names]
+    (info / "entry_points.txt").write_text("\n".join(["[koord_scheduler.plugins]", *lines]))
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.delitem(sys.modules, "offered_plugins", raising=False)
+
+
+def test_packages_offer_plugins_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed_plugins() == {}
+    install(tmp_path, monkeypatch, "mine")
+    assert list(installed_plugins()) == ["Mine"]
+    assert known_plugins()["Mine"].points == {Point.SCORE}
+
+
+@pytest.mark.parametrize(
+    ("names", "part"), [(["other"], "known"), (["taken"], "NodeName"), (["mine", "again"], "Mine")]
+)
+def test_a_wrong_offer_is_refused(names: list[str], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, *names)
+    with pytest.raises(InvalidInput) as refused:
+        known_plugins()
+    assert part in str(refused.value)
+
+
+def test_a_file_is_loaded_as_the_shipped_one_is(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(load_configuration(None).as_json()))
+    assert load_configuration(file).profiles == load_configuration(None).profiles
+
+
+def test_gates_have_the_defaults_of_the_specification_and_follow_the_flag() -> None:
+    on = {"DynamicSchedulerCheck", "GangPendingPodsConditionPatch", "EnableBatchScheduleNodeSnapshot"}
+    assert {name for name, default in gate_defaults().items() if default} == on
+    assert len(gate_defaults()) == 28
+    assert SchedulerSettings.load([], {}).gates() == SchedulerGates()
+    words = ["--feature-gates=ResizePod=true,CompatibleCSIStorageCapacity=t,DynamicSchedulerCheck=false"]
+    chosen = SchedulerSettings.load([*words, "--config=/config/koord-scheduler.config"], {})
+    assert chosen.config == Path("/config/koord-scheduler.config")
+    assert chosen.gates() == SchedulerGates(
+        resize_pod=True, compatible_csi_storage_capacity=True, dynamic_scheduler_check=False
+    )
+    with pytest.raises(InvalidSettings, match="NoSuchGate"):
+        SchedulerSettings.load(["--feature-gates=NoSuchGate=true"], {})
+
+
+def koord(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["koord", "scheduler", "check-config", *words])
+    return run(app)
+
+
+def test_check_config_prints_what_runs_and_says_what_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "parallelism": 4}
+    file.write_text(yaml.safe_dump(document))
+    assert koord(monkeypatch, str(file)) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# not acted on: parallelism: ")
+    assert yaml.safe_load(said)["profiles"][0]["schedulerName"] == "default-scheduler"
+
+
+def test_check_config_tells_every_problem_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "parallelism": 0}
+    file.write_text(yaml.safe_dump({**document, "podInitialBackoffSeconds": 11}))
+    assert koord(monkeypatch, str(file)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "error: parallelism: must be an integer of at least 1, got 0",
+        "error: podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (11), got 10",
+    ]
+    assert koord(monkeypatch, str(tmp_path / "none.yaml")) == 2
+    (tmp_path / "text").write_bytes(b"\xff")
+    assert koord(monkeypatch, str(tmp_path / "text")) == 1
