@@ -1,0 +1,130 @@
+"""All quotas of a scheduler: the one door to ElasticQuota. What it is asked while pods are scheduled.
+
+Facts come in as `QuotaBooks` says; `reports` tells people about them.
+
+source    scheduler-core spec, 10.5, 10.8, 10.9
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koord_scheduler.domain.quota.accounting import masked
+from koord_scheduler.domain.quota.admission import NO_QUOTA, Admission, Standing, admit, exceeding
+from koord_scheduler.domain.quota.books import QuotaBooks
+from koord_scheduler.domain.quota.hints import pod_deletion_helps, quota_change_helps
+from koord_scheduler.domain.quota.node import QuotaNode
+from koord_scheduler.domain.quota.objects import BUILT_IN, QuotaSpec
+from koord_scheduler.domain.quota.overuse import RunningPod, pods_to_revoke
+from koord_scheduler.domain.quota.pods import PodFacts
+from koord_scheduler.domain.quota.preemption import QuotaRoom, may_preempt
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class QuotaManager(QuotaBooks):
+    """The quotas as the scheduler uses them."""
+
+    def admit(self, facts: PodFacts) -> Admission:
+        """Whether the pod, which does not count in used yet, may be placed as far as its quota goes.
+
+        source    scheduler-core spec, 10.5
+        """
+        name = self.quota_of(facts)
+        if name is None:
+            return NO_QUOTA
+        node = self.forest.nodes[name]
+        ancestors: Sequence[Standing] = ()
+        if self.settings.enable_check_parent_quota:
+            ancestors = [self._standing(ancestor) for ancestor in self.forest.above(node)]
+        return admit(facts.requests, self._standing(node), ancestors, preemptible=facts.preemptible)
+
+    def room_for(self, facts: PodFacts) -> QuotaRoom:
+        """Used and limit of the pod's quota, to try victims on; a pod without quota always fits.
+
+        source    scheduler-core spec, 10.8
+        """
+        name = self.quota_of(facts)
+        if name is None:
+            return QuotaRoom(None, _NOTHING, _NOTHING)
+        node = self.forest.nodes[name]
+        limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)
+        return QuotaRoom(node, masked(facts.requests, node), limit)
+
+    def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
+        """Whether in-quota preemption may take the victim (a uid); a pod that was never seen is none.
+
+        source    scheduler-core spec, 10.8
+        """
+        name, pod = self.quota_of(preemptor), self.pods.get(victim)
+        if name is None or pod is None:
+            return False
+        return may_preempt(preemptor, name, pod, spare_default=self.settings.disable_default_quota_preemption)
+
+    def quota_change_helps(self, facts: PodFacts, before: QuotaSpec | None, after: QuotaSpec) -> bool:
+        """Whether the update of a quota is a reason to try the pod again (enableQueueHint).
+
+        source    scheduler-core spec, 10.9
+        """
+        chain = self._chain(facts)
+        same_tree = bool(chain) and self.forest.nodes[chain[0]].tree == self.forest.tree_of(after)
+        return quota_change_helps(before, after, chain, same_tree=same_tree)
+
+    def pod_deletion_helps(self, facts: PodFacts, deleted: PodFacts, *, was_assigned: bool) -> bool:
+        """Whether the deletion of another pod is a reason to try the pod again (enableQueueHint).
+
+        source    scheduler-core spec, 10.9
+        """
+        name = self.quota_of(deleted)
+        node = self.forest.nodes[name] if name is not None else None
+        counted_in = [node.name, *(above.name for above in self.forest.above(node))] if node is not None else []
+        return pod_deletion_helps(self._chain(facts), counted_in, was_assigned=was_assigned)
+
+    def overused(self) -> list[str]:
+        """Quotas, sorted, that use more than their runtime in any resource; system and root are never."""
+        over: list[str] = []
+        for name in sorted(self.forest.nodes):
+            if name not in BUILT_IN:
+                node = self.forest.nodes[name]
+                if exceeding(node.used, _NOTHING, self.present_limit(node, by_runtime=True)):
+                    over.append(name)
+        return over
+
+    def pods_to_revoke(self, name: str) -> list[str]:
+        """Uids of the quota's own pods to evict, in order, so that they fit its runtime; KeyError as `runtime_of`.
+
+        source    scheduler-core spec, 10.8
+        """
+        node = self.forest.nodes[name]
+        running = [
+            RunningPod(
+                pod.facts.uid,
+                pod.facts.priority,
+                float("inf") if pod.facts.start_time is None else pod.facts.start_time,
+                pod.facts.preemptible,
+                pod.counted,
+            )
+            for _, pod in sorted(node.pods.items())
+            if pod.assigned and not pod.ignored
+        ]
+        return pods_to_revoke(self.present_limit(node, by_runtime=True), running)
+
+    def revoke(self, now: float) -> dict[str, list[str]]:
+        """What to evict now, by quota: those over their runtime for longer than delayEvictTime; call every interval.
+
+        now    seconds since the epoch
+        """
+        if not self.settings.revokes_overuse:
+            return {}
+        return {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
+
+    def _standing(self, node: QuotaNode) -> Standing:
+        limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)
+        spec = node.spec
+        return Standing(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)
+
+    def _chain(self, facts: PodFacts) -> list[str]:
+        name = self.quota_of(facts)
+        if name is None:
+            return []
+        above = self.forest.above(self.forest.nodes[name]) if self.settings.enable_check_parent_quota else []
+        return [name, *(ancestor.name for ancestor in above)]

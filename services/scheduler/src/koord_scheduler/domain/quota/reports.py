@@ -1,0 +1,120 @@
+"""What people and other programs are told about the quotas: status, explanation, debug document.
+
+All questions by name raise KeyError for a quota that does not exist.
+
+source    scheduler-core spec, 10.9, 14
+"""
+
+from typing import Any
+
+from koordcore.protocol import keys
+
+from koord_scheduler.domain.quota.books import QuotaBooks
+from koord_scheduler.domain.quota.debug import quota_document
+from koord_scheduler.domain.quota.explanation import QuotaExplanation, explain_share
+from koord_scheduler.domain.quota.status import QuotaStatus
+from koord_scheduler.domain.quota.text import without_zeros
+from koord_scheduler.domain.quota.warnings import warnings_of
+
+
+class QuotaReports:
+    """Reads the books; changes nothing."""
+
+    def __init__(self, books: QuotaBooks) -> None:
+        self._books = books
+
+    def status_of(self, name: str) -> QuotaStatus:
+        """What the quota's object should say.
+
+        source    scheduler-core spec, 10.9
+        """
+        node = self._books.forest.nodes[name]
+        return QuotaStatus(
+            name=name,
+            namespace=node.spec.namespace,
+            used=without_zeros(node.used),
+            runtime=without_zeros(self._books.runtime_of(name)),
+            request=without_zeros(node.request),
+            child_request=without_zeros(node.child_request),
+            guaranteed=without_zeros(node.guaranteed),
+            allocated=without_zeros(node.allocated),
+            non_preemptible_request=without_zeros(node.non_preemptible_request),
+            non_preemptible_used=without_zeros(node.non_preemptible_used),
+        )
+
+    def statuses(self) -> list[QuotaStatus]:
+        """The same of all quotas, by name; for `status.changed`."""
+        return [self.status_of(name) for name in self._books.names()]
+
+    def limited_request_of(self, name: str) -> dict[str, int]:
+        """What the quota brings into the division: its request cut off at max."""
+        return without_zeros(self._books.forest.nodes[name].limited)
+
+    def scaled_min_of(self, name: str) -> dict[str, int]:
+        """Its min, scaled down where its parent has less than its children's mins."""
+        node = self._books.forest.nodes[name]
+        self._books.runtimes.refresh(node)
+        return self._books.runtimes.scaled_min_of(node)
+
+    def explain(self, name: str) -> QuotaExplanation:
+        """Why a quota may use what it may use."""
+        node = self._books.forest.nodes[name]
+        self._books.runtimes.refresh(node)
+        parent, spec = node.parent, node.spec
+        shares = []
+        if parent is not None and node.is_divided_to:
+            siblings = parent.claimants()
+            shares = [
+                explain_share(
+                    name,
+                    resource,
+                    self._books.runtimes.resource_total(parent, resource) or 0,
+                    [sibling.name for sibling in siblings],
+                    self._books.runtimes.claims(parent, resource, siblings),
+                    [sibling.runtime[resource] for sibling in siblings],
+                    spec.min.get(resource, 0),
+                    self._books.runtimes.rounds(parent, resource, siblings),
+                )
+                for resource in sorted(spec.max)
+                if resource in self._books.runtimes.divided_keys(parent)
+            ]
+        return QuotaExplanation(
+            name=name,
+            tree=node.tree,
+            parent=parent.name if parent is not None else "",
+            is_parent=spec.is_parent,
+            allow_lent=self._books.accounting.lends(node),
+            min=dict(spec.min),
+            max=dict(spec.max),
+            weight=dict(spec.weight),
+            used=without_zeros(node.used),
+            request=without_zeros(node.request),
+            limited_request=without_zeros(node.limited),
+            scaled_min=self._books.runtimes.scaled_min_of(node),
+            runtime=self._books.runtime_of(name) if node.is_divided_to and not node.is_root else None,
+            pods=len(node.pods),
+            children=tuple(sorted(node.children)),
+            shares=tuple(shares),
+            warnings=tuple(warnings_of(node)),
+        )
+
+    def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
+        """The quota for the debug HTTP API.
+
+        source    scheduler-core spec, 14
+        """
+        node = self._books.forest.nodes[name]
+        return quota_document(
+            node,
+            node.parent.name if node.parent is not None else "",
+            self._books.runtime_of(name),
+            self.scaled_min_of(name),
+            allow_lent=self._books.accounting.lends(node),
+            shows_self=self._books.settings.gates.support_parent_quota_submit_pod,
+            include_pods=include_pods,
+        )
+
+    def documents(self, tree: str = "", *, include_pods: bool = False) -> dict[str, dict[str, Any]]:
+        """The same of all quotas of a tree but the root, by name."""
+        names = [name for name in self._books.names(tree) if name != keys.ROOT_QUOTA]
+        return {name: self.document(name, include_pods=include_pods) for name in names}

@@ -1,0 +1,35 @@
+"""Resource lists as people read them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol.resource_names import CPU, EPHEMERAL_STORAGE, MEMORY
+from koordcore.values.quantity import Notation, of_milli, of_value
+
+_EMPTY: Final = "<empty>"
+
+
+def quantity_text(resource: str, amount: int) -> str:
+    """The canonical quantity: `1500m` for cpu, binary (`8Gi`) for bytes, decimal for everything else."""
+    if resource == CPU:
+        return of_milli(amount).canonical()
+    is_bytes = resource == EPHEMERAL_STORAGE or resource.endswith(MEMORY) or resource.startswith("hugepages-")
+    return of_value(amount, Notation.BINARY if is_bytes else Notation.DECIMAL).canonical()
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """The list with canonical quantities, sorted by name."""
+    return {name: quantity_text(name, amounts[name]) for name in sorted(amounts)}
+
+
+def list_text(amounts: Mapping[str, int]) -> str:
+    """`cpu:4,memory:8Gi`, sorted by name; `<empty>` for none.
+
+    source    scheduler-core spec, 10.5
+    """
+    return ",".join(f"{name}:{text}" for name, text in quantities(amounts).items()) or _EMPTY
+
+
+def without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
+    """The list without what is zero, sorted by name: equal for sums that are equal."""
+    return {name: amounts[name] for name in sorted(amounts) if amounts[name]}
