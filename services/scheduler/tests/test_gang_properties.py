@@ -6,7 +6,7 @@ that time out, binds that succeed or fail.
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.checks import basic_check
 from koord_scheduler.domain.gang.group import ChildState, Gang, Group
@@ -56,6 +56,7 @@ class Scheduling(RuleBasedStateMachine):
         self.released: list[str] = []
         self.count = 0
         self.bound: set[str] = set()
+        self.policies: dict[str, str] = {}
 
     # --- the engine's reactions
 
@@ -158,14 +159,13 @@ class Scheduling(RuleBasedStateMachine):
         self.bound.discard(uid)
         self.react(self.cache.pod_deleted(uid))
 
-    @rule(
-        gang=st.sampled_from("abc"),
-        least=st.integers(1, 3),
-        policy=st.sampled_from(POLICIES),
-        mode=st.sampled_from(["Strict", "Strict", "NonStrict"]),
-    )
-    def pod_group_is_written(self, gang: str, least: int, policy: str, mode: str) -> None:
-        self.react(self.cache.pod_group_seen(pod_group(gang, least, policy, mode)))
+    @initialize(policies=st.fixed_dictionaries(dict.fromkeys("abc", st.sampled_from(POLICIES))))
+    def policies_are_chosen(self, policies: dict[str, str]) -> None:
+        self.policies = policies
+
+    @rule(gang=st.sampled_from("abc"), least=st.integers(1, 3), mode=st.sampled_from(["Strict", "Strict", "NonStrict"]))
+    def pod_group_is_written(self, gang: str, least: int, mode: str) -> None:
+        self.react(self.cache.pod_group_seen(pod_group(gang, least, self.policies[gang], mode)))
 
     @rule(gang=st.sampled_from("abc"))
     def pod_group_goes(self, gang: str) -> None:
@@ -204,6 +204,14 @@ class Scheduling(RuleBasedStateMachine):
         else:
             self.react(self.cache.unreserve(uid))
             self.enqueue(uid)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.bound)
+    def a_node_is_gone(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.bound)))
+        self.bound.remove(uid)
+        self.react(self.cache.unbound(uid))
+        self.enqueue(uid)
 
     # --- what always holds
 
