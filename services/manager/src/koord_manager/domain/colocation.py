@@ -15,7 +15,9 @@ from koordcore.protocol.config.strategy import Strategy
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import NodeHealth
 
+from koord_manager.domain.slo_adjust.policy import SloAdjustPolicy, slo_adjust_policy
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.view import ManagerView
 
@@ -25,6 +27,7 @@ class NodePolicies:
 
     version            sequence of the accepted configuration, 0 for the defaults
     config             all sections, resolved
+    slo_adjust         how nodes are judged, and how far their water levels follow their health
     sync_shared_gpus   gate EnableSyncGPUSharedResource
     """
 
@@ -33,6 +36,7 @@ class NodePolicies:
         self.sync_shared_gpus = sync_shared_gpus
         self.config: SloControllerConfig = default_config()
         self._strategies = NodeStrategies(self.config)
+        self.slo_adjust = _slo_adjust(self.config)
         self._ages: list[tuple[float, str, str]] = []
         self._watched: dict[str, str] = {}
 
@@ -43,15 +47,31 @@ class NodePolicies:
         self.version = state.accepted_seq if state and accepted else 0
         self.config = read_config_map(self.config, accepted.data if accepted else None).config
         self._strategies = NodeStrategies(self.config)
+        self.slo_adjust = _slo_adjust(self.config)
 
-    def colocation(self, token: str, node: Node) -> ColocationStrategy:
-        """The node's effective colocation strategy; disabled when no valid configuration was ever accepted."""
+    def configured(self, token: str, node: Node) -> ColocationStrategy:
+        """The node's colocation strategy as configured; disabled when no valid configuration was ever accepted."""
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
             found = colocation_strategy(default_config().sections[SectionName.COLOCATION].cluster)
         if found.enable and not self._strategies.cluster_colocation_enabled:
             return msgspec.structs.replace(found, enable=False)
         return found
+
+    def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
+        """The strategy in force: as configured, the reclaim thresholds lowered by the node's health.
+
+        source    manager spec, 16.4
+        """
+        found = self.configured(token, node)
+        if not self.slo_adjust.enable or health is None or not any(health.offsets.values()):
+            return found
+        offsets = health.offsets
+        return msgspec.structs.replace(
+            found,
+            cpu_reclaim_threshold_percent=max(0, found.cpu_reclaim_threshold_percent + offsets.get("cpu", 0)),
+            memory_reclaim_threshold_percent=max(0, found.memory_reclaim_threshold_percent + offsets.get("memory", 0)),
+        )
 
     def measuring(self, node: Node) -> Strategy | None:
         """The strategy, in wire spelling, by which the node's agent measures; None: what it has stays.
@@ -85,3 +105,7 @@ class NodePolicies:
                 del self._watched[token]
                 found.add(token)
         return found
+
+
+def _slo_adjust(config: SloControllerConfig) -> SloAdjustPolicy:
+    return slo_adjust_policy(config.sections[SectionName.SLO_ADJUST].cluster)

@@ -22,6 +22,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.amplification import REWRITE_ABOVE
 from koordcore.protocol.annotations.normalization import parse_normalization_text
 from koordcore.protocol.config.config_map import SloControllerConfig
+from koordcore.protocol.config.kinds import JsonObject
 from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.strategy import Strategy
 from koordcore.protocol.config.tables import SectionName
@@ -32,6 +33,8 @@ from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.node_resources.decide import NodeLook, Overcommit, decide_overcommit
 from koord_manager.domain.node_resources.devices import GPU_RESOURCES, device_resources
 from koord_manager.domain.node_resources.ratios import amplification_text, normalization_text
+from koord_manager.domain.slo_adjust.rounds import offsets_of
+from koord_manager.domain.slo_adjust.step import Thresholds, effective_thresholds
 from koord_manager.domain.view import ManagerView
 
 _MATCHED = (
@@ -52,16 +55,38 @@ def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) 
 
     def decide(node: Node, token: str, published: NodePolicyState | None) -> Event | None:
         rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
-        if published is not None and published.slo == rendered.spec:
+        spec = _with_health(policies, published, rendered.spec)
+        if published is not None and published.slo == spec:
             return None
         return NodeSloRendered(
-            spec=rendered.spec,
+            spec=spec,
             config_version=policies.version,
             matched=matched_entries(policies.config, node),
             fault=rendered.fault.sentence() if rendered.fault else "",
         )
 
     return _drafts(view, nodes, decide)
+
+
+def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec: JsonObject) -> JsonObject:
+    """The spec with the water levels that the node's health leaves; as rendered when nothing is adjusted.
+
+    source    manager spec, 16.2 (6), 16.4
+    """
+    health = published.health if published else None
+    threshold = spec["resourceUsedThresholdWithBE"]
+    if not policies.slo_adjust.enable or health is None or not isinstance(threshold, dict):
+        return spec
+    cpu, memory = threshold["cpuSuppressThresholdPercent"], threshold["memoryEvictThresholdPercent"]
+    if not any(health.offsets.values()) or not isinstance(cpu, int) or not isinstance(memory, int):
+        return spec
+    levels = effective_thresholds(policies.slo_adjust, offsets_of(health), Thresholds(0, 0, cpu, memory))
+    adjusted: JsonObject = {
+        **threshold,
+        "cpuSuppressThresholdPercent": levels.cpu_suppress,
+        "memoryEvictThresholdPercent": levels.memory_evict,
+    }
+    return {**spec, "resourceUsedThresholdWithBE": adjusted}
 
 
 def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
@@ -208,7 +233,7 @@ def overcommit_of(
         pods=view.pods_on(token),
         report=view.reports.get(token),
         topology=view.topology(token),
-        strategy=policies.colocation(token, node),
+        strategy=policies.colocation(token, node, published.health if published else None),
         normalization=normalization_in_force(published, node.metadata.annotations),
         published=published,
     )

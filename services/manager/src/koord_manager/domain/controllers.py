@@ -1,0 +1,19 @@
+"""What the control rounds keep between them: the configuration in force, and when each slower round is due.
+
+Nothing here is a fact: a restart begins with an empty one and decides the same.
+"""
+
+from dataclasses import dataclass, field
+
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.quota_rounds import QuotaRounds
+from koord_manager.domain.slo_adjust.rounds import HealthRounds
+
+
+@dataclass(slots=True, kw_only=True)
+class Controllers:
+    """The controllers of one process."""
+
+    policies: NodePolicies = field(default_factory=NodePolicies)
+    health: HealthRounds = field(default_factory=HealthRounds)
+    quotas: QuotaRounds = field(default_factory=QuotaRounds)

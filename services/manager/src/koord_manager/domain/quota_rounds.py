@@ -1,0 +1,147 @@
+"""Root quotas follow their profiles and the nodes that these select.
+
+    1. a profile, or any node, changed: the quota is rendered anew, a fact when it is another one
+    2. the quota object is not as rendered: a fact that makes it so (where nobody else keeps the objects)
+
+source    manager spec, 14
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.protocol.objects import Node, object_from_json
+from koordcore.state.aggregates import CustomObjectState, QuotaProfileState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.quota_profile import ElasticQuotaProfile, RootQuota, root_quota
+from koord_manager.domain.view import ManagerView
+
+PROFILES: Final = "elasticquotaprofiles"
+QUOTAS: Final = "elasticquotas"
+INTERVAL_SECONDS: Final = 10
+_API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
+
+
+class QuotaRounds:
+    """When the next round is due, and what each profile was last rendered from.
+
+    keeps_objects   whether the quota objects are written here; else whoever mirrors them to Kubernetes does
+    """
+
+    def __init__(self, *, keeps_objects: bool = True) -> None:
+        self._keeps_objects = keeps_objects
+        self._last: datetime | None = None
+        self._rendered: dict[str, tuple[int, int]] = {}
+
+    def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
+        """The facts of the round that is due; none when none is."""
+        if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
+            return []
+        self._last = now
+        nodes: list[Node] | None = None
+        drafts: list[Draft] = []
+        for id_, stored in view.customs(PROFILES):
+            ref = AggregateRef("quotaprofile", id_)
+            state = view.state.of_kind(QuotaProfileState).get(id_)
+            inputs = (stored.seq, view.node_version)
+            if self._rendered.get(id_) != inputs or state is None:
+                if nodes is None:
+                    nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
+                event = render(view, stored, nodes)
+                self._rendered[id_] = inputs
+                if is_news(state, event):
+                    drafts.append(Draft(ref, event, state.seq if state else 0))
+                    continue
+            if self._keeps_objects and state is not None and not state.fault:
+                drafts.extend(object_drafts(view, state))
+        return drafts
+
+
+def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
+    """What a profile asks for; with a fault when it cannot be read."""
+    profile = ElasticQuotaProfile()
+    try:
+        profile = object_from_json(stored.object, ElasticQuotaProfile)
+        existing = view.custom(QUOTAS, profile.metadata.namespace, profile.spec.quota_name)
+        metadata: dict[str, Any] = (existing.object or {}).get("metadata") or {} if existing else {}
+        labels: dict[str, str] = metadata.get("labels") or {}
+        annotations: dict[str, str] = metadata.get("annotations") or {}
+        quota = root_quota(profile, nodes, labels, annotations)
+    except (InvalidInput, codec.DecodeError) as error:
+        return QuotaProfileRendered(
+            quota_namespace=profile.metadata.namespace,
+            quota_name=profile.spec.quota_name,
+            fault=str(error),
+            profile_version=stored.seq,
+        )
+    return _event(quota, stored.seq)
+
+
+def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
+    return QuotaProfileRendered(
+        quota_namespace=quota.namespace,
+        quota_name=quota.name,
+        labels=quota.labels,
+        annotations=quota.annotations,
+        min=quota.min,
+        max=quota.max,
+        total=quota.total,
+        unschedulable=quota.unschedulable,
+        nodes=quota.nodes,
+        profile_version=version,
+    )
+
+
+def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
+    """Whether the quota is another one than was rendered last."""
+    if state is None:
+        return True
+    if event.fault:
+        return event.fault != state.fault
+    said = (state.quota_namespace, state.quota_name, state.labels, state.annotations, state.min, state.max, state.fault)
+    return said != (
+        event.quota_namespace,
+        event.quota_name,
+        event.labels,
+        event.annotations,
+        event.min,
+        event.max,
+        event.fault,
+    )
+
+
+def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
+    """The fact that makes the quota object as rendered; none when it is, or would be somebody else's to change."""
+    stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
+    existing: dict[str, Any] = (stored.object if stored else None) or {}
+    metadata: dict[str, Any] = existing.get("metadata") or {}
+    spec: dict[str, Any] = existing.get("spec") or {}
+    labels: dict[str, str] = metadata.get("labels") or {}
+    annotations: dict[str, str] = metadata.get("annotations") or {}
+    if (
+        existing
+        and labels == {**labels, **state.labels}
+        and annotations == {**annotations, **state.annotations}
+        and (spec.get("min"), spec.get("max")) == (state.min, state.max)
+    ):
+        return []
+    document: dict[str, Any] = {
+        "apiVersion": _API_VERSION,
+        "kind": "ElasticQuota",
+        **existing,
+        "metadata": {
+            **metadata,
+            "namespace": state.quota_namespace,
+            "name": state.quota_name,
+            "labels": {**labels, **state.labels},
+            "annotations": {**annotations, **state.annotations},
+        },
+        "spec": {**spec, "min": state.min, "max": state.max},
+    }
+    ref = custom_ref(QUOTAS, state.quota_namespace, state.quota_name)
+    return [Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))]
