@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 from koord_manager.cycle import Told, World, control_round, serve_documents
-from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.intake import Intake, Result
@@ -69,7 +69,7 @@ class Manager:
         self.intake = Intake()
         self.desired = MemoryDesiredStore()
         self.clock = ManualClock()
-        self.policies = NodePolicies()
+        self.policies = Controllers()
         numbers = count()
         self._moved = asyncio.Condition()
         self.event_log = MemoryEventLog(log)
@@ -101,9 +101,10 @@ class Manager:
             async with self._moved:
                 self._moved.notify_all()
 
-    async def folded(self, seq: int) -> None:
+    async def folded(self, seq: int) -> str | None:
         async with self._moved:
             await self._moved.wait_for(lambda: self.view.state.position >= seq)
+        return None
 
     async def apply(self, text: str) -> list[Result]:
         return await self.intake.submit(read_documents(text.encode()), str(uuid.uuid4()))

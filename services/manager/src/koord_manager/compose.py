@@ -14,13 +14,12 @@ from koordcore.service.run import Shell
 from koordcore.state.cluster import schema_fingerprint
 
 from koord_manager.cycle import Told, World, keep_control, serve_documents
-from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.view import ManagerView
-from koord_manager.settings import ManagerSettings
+from koord_manager.settings import ManagerSettings, admission_options, config_names
 from koord_manager.shell.api import ManagerApi
 from koord_manager.shell.folding import ViewFold, follow_reports
 from koord_manager.shell.intake import Intake
-from koord_manager.shell.position import StateAt
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
@@ -37,9 +36,8 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
 def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) -> None:
     """The manager over any bus: adds its fold and its loops to the service, and its API to the server."""
     settings = shell.settings
-    view = ManagerView()
-    state_at = StateAt(view)
-    fold = ViewFold(view, state_at)
+    view = ManagerView(config_names=config_names(settings))
+    fold = ViewFold(view)
     runner = FoldRunner(
         "manager",
         bus.events,
@@ -53,6 +51,11 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
     def halted() -> str | None:
         return f"halted before event {runner.halted.seq}: {runner.halted.reason}" if runner.halted else None
 
+    async def folded(seq: int) -> str | None:
+        halt = await runner.reached_or_halted(seq)
+        return None if halt is None else f"halted before event {halt.seq}: {halt.reason}"
+
+    options = admission_options(settings)
     world = World(
         view=view,
         intake=intake,
@@ -63,36 +66,34 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
         tracer=shell.tracer,
         logger=shell.log,
         actor=f"manager/{settings.instance}",
-        folded=runner.reached,
+        folded=folded,
         halted=halted,
         new_uid=lambda: str(uuid.uuid4()),
         control_seconds=settings.control_interval,
         desired_seconds=settings.desired_interval,
         told=Told(),
         conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
+        options=options,
+        verdicts=bus.verdicts,
     )
-    policies = NodePolicies()
+    controllers = Controllers()
 
     async def observe() -> None:
         await runner.caught_up()
         await follow_reports(view, bus.observations, shell.log)
 
-    async def documents() -> None:
-        await runner.caught_up()
-        await serve_documents(world)
-
     async def control() -> None:
         await runner.caught_up()
-        await keep_control(world, policies)
+        await keep_control(world, controllers)
 
     def fold_is_current() -> str | None:
         return halted() or (None if runner.is_caught_up else "the log is not folded yet")
 
     shell.health.add_readiness("fold", fold_is_current)
     shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
-    shell.http.routes.extend(ManagerApi(view, intake, state_at).routes())
+    shell.http.routes.extend(ManagerApi(view, intake).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="reports", run=observe))
     shell.service.add(Component(name="control", run=control))
-    shell.service.add(Component(name="documents", run=documents))
+    shell.service.add(Component(name="documents", run=lambda: serve_documents(world), stop=intake.close))

@@ -1,7 +1,7 @@
 """The manager's two loops on one view: documents as they come, and the control round that keeps nodes' policies right.
 
     documents   take -> decide each against the view -> append -> wait until folded -> answer
-    control     workloads -> NodeSLO -> overcommit -> desired state of touched nodes
+    control     workloads -> NodeSLO, ratios, devices -> overcommit -> health -> root quotas -> desired state
 
 Both run in one event loop and decide synchronously, so a decision never sees half of another. Only the leader decides;
 every instance folds and answers reads.
@@ -15,19 +15,28 @@ from typing import NamedTuple
 
 from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.bus.desired import BucketRefused
+from koordcore.events.adjustment import ConfigWarned
 from koordcore.events.envelope import Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.desired import DesiredStore
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Full, Unavailable
 from koordcore.ports.leadership import Leadership
+from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import InvalidManifest, Manifest
+from koordcore.protocol.objects import Pod
 from koordcore.service.failpoints import failpoint
 from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.quota_evaluation import quota_to_evaluate
+from koord_manager.domain.admitting import AdmissionRefused
+from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.config_warnings import warning_drafts
+from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.node_drafts import (
     device_drafts,
@@ -40,6 +49,7 @@ from koord_manager.domain.remove import Target, decide_delete
 from koord_manager.domain.view import ManagerView, node_name
 from koord_manager.domain.workloads import reconcile_workload
 from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.decisions import record_applied, record_refused
 from koord_manager.shell.intake import FieldError, Intake, Result, Work, field_errors
 
 MAX_DOCUMENTS = 500
@@ -65,7 +75,12 @@ class Told:
 
 
 class World(NamedTuple):
-    """What the cycle works on and with."""
+    """What the cycle works on and with.
+
+    folded     waits until a position is folded; gives the reason why it will not be, None when it is
+    options    gates and flags of admission
+    verdicts   where admission's decisions are told; None: nowhere
+    """
 
     view: ManagerView
     intake: Intake
@@ -76,13 +91,15 @@ class World(NamedTuple):
     tracer: Tracer
     logger: Logger
     actor: str
-    folded: Callable[[int], Awaitable[None]]
+    folded: Callable[[int], Awaitable[str | None]]
     halted: Callable[[], str | None]
     new_uid: Callable[[], str]
     control_seconds: float
     desired_seconds: float
     told: Told
     conflict_pause: Callable[[], float]
+    options: Options = Options()
+    verdicts: ObservationLog | None = None
 
 
 async def why_not_decide(world: World) -> str | None:
@@ -101,15 +118,16 @@ async def why_not_decide(world: World) -> str | None:
             head = await world.log.head()
         except (NoAnswer, NotConnected) as error:
             return f"the log is away: {error}"
-        await world.folded(head.last_seq)
+        halted = await world.folded(head.last_seq)
+        if halted is not None:
+            return halted
         world.told.epoch = term.epoch
     return None
 
 
 async def serve_documents(world: World) -> None:
-    """Decides documents for ever. Cancelled at shutdown: what was not answered may be applied again without harm."""
-    while True:
-        works = await world.intake.take(MAX_DOCUMENTS)
+    """Decides documents until the intake is closed and empty: at shutdown everybody who waits gets an answer."""
+    while works := await world.intake.take(MAX_DOCUMENTS):
         await process_documents(world, works)
 
 
@@ -123,7 +141,7 @@ async def process_documents(world: World, works: Sequence[Work]) -> None:
     waiting = list(works)
     refusals: dict[Work, int] = {}
     while waiting:
-        group, waiting = _without_repeats(waiting)
+        group, waiting = _without_repeats(world, waiting)
         again: list[Work] = []
         for work in await _process_group(world, group):
             refusals[work] = refusals.get(work, 0) + 1
@@ -136,19 +154,30 @@ async def process_documents(world: World, works: Sequence[Work]) -> None:
         waiting = [*again, *waiting]
 
 
-def _without_repeats(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+def _without_repeats(world: World, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
     """Works on distinct objects up to where others may depend on what these define, and the rest for the next go."""
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     first: list[Work] = []
     later: list[Work] = []
     for index, work in enumerate(works):
         if index and works[index - 1].subject.kind in DEFINERS and work.subject.kind != works[index - 1].subject.kind:
             later.extend(works[index:])
             break
-        key = _identity(work.subject)
-        (later if key in seen else first).append(work)
-        seen.add(key)
+        claims = _claims(world, work.subject)
+        (later if claims & seen else first).append(work)
+        seen |= claims
     return first, later
+
+
+def _claims(world: World, subject: Manifest | Target) -> set[tuple[str, ...]]:
+    """What two works of one go must not share: the object, and the quota that has to have room for a pod."""
+    claims: set[tuple[str, ...]] = {_identity(subject)}
+    if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
+        pod = subject.object
+        quota = quota_to_evaluate(pod, None, pod.metadata.namespace, world.view.admission.quotas, world.options)
+        if quota is not None:
+            claims.add(("quota", quota))
+    return claims
 
 
 def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
@@ -162,16 +191,23 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
     """Decides and appends works on distinct objects; returns those whose aggregate moved meanwhile."""
     now = rfc3339(world.clock.now())
     decisions: list[Decision] = []
-    results: list[tuple[Work, Result, InvalidManifest | None]] = []
+    results: list[tuple[Work, Result, Applied]] = []
     for work in works:
         # 1. decide
         with world.tracer.span("manager.apply") as span:
             traceparent = span.context.traceparent
             try:
-                action, uid, drafts, refusal = _decide(world, work, now)
+                applied = _decide(world, work, now)
             except InvalidManifest as refused:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
+                if isinstance(refused, AdmissionRefused):
+                    await record_refused(world, work, refused.verdict, now, traceparent)
                 continue
+        action, uid, drafts, refusal, _, _ = applied
+        if work.dry_run:
+            errors = field_errors(refusal) if refusal else []
+            _answer(work, _result(work, "refused" if refusal else action, errors=errors))
+            continue
         origin = Origin(
             causation_id=f"{work.request_id}/{work.number}",
             correlation_id=uid or (str(drafts[0].ref) if drafts else ""),
@@ -182,23 +218,27 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
             traceparent=traceparent,
         )
         decisions.append(Decision(drafts, origin))
-        results.append((work, _result(work, action, uid=uid, traceparent=traceparent), refusal))
+        results.append((work, _result(work, action, uid=uid, traceparent=traceparent), applied))
     # 2. append
     failpoint("documents_decided_before_append")
     outcomes = await append_decisions(world.log, decisions)
     failpoint("documents_appended_before_answer")
     # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
-    await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
+    halted = await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
     # 4. answer
     again: list[Work] = []
-    for (work, result, refusal), outcome in zip(results, outcomes, strict=True):
+    for (work, result, applied), outcome in zip(results, outcomes, strict=True):
         match outcome:
             case Appended(last_seq=seq):
-                errors = field_errors(refusal) if refusal else []
-                action = "refused" if refusal else result.action
+                errors = field_errors(applied.refusal) if applied.refusal else []
+                action = "refused" if applied.refusal else result.action
                 _answer(
                     work, _result(work, action, uid=result.uid, seq=seq, traceparent=result.traceparent, errors=errors)
                 )
+                if applied.steps:
+                    await record_applied(world, work, applied, now, result.traceparent)
+            case Conflict() if halted is not None:
+                _answer(work, _failed(work, halted))
             case Conflict():
                 again.append(work)
             case Full(reason=reason) | Unavailable(reason=reason):
@@ -218,11 +258,11 @@ def _reached(outcome: AppendOutcome) -> int:
             return 0
 
 
-def _decide(world: World, work: Work, now: str) -> tuple[str, str, list[Draft], InvalidManifest | None]:
+def _decide(world: World, work: Work, now: str) -> Applied:
     if isinstance(work.subject, Target):
-        drafts = decide_delete(world.view, work.subject)
-        return ("deleted", "", drafts, None) if drafts is not None else ("not-found", "", [], None)
-    return decide_apply(world.view, work.subject, new_uid=world.new_uid(), now=now)
+        drafts = decide_delete(world.view, work.subject, world.options)
+        return Applied("deleted", "", drafts) if drafts is not None else Applied("not-found", "", [])
+    return decide_apply(world.view, work.subject, new_uid=world.new_uid(), now=now, options=world.options)
 
 
 def _result(
@@ -253,28 +293,30 @@ def _answer(work: Work, result: Result) -> None:
         work.done.set_result(result)
 
 
-async def keep_control(world: World, policies: NodePolicies) -> None:
+async def keep_control(world: World, controllers: Controllers) -> None:
     """Control rounds for ever, `control_seconds` apart in real time; a log line for each that changed something."""
     while True:
         if await why_not_decide(world) is None:
-            sentence = await control_round(world, policies)
+            sentence = await control_round(world, controllers)
             if sentence:
                 world.logger.info("control_round", did=sentence)
         await asyncio.sleep(world.control_seconds)
 
 
-async def control_round(world: World, policies: NodePolicies) -> str:
+async def control_round(world: World, controllers: Controllers) -> str:
     """One round; returns what it did in a sentence, "" when there was nothing to do."""
     now = world.clock.now()
-    view = world.view
+    view, policies = world.view, controllers.policies
     # 1. configuration: a changed ConfigMap touches every node
     if view.config_touched:
         view.config_touched = False
         policies.refresh(view)
         for touched in (view.touched_nodes, view.touched_inputs, view.touched_desired):
             touched.update(view.nodes())
+        await _append_all(world, _warning_drafts(world, policies), now)
     # 2. workloads get the number of pods that they ask for
-    pods = await _append_all(world, _workload_drafts(world, rfc3339(now)), now)
+    changed_pods = await _append_groups(world, _workload_drafts(world, rfc3339(now)), now)
+    pods = sum(draft.ref.kind == "podspec" for draft in changed_pods)
     # 3. changed nodes get their NodeSLO, how to measure, their ratios and devices
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()
@@ -285,7 +327,11 @@ async def control_round(world: World, policies: NodePolicies) -> str:
     nodes = sorted(view.touched_inputs | policies.overdue(now))
     view.touched_inputs.clear()
     batches = await _append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
-    # 5. agents are told
+    # 5. health lowers weights and water levels; what it touches is rendered in the next round
+    assessed = await _append_all(world, controllers.health.drafts(policies, view, now), now)
+    # 6. root quotas follow the nodes of their profiles
+    quotas = await _append_all(world, controllers.quotas.drafts(view, now), now)
+    # 7. agents are told
     told = await _write_desired(world, policies)
     did = [
         f"{count} {what}"
@@ -293,30 +339,41 @@ async def control_round(world: World, policies: NodePolicies) -> str:
             (pods, "pods of workloads"),
             (rendered, "node policies"),
             (batches, "nodes overcommitted anew"),
+            (assessed, "nodes of another health"),
+            (quotas, "root quotas"),
         )
         if count
     ]
     return ", ".join([*did, f"{told} agents told"]) if did else ""
 
 
-def _workload_drafts(world: World, now: str) -> list[Draft]:
+def _warning_drafts(world: World, policies: NodePolicies) -> list[Draft]:
+    drafts = warning_drafts(policies, world.view)
+    for draft in drafts:
+        if isinstance(draft.event, ConfigWarned):
+            for config_field, sentence in draft.event.warnings.items():
+                world.logger.warning("config_worth_a_look", field=config_field, reason=sentence)
+    return drafts
+
+
+def _workload_drafts(world: World, now: str) -> list[list[Draft]]:
     view = world.view
-    drafts: list[Draft] = []
+    groups: list[list[Draft]] = []
     for uid in sorted(view.touched_workloads):
-        room = MAX_PODS_PER_ROUND - len(drafts)
+        room = MAX_PODS_PER_ROUND - sum(map(len, groups))
         if room <= 0:
             break
         try:
-            found = reconcile_workload(view, uid, now=now, limit=room)
+            found = reconcile_workload(view, uid, now=now, limit=room, options=world.options)
         except InvalidManifest as refused:
-            # its priority class is gone: looked at again when one is applied (the view touches every workload then)
+            # looked at again when something changes that admission goes by: a priority class, a profile, a quota
             world.logger.warning("workload_not_admitted", uid=uid, reason=str(refused))
-            view.touched_workloads.discard(uid)
+            view.hold_workload(uid)
             continue
         if not found:
             view.touched_workloads.discard(uid)
-        drafts.extend(found)
-    return drafts
+        groups.extend(found)
+    return groups
 
 
 def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str], now: datetime) -> list[Draft]:
@@ -335,11 +392,17 @@ def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str
 
 async def _append_all(world: World, drafts: Sequence[Draft], now: datetime) -> int:
     """Appends drafts that each stand for themselves; what the log refuses is decided anew in the next round."""
-    if not drafts:
-        return 0
+    return len(await _append_groups(world, [[draft] for draft in drafts], now))
+
+
+async def _append_groups(world: World, groups: Sequence[list[Draft]], now: datetime) -> list[Draft]:
+    """Appends groups of drafts, each all or none; those that were stored."""
+    if not groups:
+        return []
     occurred_at, position = rfc3339(now), world.view.state.position
     decisions: list[Decision] = []
-    for draft in drafts:
+    for group in groups:
+        draft = group[0]
         with world.tracer.span(f"manager.{type(draft.event).__name__}") as span:
             origin = Origin(
                 causation_id=f"control/{draft.ref}/{draft.expected_last}/{position}",
@@ -350,15 +413,18 @@ async def _append_all(world: World, drafts: Sequence[Draft], now: datetime) -> i
                 based_on=position,
                 traceparent=span.context.traceparent,
             )
-        decisions.append(Decision([draft], origin))
+        decisions.append(Decision(group, origin))
     outcomes: list[AppendOutcome] = await append_decisions(world.log, decisions)
     await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
-    for draft, outcome in zip(drafts, outcomes, strict=True):
-        if not isinstance(outcome, Appended):
-            world.logger.warning("decision_refused", aggregate=str(draft.ref), outcome=type(outcome).__name__)
-            world.view.touched_nodes.add(draft.ref.id)
-            world.view.touched_inputs.add(draft.ref.id)
-    return sum(isinstance(outcome, Appended) for outcome in outcomes)
+    stored: list[Draft] = []
+    for group, outcome in zip(groups, outcomes, strict=True):
+        if isinstance(outcome, Appended):
+            stored += group
+            continue
+        world.logger.warning("decision_refused", aggregate=str(group[0].ref), outcome=type(outcome).__name__)
+        world.view.touched_nodes.add(group[0].ref.id)
+        world.view.touched_inputs.add(group[0].ref.id)
+    return stored
 
 
 async def _write_desired(world: World, policies: NodePolicies) -> int:

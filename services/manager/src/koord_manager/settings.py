@@ -1,10 +1,16 @@
 """What the manager can be told, besides what every service can be told."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 from koordcore.service.bus import ElectedSettings
-from koordcore.service.settings import Seconds
+from koordcore.service.gates import Gate, Stage
+from koordcore.service.settings import Flag, Seconds, TextList
 from pydantic import Field
+
+from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
+from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
+from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 
 
 class ManagerSettings(ElectedSettings):
@@ -15,8 +21,61 @@ class ManagerSettings(ElectedSettings):
         "Admits and mirrors objects, turns usage reports into batch resources, renders each node's policy. Several may "
         "run; one leads."
     )
+    known_gates: ClassVar[Sequence[Gate]] = tuple(
+        Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()
+    )
 
     control_interval: Seconds = Field(0.5, gt=0, description="Pause between control rounds, in the host's time.")
     desired_interval: Seconds = Field(
         5.0, ge=0, description="How long changes of a node's desired state are gathered before they are written again."
+    )
+
+    config_namespace: str = Field(SLO_CONFIG_NAMESPACE, description="Namespace of the configuration ConfigMap.")
+    slo_config_name: str = Field(SLO_CONFIG_NAME, description="Name of the configuration ConfigMap.")
+    node_strategy_name_need_check: bool = Field(
+        False, description="Entries of the configuration must have unique, non-empty names."
+    )
+    enhanced_config_namespace: Annotated[str, Flag("pod-enhanced-validator-config-namespace")] = Field(
+        ENHANCED_NAMESPACE, description="Namespace of the ConfigMap with labels that pods must have."
+    )
+    enhanced_config_name: Annotated[str, Flag("pod-enhanced-validator-config-name")] = Field(
+        ENHANCED_NAME, description="Name of the ConfigMap with labels that pods must have."
+    )
+    binding_admission_user_name: TextList = Field(
+        (), description="Parts of the names of users who may bind pods; none: everybody may."
+    )
+    binding_admission_dry_run: bool = Field(False, description="Count bindings that would be denied, deny none.")
+    binding_admission_namespaces: TextList = Field((), description="Namespaces where bindings are judged; *: all.")
+    binding_admission_exclude_namespaces: TextList = Field(
+        ("kube-system",), description="Namespaces where bindings are never judged."
+    )
+    binding_admission_bypass_labels: TextList = Field(
+        ("koordinator.sh/binding-admission-bypass",), description="Labels of pods that anybody may bind."
+    )
+    binding_admission_bypass_annotations: TextList = Field((), description="Annotations of pods that anybody may bind.")
+
+
+def config_names(settings: ManagerSettings) -> ConfigNames:
+    """Which ConfigMaps are ours."""
+    return ConfigNames(
+        slo_namespace=settings.config_namespace,
+        slo_name=settings.slo_config_name,
+        enhanced_namespace=settings.enhanced_config_namespace,
+        enhanced_name=settings.enhanced_config_name,
+    )
+
+
+def admission_options(settings: ManagerSettings) -> Options:
+    """Gates and flags of admission as one value."""
+    return Options(
+        gates=dict(settings.feature_gates.values),
+        check_strategy_names=settings.node_strategy_name_need_check,
+        binding=BindingPolicy(
+            user_names=settings.binding_admission_user_name,
+            dry_run=settings.binding_admission_dry_run,
+            namespaces=settings.binding_admission_namespaces,
+            exclude_namespaces=settings.binding_admission_exclude_namespaces,
+            bypass_labels=settings.binding_admission_bypass_labels,
+            bypass_annotations=settings.binding_admission_bypass_annotations,
+        ),
     )

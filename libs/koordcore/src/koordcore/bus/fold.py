@@ -144,6 +144,15 @@ class FoldRunner(Generic[F]):
             self._moved.clear()
             await self._moved.wait()
 
+    async def reached_or_halted(self, seq: int) -> Halt | None:
+        """Wait until the event at `seq` was folded (None), or until the fold stands still before it: why."""
+        while self.position < seq:
+            if self.halted is not None:
+                return self.halted
+            self._moved.clear()
+            await self._moved.wait()
+        return None
+
     @property
     def lag_seconds(self) -> float:
         """How long the oldest event that is not folded yet has been seen waiting; 0 when nothing waits."""
@@ -265,6 +274,7 @@ class FoldRunner(Generic[F]):
         if halt.seq in self._skipped:
             return
         self.halted = halt
+        self._moved.set()  # who waits for a later position has to hear of it
         self._metrics.follower_halted(self.name, halted=True)
         log.error("fold_halted fold=%s seq=%d reason=%s", self.name, halt.seq, halt.reason)
         try:

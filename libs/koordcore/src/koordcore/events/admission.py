@@ -18,7 +18,7 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     uid         of the admission request (webhook) or of the request and document (`koord apply`)
     door        "webhook" or "apply"
-    operation   CREATE, UPDATE or DELETE
+    operation   CREATE, UPDATE or DELETE; APPLY for a document that was refused before either was decided
     user        who asked, as the API server says; "" at the other door
     steps       what changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
     rules       ids of the rules that refused it

@@ -90,6 +90,16 @@ class WorkloadObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @CATALOGUE.register(kind="workloadspec")
+class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Pods were created for a workload, in the same batch. Of two that look at once, the second is refused here.
+
+    pods    their uids, which follow from the workload's last sequence before this event
+    """
+
+    pods: list[str]
+
+
+@CATALOGUE.register(kind="workloadspec")
 class WorkloadDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A workload is gone; its pods are deleted by their own events."""
 

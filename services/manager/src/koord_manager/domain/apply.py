@@ -1,12 +1,15 @@
 """One accepted manifest -> the facts that mirror it, or every reason to refuse it.
 
-    Manifest --decide_apply(view, ids, now)--> Accepted(drafts) | raises InvalidManifest
+    Manifest --decide_apply(view, ids, now)--> Applied(drafts) | raises InvalidManifest
 
-A pod's node, uid and status are not the user's to change; what Kubernetes keeps immutable is immutable here.
-source    protocol spec, 2.3; event-bus spec, 2.1
+The chain of admission (`admitting`) changes and judges it before anything is decided. A pod's node, uid and status are
+not the user's to change; what Kubernetes keeps immutable is immutable here. Custom resources: `apply_custom`.
+source    protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
 """
 
-from typing import NamedTuple
+import hashlib
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
@@ -22,135 +25,130 @@ from koordcore.events.mirror import (
     WorkloadObserved,
 )
 from koordcore.protocol.config.admission import NodeLabels
-from koordcore.protocol.manifests import InvalidManifest, Manifest
-from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PodSpec, PriorityClass, Workload
-from koordcore.protocol.pod_admission import validate_pod
-from koordcore.protocol.qos import kube_qos
+from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
+from koordcore.protocol.objects import (
+    ConfigMap,
+    Namespace,
+    Node,
+    Pod,
+    PodSpec,
+    PriorityClass,
+    Workload,
+    node_from_json,
+)
 from koordcore.state.aggregates import NamespaceState, NodeSpecState, PriorityClassState
+from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE, check_slo_config
+from koord_manager.domain.admission.chain import mutate, surroundings, validate
+from koord_manager.domain.admission.config_map_validating import check_data
+from koord_manager.domain.admission.json_object import seen, texts
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.patch import json_patch
+from koord_manager.domain.admission.request import Operation, Request
+from koord_manager.domain.admitting import (
+    LAST_APPLIED,
+    AdmissionRefused,
+    created_pod,
+    judge_pod,
+    keep_identity,
+    pod_document,
+    quota_account,
+    resolve_priority,
+)
+from koord_manager.domain.applied import Applied
+from koord_manager.domain.apply_custom import apply_custom
+from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView, node_name
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""kubectl's own copy of the manifest: whole objects (and what is secret in them) never enter the log."""
-DEFAULT_SCHEDULER = "koord-scheduler"
+APPLIED_DIGEST = "koordstream.io/applied-digest"
+"""Digest of the manifest of a pod that admission changed: the same manifest applied again changes nothing."""
 
 
-class Applied(NamedTuple):
-    """What applying a document decided.
-
-    action    "created", "configured", "unchanged" or "rejected" (configuration that is recorded as refused)
-    uid       uid of the object, "" for kinds that are known by name
-    drafts    facts to append together: all or none
-    refusal   for "rejected": what is wrong
-    """
-
-    action: str
-    uid: str
-    drafts: list[Draft]
-    refusal: InvalidManifest | None = None
-
-
-def decide_apply(view: ManagerView, manifest: Manifest, *, new_uid: str, now: str) -> Applied:
+def decide_apply(
+    view: ManagerView, manifest: Manifest, *, new_uid: str, now: str, options: Options | None = None
+) -> Applied:
     """What a document changes.
 
+    manifest  of the right shape; the rules of its kind are looked at after admission changed it
     new_uid   uid for the object if it is new
     now       RFC 3339 time for its creationTimestamp
     raises    InvalidManifest: refused whole, nothing is to be appended
     """
+    options = options or Options()
+    if not isinstance(manifest.object, Pod):
+        check_manifest(manifest)
     match manifest.object:
         case Pod() as pod:
-            return _apply_pod(view, pod, new_uid, now)
+            return _apply_pod(view, manifest, pod, new_uid, now, options)
         case Node() as node:
-            return _apply_node(view, node, now)
+            return _apply_node(view, manifest, node, now, options)
         case Workload() as workload:
-            return _apply_workload(view, workload, new_uid, now)
+            return _apply_workload(view, workload, new_uid, now, options)
         case ConfigMap() as config:
-            return _apply_config(view, config, now)
+            return _apply_config(view, config, now, options)
         case Namespace() as namespace:
             state = view.state.of_kind(NamespaceState).get(name_token(namespace.metadata.name))
             ref = AggregateRef("namespace", name_token(namespace.metadata.name))
             old = state.object if state else None
-            _keep_identity(namespace.metadata, old.metadata if old else None, "", now)
+            keep_identity(namespace.metadata, old.metadata if old else None, "", now)
             return _observed(
                 view, ref, NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
             )
         case PriorityClass() as priority_class:
             return _apply_priority_class(view, priority_class, now)
+        case CustomObject() as custom:
+            return apply_custom(view, custom, new_uid=new_uid, now=now, options=options)
 
 
-def admitted_pod(view: ManagerView, pod: Pod, *, uid: str, now: str) -> Pod:
-    """The pod as it enters the log: priority resolved, QoS class and phase set, defaults filled in.
-
-    raises    InvalidManifest for an unknown priority class or a combination that is not allowed (protocol spec, 2.3)
-    """
-    meta = pod.metadata
-    _keep_identity(meta, None, uid, now)
-    spec = pod.spec
-    spec.scheduler_name = spec.scheduler_name or DEFAULT_SCHEDULER
-    _resolve_priority(view, spec)
-    pod.status.phase = pod.status.phase or "Pending"
-    pod.status.qos_class = ""
-    pod.status.qos_class = kube_qos(pod)
-    _refuse_forbidden(pod, None)
-    return pod
-
-
-def _refuse_forbidden(pod: Pod, old: Pod | None) -> None:
-    violations = validate_pod(pod, old)
-    if violations:
-        raise InvalidManifest(
-            [
-                InvalidInput(f"within rule {violation.rule}", violation.message, violation.field)
-                for violation in violations
-            ]
-        )
-
-
-def _keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) -> None:
-    """Identity fields are ours: uid and creation time come from the first version, never from the manifest."""
-    meta.uid = old.uid if old else uid
-    meta.creation_timestamp = old.creation_timestamp if old else now
-    meta.resource_version = ""
-    meta.deletion_timestamp = None
-    meta.annotations.pop(LAST_APPLIED, None)
-
-
-def _resolve_priority(view: ManagerView, spec: PodSpec) -> None:
-    if not spec.priority_class_name:
-        return
-    state = view.priority_class(spec.priority_class_name)
-    found = state.object if state else None
-    if found is None:
-        raise InvalidManifest(
-            [InvalidInput("the name of an existing PriorityClass", spec.priority_class_name, "spec.priorityClassName")]
-        )
-    if spec.priority is not None and spec.priority != found.value:
-        raise InvalidManifest(
-            [InvalidInput(f"absent or {found.value}, the value of the class", spec.priority, "spec.priority")]
-        )
-    spec.priority = found.value
-    spec.preemption_policy = spec.preemption_policy or found.preemption_policy
-
-
-def _apply_pod(view: ManagerView, pod: Pod, new_uid: str, now: str) -> Applied:
-    existing = view.pod(pod.metadata.namespace, pod.metadata.name)
+def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, now: str, options: Options) -> Applied:
+    namespace = pod.metadata.namespace
+    existing = view.pod(namespace, pod.metadata.name)
+    document = _without_last_applied(manifest.document)
+    digest = hashlib.blake2b(codec.encode_canonical(document), digest_size=8).hexdigest()
     if existing is None:
-        admitted = admitted_pod(view, pod, uid=new_uid, now=now)
-        return Applied("created", new_uid, [Draft(AggregateRef("podspec", new_uid), PodSpecAdded(object=admitted), 0)])
+        created = created_pod(view, document, namespace=namespace, uid=new_uid, now=now, options=options)
+        if created.steps:
+            created.pod.metadata.annotations[APPLIED_DIGEST] = digest
+        drafts = [Draft(AggregateRef("podspec", new_uid), PodSpecAdded(object=created.pod), 0)]
+        if created.quota is not None:
+            drafts.append(created.quota)
+        return Applied("created", new_uid, drafts, steps=created.steps, patch=tuple(created.patch))
     uid, state = existing
     old = state.object
-    _keep_identity(pod.metadata, old.metadata, uid, now)
+    kept = old.metadata.annotations.get(APPLIED_DIGEST)
+    if kept == digest:
+        return Applied("unchanged", uid, [])
+    if kept is not None:
+        # what admission made of the new manifest is compared with what it made of the old one
+        pod = created_pod(view, document, namespace=namespace, uid=uid, now=now, options=_uncounted(options)).pod
+        pod.metadata.annotations[APPLIED_DIGEST] = digest
+    check_manifest(manifest._replace(object=pod))
+    keep_identity(pod.metadata, old.metadata, uid, now)
     pod.metadata.owner_references = old.metadata.owner_references
     pod.spec.scheduler_name = pod.spec.scheduler_name or old.spec.scheduler_name
-    _resolve_priority(view, pod.spec)
+    resolve_priority(view, pod.spec)
     pod.status = old.status
     _refuse_immutable_changes(pod.spec, old.spec)
-    _refuse_forbidden(pod, old)
+    judge_pod(view, pod, old, options)
     if pod == old:
         return Applied("unchanged", uid, [])
-    return Applied("configured", uid, [Draft(AggregateRef("podspec", uid), PodSpecChanged(object=pod), state.seq)])
+    account = quota_account(view, pod, old, options)
+    drafts = [Draft(AggregateRef("podspec", uid), PodSpecChanged(object=pod), state.seq)]
+    return Applied("configured", uid, [*drafts, account] if account else drafts)
+
+
+def _uncounted(options: Options) -> Options:
+    """The same choices without quota admission: what is only compared is not counted."""
+    return replace(options, gates={**options.gates, "EnableQuotaAdmission": False})
+
+
+def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
+    annotations = texts(document, "metadata", "annotations")
+    if LAST_APPLIED not in annotations:
+        return document
+    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    return {**document, "metadata": {**seen(document, "metadata"), "annotations": kept}}
 
 
 def _refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
@@ -173,12 +171,31 @@ def _refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
         raise InvalidManifest(violations)
 
 
-def _apply_node(view: ManagerView, node: Node, now: str) -> Applied:
+def _apply_node(view: ManagerView, manifest: Manifest, node: Node, now: str, options: Options) -> Applied:
     token = name_token(node.metadata.name)
     ref = AggregateRef("nodespec", token)
     state = view.state.of_kind(NodeSpecState).get(token)
     old = state.object if state else None
-    _keep_identity(node.metadata, old.metadata if old else None, "", now)
+    steps: tuple[str, ...] = ()
+    patch: tuple[dict[str, Any], ...] = ()
+    if old is not None:
+        status = Request(
+            uid=node.metadata.name,
+            operation=Operation.UPDATE,
+            resource="nodes",
+            subresource="status",
+            object=manifest.document,
+            old_object=msgspec.to_builtins(old),
+        )
+        around = surroundings(status, view.admission, options)
+        amplified = mutate(status, around)
+        judged = validate(replace(status, subresource="", object=amplified.object), around)
+        if amplified.violations or judged.violations:
+            raise AdmissionRefused([*amplified.violations, *judged.violations])
+        if amplified.steps and amplified.object is not None:
+            node, steps = node_from_json(amplified.object), amplified.steps
+            patch = tuple(json_patch(manifest.document, amplified.object))
+    keep_identity(node.metadata, old.metadata if old else None, "", now)
     if old is not None and not node.status.capacity and not node.status.allocatable:
         node.status = old.status  # a manifest without status leaves what the kubelet reported
     node.status.capacity = node.status.capacity or dict(node.status.allocatable)
@@ -187,23 +204,25 @@ def _apply_node(view: ManagerView, node: Node, now: str) -> Applied:
         return Applied("created", "", [Draft(ref, NodeSpecAdded(object=node), view.state.last_seq(ref))])
     if node == old:
         return Applied("unchanged", "", [])
-    return Applied("configured", "", [Draft(ref, NodeSpecChanged(object=node), view.state.last_seq(ref))])
+    drafts = [Draft(ref, NodeSpecChanged(object=node), view.state.last_seq(ref))]
+    return Applied("configured", "", drafts, steps=steps, patch=patch)
 
 
-def _apply_workload(view: ManagerView, workload: Workload, new_uid: str, now: str) -> Applied:
+def _apply_workload(view: ManagerView, workload: Workload, new_uid: str, now: str, options: Options) -> Applied:
     meta = workload.metadata
     existing = view.workload(workload.kind, meta.namespace, meta.name)
     uid = existing[0] if existing else new_uid
     old = existing[1].object if existing else None
-    _keep_identity(meta, old.metadata if old else None, uid, now)
+    keep_identity(meta, old.metadata if old else None, uid, now)
     workload.template.metadata.annotations.pop(LAST_APPLIED, None)
     # a template that can never be admitted is refused now, not pod by pod later
     trial = Pod(
         metadata=msgspec.structs.replace(workload.template.metadata, namespace=meta.namespace, name=meta.name),
-        spec=msgspec.structs.replace(workload.template.spec),
+        spec=workload.template.spec,
     )
     try:
-        admitted_pod(view, trial, uid="", now=now)
+        document = pod_document(trial)
+        created_pod(view, document, namespace=meta.namespace, uid=uid, now=now, options=_uncounted(options))
     except InvalidManifest as refused:
         raise InvalidManifest([violation.at("spec.template") for violation in refused.violations]) from refused
     ref = AggregateRef("workloadspec", uid)
@@ -215,7 +234,7 @@ def _apply_priority_class(view: ManagerView, priority_class: PriorityClass, now:
     token = name_token(priority_class.metadata.name)
     state = view.state.of_kind(PriorityClassState).get(token)
     old = state.object if state else None
-    _keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
+    keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
     if old is not None and old.value != priority_class.value:
         raise InvalidManifest([InvalidInput(f"unchanged ({old.value})", priority_class.value, "value")])
     ref = AggregateRef("priorityclass", token)
@@ -223,21 +242,26 @@ def _apply_priority_class(view: ManagerView, priority_class: PriorityClass, now:
     return _observed(view, ref, event, existed=old is not None, same=old == priority_class)
 
 
-def _apply_config(view: ManagerView, config: ConfigMap, now: str) -> Applied:
+def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Options) -> Applied:
     meta = config.metadata
     ref = AggregateRef("config", namespaced_token(meta.namespace, meta.name))
     state = view.config(meta.namespace, meta.name)
     old = state.object if state else None
-    _keep_identity(meta, old.metadata if old else None, "", now)
+    keep_identity(meta, old.metadata if old else None, "", now)
     if old == config:
         return Applied("unchanged", "", [])
-    if (meta.namespace, meta.name) == (SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
+    names = view.admission.names
+    if (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name):
         nodes = [
             NodeLabels(name=node_name(token), labels=node.metadata.labels)
             for token in view.nodes()
             if (node := view.node(token))
         ]
-        violations = check_slo_config(config.data, old.data if old else {}, nodes)
+        old_data = old.data if old else {}
+        violations = check_slo_config(config.data, old_data, nodes)
+        if options.enabled("ConfigMapValidatingWebhook"):
+            found = check_data(config.data, old_data, nodes, check_names=options.check_strategy_names)
+            violations += [InvalidInput(f"within rule {each.rule}", each.message, each.field) for each in found]
         if violations:
             reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
             event = ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)

@@ -13,6 +13,8 @@ from koordcore.events.mirror import (
 )
 from koordcore.state.aggregates import ConfigState, NamespaceState, NodeSpecState, PriorityClassState
 
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.apply_custom import delete_custom
 from koord_manager.domain.view import ManagerView
 
 
@@ -24,11 +26,12 @@ class Target(NamedTuple):
     name: str
 
 
-def decide_delete(view: ManagerView, target: Target) -> list[Draft] | None:
+def decide_delete(view: ManagerView, target: Target, options: Options | None = None) -> list[Draft] | None:
     """The facts of one deletion, to be appended together; None when there is no such object.
 
     The pods of a deleted workload follow in the next reconciliation (`workloads`); what a deleted pod holds on its node
     is returned by the scheduler.
+    raises    InvalidManifest when admission refuses the deletion
     """
     kind, namespace, name = target
     token = name_token(name)
@@ -69,4 +72,4 @@ def decide_delete(view: ManagerView, target: Target) -> list[Draft] | None:
                 return None
             return [Draft(AggregateRef("priorityclass", token), PriorityClassDeleted(name=name), priority_class.seq)]
         case _:
-            return None
+            return delete_custom(view, kind, namespace, name, options or Options())

@@ -5,9 +5,11 @@ Every index is maintained from the event that changes it, at a cost that does no
 
 from collections.abc import Iterator
 
+from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.mirror import (
+    NamespaceObserved,
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
@@ -26,6 +28,7 @@ from koordcore.events.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
+from koordcore.events.nodestate import PodsEvictedByAgent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
@@ -42,7 +45,7 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 
-from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.facts import ADMISSION_KINDS, ConfigNames
 from koord_manager.domain.admission.fold_facts import facts_of, fold_fact
 from koord_manager.domain.node_resources.topology import (
     Device,
@@ -53,6 +56,8 @@ from koord_manager.domain.node_resources.topology import (
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
+KEPT_EVICTIONS = 32
+"""Evictions by an agent that are remembered for each node: those of ten minutes are asked for."""
 
 
 class ManagerView:
@@ -64,6 +69,8 @@ class ManagerView:
     touched_nodes   nodes (tokens) whose object changed since they were last taken
     touched_inputs  nodes (tokens) whose overcommit inputs changed since they were last taken
     config_touched  whether a ConfigMap changed since it was last taken
+    node_version    grows whenever a node object changes
+    evictions       node (token) -> (time, best-effort pods evicted by its agent), newest last
     admission       what admission knows beside an object, from the same fold
     """
 
@@ -75,7 +82,10 @@ class ManagerView:
         self.touched_nodes: set[str] = set()
         self.touched_inputs: set[str] = set()
         self.touched_workloads: set[str] = set()
+        self._held_workloads: set[str] = set()
         self.config_touched = True
+        self.node_version = 0
+        self.evictions: dict[str, list[tuple[str, int]]] = {}
         self.load(state if state is not None else ClusterState())
 
     def load(self, state: ClusterState) -> None:
@@ -88,6 +98,9 @@ class ManagerView:
         self._owners: dict[str, tuple[str, ...]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
+        self._customs: dict[str, set[str]] = {}
+        for id_ in state.of_kind(CustomObjectState):
+            self._customs.setdefault(plural_of(id_), set()).add(id_)
         self.admission = facts_of(state, self._config_names)
         for uid, spec in state.of_kind(PodSpecState).items():
             self._index_pod(uid, spec.object)
@@ -121,15 +134,24 @@ class ManagerView:
             case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
                 self._touch_node(ref.id)
                 self.touched_nodes.add(ref.id)
+                self.node_version += 1
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
+                    self.evictions.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.touched_desired.add(ref.id)
             case NodeRatiosComputed():
                 self._touch_node(ref.id)
                 self.touched_nodes.add(ref.id)
+            case NodeHealthAssessed() if event.cause in ("level", "offsets", "off"):
+                self._touch_node(ref.id)
+                self.touched_nodes.add(ref.id)
+            case PodsEvictedByAgent():
+                self._evicted(ref.id, event, stored.occurred_at)
             case CustomObjectObserved() | CustomObjectDeleted():
                 self._custom_changed(ref)
+                if plural_of(ref.id) in ADMISSION_KINDS:
+                    self._release_workloads()
             case WorkloadObserved():
                 meta = event.object.metadata
                 key = (event.object.kind, meta.namespace, meta.name)
@@ -141,12 +163,21 @@ class ManagerView:
                 if key is not None and self._workload_uids.get(key) == ref.id:
                     del self._workload_uids[key]
                 self.touched_workloads.add(ref.id)
-            case PriorityClassObserved():
-                self.touched_workloads.update(self.state.of_kind(WorkloadState))
+            case PriorityClassObserved() | NamespaceObserved():
+                self._release_workloads()
             case _:
                 if ref.kind == "config":
                     self.config_touched = True
         return event
+
+    def hold_workload(self, uid: str) -> None:
+        """Leave a workload whose pods are refused alone, until something changes that admission goes by."""
+        self.touched_workloads.discard(uid)
+        self._held_workloads.add(uid)
+
+    def _release_workloads(self) -> None:
+        self.touched_workloads |= self._held_workloads
+        self._held_workloads.clear()
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
         """Take in one report of a node (token)."""
@@ -154,8 +185,15 @@ class ManagerView:
         self.reports[node] = report
         self.touched_inputs.add(node)
 
+    def _evicted(self, node: str, event: PodsEvictedByAgent, at: str) -> None:
+        if event.feature.startswith("BE"):
+            kept = self.evictions.setdefault(node, [])
+            kept.append((at, len(event.pods)))
+            del kept[:-KEPT_EVICTIONS]
+
     def _custom_changed(self, ref: AggregateRef) -> None:
         plural = plural_of(ref.id)
+        self._customs.setdefault(plural, set()).add(ref.id)
         if plural in (TOPOLOGIES, DEVICES):
             token = ref.id.partition("=")[2]
             self._topologies.pop(token, None)
@@ -234,6 +272,12 @@ class ManagerView:
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
         """A custom resource by name, also when it is gone (object None)."""
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
+
+    def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
+        """(id without the plural, state) of the custom resources of a kind that exist, in order of id."""
+        states = self.state.of_kind(CustomObjectState)
+        found = ((id_, states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states)
+        return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
 
     def topology(self, token: str) -> NodeResourceTopology | None:
         """The node's NUMA zones and processor; None when its agent has not reported them."""

@@ -7,12 +7,14 @@ import hashlib
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, event_id
-from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.protocol.objects import OwnerReference, Pod, PodSpec, Workload
+from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted, WorkloadPodsCreated
+from koordcore.protocol.manifests import InvalidManifest
+from koordcore.protocol.objects import OwnerReference, Pod, Workload
 from koordcore.state.aggregates import PodSpecState, WorkloadState
 from koordcore.values import codec
 
-from koord_manager.domain.apply import admitted_pod
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admitting import CreatedPod, created_pod, pod_document
 from koord_manager.domain.view import ManagerView
 
 
@@ -21,36 +23,36 @@ def template_hash(workload: Workload) -> str:
     return hashlib.blake2b(codec.encode_canonical(workload.template), digest_size=4).hexdigest()
 
 
-def reconcile_workload(view: ManagerView, uid: str, *, now: str, limit: int) -> list[Draft]:
-    """Facts that bring a workload's pods to its number, at most `limit` at once; each stands for itself.
+def reconcile_workload(
+    view: ManagerView, uid: str, *, now: str, limit: int, options: Options | None = None
+) -> list[list[Draft]]:
+    """Facts that bring a workload's pods to its number, at most `limit` pods at once; each list is all or none.
 
     A Deployment's pods of an older template are replaced, oldest first; a Job's pods are never replaced by a changed
-    template. Names are `<workload>-<template hash>-<number>`; uids follow from the workload's uid, the name and the
-    position of the log that the decision was made on.
+    template. Names are `<workload>-<template hash>-<number>`; uids follow from the workload's uid and last sequence and
+    from the name, and what creates pods moves that sequence: of two leaders that look at once, one is refused.
+    raises    InvalidManifest when admission refuses the pods, and there is nothing else to do
     """
+    options = options or Options()
     state = view.state.of_kind(WorkloadState).get(uid)
     pods = view.pods_of_workload(uid)
     specs = view.state.of_kind(PodSpecState)
     if state is None:
-        return [_deletion(pod, specs[pod]) for pod in pods[:limit]]
+        return [[_deletion(pod, specs[pod])] for pod in pods[:limit]]
     workload = state.object
-    generation = template_hash(workload)
-    prefix = f"{workload.metadata.name}-{generation}-"
+    prefix = f"{workload.metadata.name}-{template_hash(workload)}-"
     current = [pod for pod in pods if workload.kind == "Job" or specs[pod].object.metadata.name.startswith(prefix)]
     stale = [pod for pod in pods if pod not in set(current)] if len(current) != len(pods) else []
     surplus = current[workload.replicas :]
-    drafts = [_deletion(pod, specs[pod]) for pod in (*stale, *surplus)][:limit]
-    missing = workload.replicas - len(current)
-    taken = {specs[pod].object.metadata.name for pod in current}
-    number = 0
-    while missing > 0 and len(drafts) < limit:
-        name = f"{prefix}{number}"
-        number += 1
-        if name in taken or view.pod(workload.metadata.namespace, name) is not None:
-            continue
-        drafts.append(_creation(view, workload, uid, name, now))
-        missing -= 1
-    return drafts
+    groups = [[_deletion(pod, specs[pod])] for pod in (*stale, *surplus)][:limit]
+    wanted = min(workload.replicas - len(current), limit - len(groups))
+    if wanted > 0:
+        try:
+            groups.append(_creations(view, uid, state, prefix, wanted, now, options))
+        except InvalidManifest:
+            if not groups:
+                raise
+    return groups
 
 
 def _deletion(uid: str, spec: PodSpecState) -> Draft:
@@ -58,8 +60,46 @@ def _deletion(uid: str, spec: PodSpecState) -> Draft:
     return Draft(AggregateRef("podspec", uid), PodSpecDeleted(namespace=meta.namespace, name=meta.name), spec.seq)
 
 
-def _creation(view: ManagerView, workload: Workload, owner_uid: str, name: str, now: str) -> Draft:
-    uid = event_id(f"{owner_uid}/{view.state.position}", AggregateRef("podspec", name), 0)
+def _creations(
+    view: ManagerView, owner_uid: str, state: WorkloadState, prefix: str, wanted: int, now: str, options: Options
+) -> list[Draft]:
+    """`wanted` pods with free names, the accounts of their quotas, and the mark on the workload.
+
+    raises    InvalidManifest when not even the first is admitted
+    """
+    workload = state.object
+    drafts: list[Draft] = []
+    accounts: dict[AggregateRef, Draft] = {}
+    number = 0
+    while len(drafts) < wanted:
+        name = f"{prefix}{number}"
+        number += 1
+        if view.pod(workload.metadata.namespace, name) is not None:
+            continue
+        uid = event_id(f"{owner_uid}/{state.seq}", AggregateRef("podspec", name), 0)
+        try:
+            created = _created(view, workload, owner_uid, name, uid, now, options, accounts)
+        except InvalidManifest:
+            if not drafts:
+                raise
+            break
+        if created.quota is not None:
+            accounts[created.quota.ref] = created.quota
+        drafts.append(Draft(AggregateRef("podspec", uid), PodSpecAdded(object=created.pod), 0))
+    mark = WorkloadPodsCreated(pods=[draft.ref.id for draft in drafts])
+    return [*drafts, *accounts.values(), Draft(AggregateRef("workloadspec", owner_uid), mark, state.seq)]
+
+
+def _created(
+    view: ManagerView,
+    workload: Workload,
+    owner_uid: str,
+    name: str,
+    uid: str,
+    now: str,
+    options: Options,
+    accounts: dict[AggregateRef, Draft],
+) -> CreatedPod:
     owner = OwnerReference(
         api_version=workload.api_version,
         kind=workload.kind,
@@ -68,13 +108,7 @@ def _creation(view: ManagerView, workload: Workload, owner_uid: str, name: str, 
         controller=True,
     )
     meta = msgspec.structs.replace(
-        workload.template.metadata,
-        name=name,
-        namespace=workload.metadata.namespace,
-        labels=dict(workload.template.metadata.labels),
-        annotations=dict(workload.template.metadata.annotations),
-        owner_references=[owner],
+        workload.template.metadata, name=name, namespace=workload.metadata.namespace, owner_references=[owner]
     )
-    spec: PodSpec = msgspec.structs.replace(workload.template.spec)
-    pod = admitted_pod(view, Pod(metadata=meta, spec=spec), uid=uid, now=now)
-    return Draft(AggregateRef("podspec", uid), PodSpecAdded(object=pod), 0)
+    document = pod_document(Pod(metadata=meta, spec=workload.template.spec))
+    return created_pod(view, document, namespace=meta.namespace, uid=uid, now=now, options=options, accounts=accounts)

@@ -1,27 +1,32 @@
 """The HTTP door: apply, delete, get, and the fold's position and hash.
 
-    POST /v1/apply                      YAML or JSON, any number of documents -> one result each
-    POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects
+    POST /v1/apply                      YAML or JSON, any number of documents -> one result each; ?dryRun=All
+    POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects; ?dryRun=All
     GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
     GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
-    GET  /v1/state                      position and hash of the fold; ?at=<seq> waits for and answers at that position
+    GET  /v1/state                      position and hash of the fold
 
 Every document stands for itself: it is applied whole or refused whole. Status 200 when all were taken, 422 when all
-were refused by a rule, 207 when some were, 503 when the log could not take one.
+were refused by a rule, 207 when some were, 503 when the log could not take one. A dry run answers what would become of
+each document, on the state as it stands, and changes nothing.
 """
 
+import asyncio
 import uuid
 from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
+from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef, name_token, namespaced_token
+from koordcore.protocol.crd import ResourceVersion, resource_versions
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.aggregates import (
     AggregateState,
     ConfigState,
+    CustomObjectState,
     NamespaceState,
     NodePolicyState,
     NodeSpecState,
@@ -36,10 +41,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from koord_manager.domain.apply_custom import resource_of_kind
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.intake import FieldError, Intake, Result
-from koord_manager.shell.position import StateAt
 
 _STATES: dict[str, type[AggregateState]] = {
     "Pod": PodSpecState,
@@ -61,10 +66,9 @@ def _json(value: object, status: int = 200) -> Response:
 class ManagerApi:
     """The routes over the view and the intake."""
 
-    def __init__(self, view: ManagerView, intake: Intake, state_at: StateAt) -> None:
+    def __init__(self, view: ManagerView, intake: Intake) -> None:
         self._view = view
         self._intake = intake
-        self._state_at = state_at
 
     def routes(self) -> list[Route]:
         """For the service's HTTP server."""
@@ -78,12 +82,13 @@ class ManagerApi:
 
     async def apply(self, request: Request) -> Response:
         """Applies every document of the body."""
-        documents = read_documents(await request.body())
-        return await self._answer(documents)
+        documents = await _documents(request)
+        results = await self._intake.submit(documents, str(uuid.uuid4()), dry_run=_is_dry_run(request))
+        return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
         """Deletes the objects that the body's documents name."""
-        documents = read_documents(await request.body())
+        documents = await _documents(request)
         targets: list[object] = []
         results: dict[int, Result] = {}
         for index, document in enumerate(documents):
@@ -92,52 +97,61 @@ class ManagerApi:
                 results[index] = target
             else:
                 targets.append(target)
-        done = iter(await self._intake.submit(targets, str(uuid.uuid4())))
+        done = iter(await self._intake.submit(targets, str(uuid.uuid4()), dry_run=_is_dry_run(request)))
         merged = [results[index] if index in results else next(done) for index in range(len(documents))]
         return _json({"results": merged}, _status(merged))
-
-    async def _answer(self, subjects: list[object]) -> Response:
-        results = await self._intake.submit(subjects, str(uuid.uuid4()))
-        return _json({"results": results}, _status(results))
 
     async def list_objects(self, request: Request) -> Response:
         """All objects of a kind, ordered by namespace and name."""
         kind = _kind(request)
         namespace = request.query_params.get("namespace")
+        items = self._custom_items(kind, namespace) if kind not in _STATES else self._items(kind, namespace)
+        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+        return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
+
+    def _items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
         states = self._view.state.of_kind(_STATES[kind])
-        items = [
+        return [
             self._shown(kind, id_, found)
             for id_, state in states.items()
             if (found := _object_of(state)) is not None
             and (not isinstance(found, Workload) or found.kind == kind)
             and (namespace is None or found.metadata.namespace == namespace)
         ]
-        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
-        return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
+
+    def _custom_items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        resource = resource_of_kind(kind)
+        assert resource is not None, "_kind gives known kinds only"
+        prefix = f"{resource.plural}="
+        return [
+            state.object
+            for id_, state in self._view.state.of_kind(CustomObjectState).items()
+            if id_.startswith(prefix)
+            and state.object is not None
+            and namespace in (None, state.object["metadata"].get("namespace"))
+        ]
 
     async def get_object(self, request: Request) -> Response:
         """One object, 404 when there is none."""
         kind, name = _kind(request), request.path_params["name"]
-        namespace = request.query_params.get("namespace", "default") if kind in NAMESPACED else ""
+        namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
+        resource = None if kind in _STATES else resource_of_kind(kind)
+        if resource is not None:
+            custom = self._view.state.get(custom_ref(resource.plural, namespace, name))
+            if isinstance(custom, CustomObjectState) and custom.object is not None:
+                return _json(custom.object)
+            return _absent(kind, namespace, name)
         id_ = self._id_of(kind, namespace, name)
         state = self._view.state.of_kind(_STATES[kind]).get(id_) if id_ else None
         found = _object_of(state) if state else None
         if found is None or id_ is None:
-            where = f"{namespace}/{name}" if namespace else name
-            return _json({"error": f"{kind} {where} does not exist"}, 404)
+            return _absent(kind, namespace, name)
         return _json(self._shown(kind, id_, found))
 
     async def state(self, request: Request) -> Response:
-        """Position and canonical hash; `?at=` waits until the fold stands exactly there (409: it has passed it)."""
-        text = request.query_params.get("at")
-        if text is None:
-            return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
-        if not text.isascii() or not text.isdigit():
-            raise InvalidInput("a position of the log", text, "at")
-        found = await self._state_at.hash_at(int(text))
-        if found is None:
-            return _json({"error": "the fold has passed this position", "position": self._view.state.position}, 409)
-        return _json({"position": int(text), "hash": found})
+        """Position and canonical hash."""
+        del request
+        return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
 
     def _id_of(self, kind: str, namespace: str, name: str) -> str | None:
         if kind == "Pod":
@@ -186,12 +200,42 @@ def _status(results: Iterable[Result]) -> int:
     return 422 if refused == len(actions) else 207
 
 
+def _absent(kind: str, namespace: str, name: str) -> Response:
+    where = f"{namespace}/{name}" if namespace else name
+    return _json({"error": f"{kind} {where} does not exist"}, 404)
+
+
+async def _documents(request: Request) -> list[object]:
+    """The documents of a body; read in a thread, since a YAML of megabytes takes seconds."""
+    return await asyncio.to_thread(read_documents, await request.body())
+
+
+def _is_dry_run(request: Request) -> bool:
+    written = request.query_params.get("dryRun")
+    if written not in (None, "All"):
+        raise InvalidInput("All, or absent", written, "dryRun")
+    return written is not None
+
+
+def _custom_kinds() -> list[ResourceVersion]:
+    return [found for found in resource_versions() if found.stored]
+
+
+def _is_namespaced(kind: str) -> bool:
+    resource = None if kind in _STATES else resource_of_kind(kind)
+    return kind in NAMESPACED if resource is None else resource.scope == "Namespaced"
+
+
 def _kind(request: Request) -> str:
     text = str(request.path_params["kind"]).lower()
     for kind in _STATES:
         if text in (kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es"):
             return kind
-    raise InvalidInput(f"one of {', '.join(_STATES)}", request.path_params["kind"], "kind")
+    for resource in _custom_kinds():
+        if text in (resource.kind.lower(), resource.plural, *resource.short_names):
+            return resource.kind
+    known = ", ".join((*_STATES, *(resource.kind for resource in _custom_kinds())))
+    raise InvalidInput(f"one of {known}", request.path_params["kind"], "kind")
 
 
 def _object_of(state: AggregateState) -> KubeObject | None:
@@ -212,10 +256,10 @@ def _target(document: object) -> Target | Result:
     meta = fields.get("metadata", fields)
     names = cast("dict[str, object]", meta) if isinstance(meta, dict) else fields
     kind, name, namespace = fields.get("kind"), names.get("name"), names.get("namespace")
-    if not isinstance(kind, str) or kind not in _STATES:
-        rule = f"one of {', '.join(_STATES)}"
+    if not isinstance(kind, str) or not (kind in _STATES or resource_of_kind(kind)):
+        rule = f"one of {', '.join((*_STATES, *(resource.kind for resource in _custom_kinds())))}"
         return Result("refused", errors=[FieldError("kind", rule, repr(kind)[:200])])
     if not isinstance(name, str) or not name:
         return Result("refused", kind, errors=[FieldError("metadata.name", "a name", repr(name)[:200])])
-    where = (namespace if isinstance(namespace, str) and namespace else "default") if kind in NAMESPACED else ""
+    where = (namespace if isinstance(namespace, str) and namespace else "default") if _is_namespaced(kind) else ""
     return Target(kind, where, name)

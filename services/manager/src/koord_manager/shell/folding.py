@@ -14,26 +14,21 @@ from koordcore.service.logging import Logger
 from koordcore.state import ClusterState
 
 from koord_manager.domain.view import ManagerView
-from koord_manager.shell.position import StateAt
 
 
 class ViewFold:
     """The view as the fold runner wants it."""
 
-    def __init__(self, view: ManagerView, state_at: StateAt) -> None:
+    def __init__(self, view: ManagerView) -> None:
         self._view = view
-        self._state_at = state_at
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Fold one event and answer who waits for its position."""
-        event = self._view.fold(stored)
-        self._state_at.passed()
-        return event
+        """Fold one event."""
+        return self._view.fold(stored)
 
     def skip(self, seq: int) -> None:
         """Pass over one event."""
         self._view.state.skip(seq)
-        self._state_at.passed()
 
     def snapshot(self) -> bytes:
         """The state as bytes."""

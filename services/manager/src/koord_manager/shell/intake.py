@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import msgspec
-from koordcore.protocol.manifests import InvalidManifest, read_manifest
-from koordcore.protocol.manifests.reader import Manifest
+from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
 
 from koord_manager.domain.remove import Target
 
@@ -48,16 +47,22 @@ class Work:
     request_id: str
     number: int
     done: "asyncio.Future[Result]"
+    dry_run: bool = False
 
 
 class Intake:
-    """A bounded queue of work; `submit` waits for room and for the results."""
+    """A bounded queue of work; `submit` waits for room and for the results. Once closed it takes no more."""
 
     def __init__(self, limit: int = 20_000) -> None:
-        self._queue: asyncio.Queue[Work] = asyncio.Queue(limit)
+        self._queue: asyncio.Queue[Work | None] = asyncio.Queue(limit)
+        self._waiting_for_room = 0
+        self._closed = False
 
-    async def submit(self, subjects: list[object], request_id: str) -> list[Result]:
-        """Results of the documents or targets, in order. Documents that cannot be read are refused at once."""
+    async def submit(self, subjects: list[object], request_id: str, *, dry_run: bool = False) -> list[Result]:
+        """Results of the documents or targets, in order. Documents that have not the shape of a kind are refused here.
+
+        dry_run   decide and answer, append nothing
+        """
         loop = asyncio.get_running_loop()
         pending: list[Result | asyncio.Future[Result]] = []
         for index, subject in enumerate(subjects):
@@ -67,21 +72,42 @@ class Intake:
                 work: Manifest | Target = subject
             else:
                 try:
-                    work = read_manifest(subject)
+                    work = shape_manifest(subject)
                 except InvalidManifest as refused:
                     pending.append(refusal(refused, subject))
                     continue
+            if self._closed:
+                pending.append(Result("failed", errors=[FieldError("", "the service is stopping", "")]))
+                continue
             done: asyncio.Future[Result] = loop.create_future()
-            await self._queue.put(Work(work, request_id, index, done))
+            self._waiting_for_room += 1
+            try:
+                await self._queue.put(Work(work, request_id, index, done, dry_run))
+            finally:
+                self._waiting_for_room -= 1
             pending.append(done)
         return [item if isinstance(item, Result) else await item for item in pending]
 
     async def take(self, limit: int) -> list[Work]:
-        """Waits for work, then takes up to `limit` of what has queued up."""
-        works = [await self._queue.get()]
-        while len(works) < limit and not self._queue.empty():
-            works.append(self._queue.get_nowait())
+        """Waits for work, then takes up to `limit` of what has queued up; nothing once it is closed and empty."""
+        works: list[Work] = []
+        while not works:
+            if self._closed and self._queue.empty() and not self._waiting_for_room:
+                return []
+            first = await self._queue.get()
+            if first is not None:
+                works.append(first)
+            while len(works) < limit and not self._queue.empty():
+                further = self._queue.get_nowait()
+                if further is not None:
+                    works.append(further)
         return works
+
+    async def close(self) -> None:
+        """Takes no more work; `take` gives what is queued, then nothing."""
+        if not self._closed:
+            self._closed = True
+            await self._queue.put(None)  # wakes who waits for work
 
 
 def refusal(refused: InvalidManifest, document: object) -> Result:

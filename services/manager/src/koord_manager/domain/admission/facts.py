@@ -27,6 +27,8 @@ ENHANCED_NAME: Final = "pod-enhanced-validator-config"
 PROFILES: Final = "clustercolocationprofiles"
 QUOTAS: Final = "elasticquotas"
 QUOTA_PROFILES: Final = "elasticquotaprofiles"
+ADMISSION_KINDS: Final = frozenset((PROFILES, QUOTAS, QUOTA_PROFILES))
+"""Plurals of the custom resources that admission goes by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,137 @@
+"""Telling what admission changed and refused: one verdict on the stream of verdicts, one log line for a refusal.
+
+An object that was neither changed nor refused has its own event, and nothing more is to be said about it. Dry runs are
+never told.
+
+source    manager spec, 17.3
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from koordcore.events.admission import AdmissionDecided, admission_ref
+from koordcore.events.envelope import Origin
+from koordcore.ports.observations import ObservationLog
+from koordcore.protocol.manifests import CustomObject
+from koordcore.service.logging import Logger
+
+from koord_manager.domain.admission.request import Verdict
+from koord_manager.domain.applied import Applied
+from koord_manager.domain.remove import Target
+from koord_manager.shell.intake import Work
+
+MAX_PATCH_OPERATIONS: Final = 200
+"""Of a larger patch the beginning is told: a message of the bus has a size."""
+_SUBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_PLURALS: Final = {
+    "Pod": "pods",
+    "Node": "nodes",
+    "ConfigMap": "configmaps",
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "Deployment": "deployments",
+    "Job": "jobs",
+}
+
+
+class Teller(Protocol):
+    """What telling needs of the cycle's world."""
+
+    @property
+    def verdicts(self) -> ObservationLog | None:
+        """The stream of verdicts; None: nowhere."""
+        ...
+
+    @property
+    def actor(self) -> str:
+        """Who decided."""
+        ...
+
+    @property
+    def logger(self) -> Logger:
+        """For refusals."""
+        ...
+
+
+class Subject(NamedTuple):
+    """The object that was judged, and the request about it."""
+
+    uid: str
+    door: str
+    resource: str
+    namespace: str
+    name: str
+    operation: str
+    user: str = ""
+
+
+async def record_applied(world: Teller, work: Work, applied: Applied, now: str, traceparent: str) -> None:
+    """Tells what admission changed in a document that was applied."""
+    operation = "CREATE" if applied.action == "created" else "UPDATE"
+    subject = _subject(work, operation)
+    verdict = Verdict(object=None, steps=applied.steps)
+    await tell(world, subject, verdict, applied.patch, now, traceparent)
+
+
+async def record_refused(world: Teller, work: Work, verdict: Verdict, now: str, traceparent: str) -> None:
+    """Tells why a document was refused; nothing of a dry run."""
+    if not work.dry_run:
+        operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
+        await tell(world, _subject(work, operation), verdict, (), now, traceparent)
+
+
+async def tell(
+    world: Teller, subject: Subject, verdict: Verdict, patch: Sequence[dict[str, Any]], now: str, traceparent: str
+) -> None:
+    """Publishes one verdict; returns at once, also while the bus is away (the newest are kept)."""
+    if not verdict.allowed:
+        world.logger.info(
+            "admission_refused",
+            door=subject.door,
+            resource=subject.resource,
+            namespace=subject.namespace,
+            name=subject.name,
+            operation=subject.operation,
+            rules=[violation.rule for violation in verdict.violations],
+            reason=verdict.message[:500],
+        )
+    if world.verdicts is None:
+        return
+    event = AdmissionDecided(
+        uid=subject.uid,
+        door=subject.door,
+        resource=subject.resource,
+        namespace=subject.namespace,
+        name=subject.name,
+        operation=subject.operation,
+        user=subject.user,
+        allowed=verdict.allowed,
+        steps=list(verdict.steps),
+        rules=[violation.rule for violation in verdict.violations],
+        fields=[violation.field for violation in verdict.violations],
+        message=verdict.message[:2000],
+        patch=list(patch[:MAX_PATCH_OPERATIONS]),
+    )
+    # what stands in a subject has to be a name; an object without a good one (generateName) goes by its request
+    named = [text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name or subject.uid)]
+    ref = admission_ref(subject.resource, named[0], named[1] or "unnamed")
+    origin = Origin(
+        causation_id=subject.uid,
+        correlation_id=subject.uid,
+        actor=world.actor,
+        occurred_at=now,
+        traceparent=traceparent,
+    )
+    await world.verdicts.publish(ref, event, origin)
+
+
+def _subject(work: Work, operation: str) -> Subject:
+    uid = f"{work.request_id}/{work.number}"
+    subject = work.subject
+    if isinstance(subject, Target):
+        return Subject(uid, "apply", _PLURALS.get(subject.kind, subject.kind.lower()), *subject[1:], operation)
+    meta = subject.object.metadata
+    custom = subject.object.resource.plural if isinstance(subject.object, CustomObject) else None
+    resource = custom or _PLURALS.get(subject.kind, subject.kind.lower())
+    return Subject(uid, "apply", resource, meta.namespace, meta.name, operation)
