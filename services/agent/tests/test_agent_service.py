@@ -347,6 +347,49 @@ async def test_a_full_outbox_keeps_the_oldest_and_says_the_start_later(tmp_path:
         assert (await world.facts())[1] == PodsStarted(pods=["web"])
 
 
+async def test_facts_that_found_no_room_are_said_once_there_is_some(tmp_path: Path) -> None:
+    async with World(memory_bus(), ManualClock(), tmp_path, outbox_facts="1").running() as world:
+        world.log.away = True
+        world.cycle.states.restore({NODE: desired(pod("job", "BE", 9_000), pod("web", "LS", 4_000))})
+        await world.round(3)
+        quota = int(world.quota())
+        assert quota > 0
+        world.log.away = False
+        for _ in range(4):
+            await world.facts()
+            await world.round()
+        facts = await world.facts()
+        assert PodsStarted(pods=["job", "web"]) in facts
+        suppressed = [event for event in facts if isinstance(event, BeCpuSuppressed)]
+        assert suppressed[0].old_quota_us == -1
+
+
+async def test_what_placed_pods_is_not_remembered_for_ever(tmp_path: Path) -> None:
+    async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
+        await world.bus.desired.put(desired())
+        await world.until(lambda: NODE in world.cycle.states.views)
+        last = 0
+        for index in range(20):
+            await world.place(pod(f"p{index}", "LS", 10))
+            last = (await world.release(f"p{index}")).seq
+        await world.until(lambda: world.cycle.states.views[NODE].as_of.get("node", 0) == last)
+        assert not any(world.cycle.states.cause_of(NODE, f"p{index}") for index in range(20))
+
+
+async def test_it_is_not_ready_while_the_connection_is_lost() -> None:
+    link = Link()
+    assert link.trouble() == "not connected yet"
+    link.refuse("wrong key")
+    assert link.trouble() == "wrong key"
+    connected = [True]
+    bus = memory_bus()
+    ports = Ports(facts=bus.events, reports=bus.observations, desired=bus.desired, pushes=bus.pushes)
+    link.connect(ports, is_connected=lambda: connected[0])
+    assert link.trouble() is None
+    connected[0] = False
+    assert link.trouble() == "the connection is lost; the last desired state stays in force"
+
+
 async def test_another_writer_on_the_aggregate_costs_a_retry_only(tmp_path: Path) -> None:
     nodes = ("a", "b", NODE)
     async with World(memory_bus(), ManualClock(), tmp_path, nodes=nodes).running() as world:

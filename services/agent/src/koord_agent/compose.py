@@ -7,9 +7,10 @@ import random
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 
-from koordcore.bus.connection import ConnectRefused, NotConnected
+from koordcore.bus.connection import BusConnection, ConnectRefused, NotConnected
 from koordcore.bus.factory import open_bus
 from koordcore.service.bus import bus_settings
 from koordcore.service.lifecycle import Component
@@ -45,26 +46,27 @@ FLEET_SAMPLES = 150
 async def compose(shell: Shell[AgentSettings]) -> None:
     """Adds the agent's components: the bus once it answers, the outbox, desired state, the rounds."""
     link = Link()
-    condition = shell.health.readiness_condition("bus", "not connected yet")
+    shell.health.add_readiness("bus", link.trouble)
 
     async def hold_bus() -> None:
         # The agents enforce what they were told last; so this may take as long as it likes.
         while True:
             try:
                 async with open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus) as bus:
-                    assert bus.connection is not None, "a bus of a server has a connection"
+                    connection = bus.connection
+                    assert connection is not None, "a bus of a server has a connection"
                     link.connect(
                         Ports(
-                            facts=AgentFacts(bus.connection, bus.names, metrics=shell.metrics.bus),
+                            facts=AgentFacts(connection, bus.names, metrics=shell.metrics.bus),
                             reports=bus.observations,
                             desired=bus.desired,
                             pushes=bus.pushes,
-                        )
+                        ),
+                        is_connected=partial(_is_connected, connection),
                     )
-                    condition.met()
                     await asyncio.Event().wait()
             except (NotConnected, ConnectRefused) as error:
-                condition.unmet(str(error))
+                link.refuse(str(error))
                 shell.log.warning("bus_away", reason=str(error))
                 await asyncio.sleep(REFUSED_PAUSE_SECONDS if isinstance(error, ConnectRefused) else 1.0)
 
@@ -151,6 +153,10 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     shell.service.add(Component(name="desired", run=states.run))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle
+
+
+def _is_connected(connection: BusConnection) -> bool:
+    return connection.is_connected
 
 
 def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
-from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import Logger
@@ -34,6 +34,8 @@ GATHER_SECONDS: Final = 0.02
 """Pods that are pushed within this time are started together and share an append."""
 SAVED_PER_ROUND: Final = 200
 GARBAGE_ROUNDS: Final = 64
+UNSAID_FACTS: Final = 1_000
+"""Facts beside those about pods that are offered to a full outbox again; the oldest give way."""
 _HOST: Final = SystemClock()
 
 
@@ -66,6 +68,7 @@ class Cycle:
     _problems: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     _said: list[str] = field(default_factory=lambda: [""])
     _rounds: list[int] = field(default_factory=lambda: [0])
+    _unsaid: list[Fact] = field(default_factory=list[Fact])
 
     async def run(self) -> None:
         """Rounds at a fixed pace, pushed pods between them, until cancelled."""
@@ -86,7 +89,7 @@ class Cycle:
         """Says that the agents took over."""
         host = "linux" if self.fleet is None else "simulated"
         event = AgentStarted(host=host, version=self.version)
-        self.outbox.put([Fact(node, event, self._origin(node)) for node in self.agents])
+        self._say([Fact(node, event, self._origin(node)) for node in self.agents])
         for node in self.agents:
             self.metrics.started(node, self.clock.unix())
 
@@ -135,6 +138,10 @@ class Cycle:
             self.metrics.suppressed(node, agent.be_quota_us)
             if self.fleet is None:
                 self.logger.debug("node_round", node=node, sentence=tick.sentence)
+            if _HOST.monotonic() - stretch >= LONGEST_STRETCH_SECONDS:
+                # what these nodes did is said before what happens to them next: pods start before they stop
+                self._say(facts)
+                facts.clear()
             stretch = await self._let_others_run(stretch)
         return suppressed
 
@@ -200,10 +207,15 @@ class Cycle:
         )
 
     def _say(self, facts: Sequence[Fact]) -> None:
-        if not facts:
+        if not facts and not self._unsaid:
             return
-        for fact in self.outbox.put(facts):
-            self.agents[fact.node].not_said((fact.event,))
+        waiting, self._unsaid[:] = [*self._unsaid, *facts], []
+        for fact in self.outbox.put(waiting):
+            if isinstance(fact.event, PodsStarted | PodsStopped):
+                self.agents[fact.node].not_said((fact.event,))
+            else:
+                self._unsaid.append(fact)
+        del self._unsaid[:-UNSAID_FACTS]
         for fact in facts:
             if isinstance(fact.event, BeCpuSuppressed):
                 self.logger.debug("be_suppressed", node=fact.node, sentence=fact.event.reason)

@@ -138,6 +138,9 @@ class DesiredStates:
     def _note_cause(self, node: str, push: Push) -> None:
         if push.event.ref.kind != "node":
             return
+        view = self.views.get(node)
+        if view is not None and push.event.seq <= view.as_of.get("node", 0):
+            return  # reflected already: who started these pods knew their cause, or never will
         event = CATALOGUE.read(push.event)
         if isinstance(event, NodeResourcesTaken):
             stored = push.event
@@ -145,6 +148,13 @@ class DesiredStates:
                 stored.event_id, stored.correlation_id, stored.traceparent, stored.headers.get(HEADER_TRACESTATE, "")
             )
             self._causes[node].update((entry.uid, cause) for entry in event.pods)
+
+    def _drop_causes(self, node: str) -> None:
+        """Forget what placed pods that are not wanted here (any more)."""
+        causes = self._causes.get(node)
+        if causes:
+            wanted = self.views[node].pods
+            self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
 
     def _apply(self, node: str, push: Push) -> bool:
         """Whether the push follows what is known (or is known already)."""
@@ -157,6 +167,8 @@ class DesiredStates:
         if after is not view:
             self._values[node] = desired_after(value, push)
             self.views[node] = after
+            for uid in view.pods.keys() - after.pods.keys():
+                self._causes[node].pop(uid, None)
             self._unsaved.add(node)
             self._changed(node)
         return True
@@ -171,6 +183,8 @@ class DesiredStates:
         if value != self._values.get(value.node):
             self._values[value.node] = value
             self.views[value.node] = view
+            if value.node not in self._waiting:
+                self._drop_causes(value.node)
             self._changed(value.node)
         self._unsaved.add(value.node)  # also when it is the same: it was confirmed now
         return True

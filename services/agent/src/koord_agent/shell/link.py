@@ -1,7 +1,7 @@
 """The bus as the agent sees it: not there at first, later there for good. Enforcement never waits for it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,8 @@ class Link:
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
         self._there = asyncio.Event()
+        self._is_connected: Callable[[], bool] = _always
+        self._refused = "not connected yet"
         if ports is not None:
             self._there.set()
 
@@ -47,13 +49,31 @@ class Link:
         """None: never connected so far."""
         return self._ports
 
-    def connect(self, ports: Ports) -> None:
-        """The connection stands."""
+    def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
+        """The connection stands.
+
+        is_connected    whether it still does; None = always
+        """
         self._ports = ports
+        self._is_connected = is_connected or _always
         self._there.set()
+
+    def refuse(self, reason: str) -> None:
+        """No connection could be had."""
+        self._refused = reason
+
+    def trouble(self) -> str | None:
+        """Why nothing reaches the log at this moment; None: it can."""
+        if self._ports is None:
+            return self._refused
+        return None if self._is_connected() else "the connection is lost; the last desired state stays in force"
 
     async def connected(self) -> Ports:
         """Wait for the first connection."""
         await self._there.wait()
         assert self._ports is not None, "the event is set together with the ports"
         return self._ports
+
+
+def _always() -> bool:
+    return True

@@ -2,9 +2,8 @@
 
     cycle --put--> disk --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
 
-Enforcement never waits for it: while the bus is away facts pile up to the limit, then new ones are refused; which
-pods run is said later, a refused change of a quota is not (the next one names the quota it found). Expectations come
-from the last event of each aggregate, read once and carried on from there.
+Enforcement never waits for it: while the bus is away facts pile up to the limit, then new ones are refused and offered
+again by the cycle. Expectations come from the last event of each aggregate, read once and carried on from there.
 
 source    event-bus spec, 3.3 (bounded on-disk queue, oldest kept), 4.3
 """

@@ -101,6 +101,7 @@ def read_host(
         containers={
             container_id: host.cgroup_counters(directory)
             for pod in known
+            if pod.containers
             for container_id, directory in container_directories(host, pod)
         },
         numa=_numa(host, known, cpu_to_numa) if cpu_to_numa else None,

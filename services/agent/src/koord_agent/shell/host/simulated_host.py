@@ -193,11 +193,12 @@ class SimulatedHost:
         pod = self._by_directory.get(directory)
         if pod is not None:
             memory, cache = now.pod_memory[pod.row], now.pod_page_cache[pod.row]
+            periods = now.pod_periods[pod.row]
             return CgroupCounters(
                 at_ns=now.at_ns,
                 cpu_usage_ns=now.pod_cpu_ns[pod.row],
                 memory=CgroupMemory(used_bytes=memory, with_page_cache_bytes=memory + cache),
-                throttling=Throttling(nr_periods=now.pod_periods[pod.row], nr_throttled=now.pod_throttled[pod.row]),
+                throttling=Throttling(nr_periods=periods, nr_throttled=now.pod_throttled[pod.row]) if periods else None,
             )
         if directory == self._be_root:
             return CgroupCounters(
