@@ -12,24 +12,24 @@ from koordcore.events.envelope import Event
 from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.service.gates import FeatureGates
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.desired import DesiredView
-from koord_agent.domain.facts import quota_changed, usage_reported
+from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.features import Features
+from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import NodeMonitor
-from koord_agent.domain.plan import CgroupFile, writable_trees
+from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos.be_cpuset import CpuOwners
-from koord_agent.domain.qos.cpu_suppress import Decision, SuppressMemory, decide
+from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.report import ReportedHostApplication, node_report
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
-from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
+from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.qos_round import DEFAULT_GATES, AuditSink, QosRound, no_audit
 from koord_agent.shell.sensing import cpu_owners, read_best_effort, suppress_view
-
-STRATEGY_INTERVALS = 2
-"""A plan lives for two intervals of its strategy (agent spec, 10.2)."""
 
 
 class PodRunner(Protocol):
@@ -75,6 +75,8 @@ class NodeAgent:
     runner        None = pods are started by somebody else, and count as started once their cgroup is there
     announced     uids of the pods whose start is in the log already (after a restart of the agent)
     options       which of the slow collectors run
+    gates         which strategies run
+    audit         where every write goes
     """
 
     def __init__(
@@ -87,6 +89,9 @@ class NodeAgent:
         runner: PodRunner | None = None,
         announced: Iterable[str] = (),
         options: CollectOptions = NOTHING_SLOW,
+        gates: FeatureGates = DEFAULT_GATES,
+        audit: AuditSink = no_audit,
+        draw: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self.node = node
         self.host = host
@@ -96,8 +101,8 @@ class NodeAgent:
         self._runner = runner
         self._announced = set(announced)
         self._running: set[str] = set()
-        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout))
-        self._memory = SuppressMemory()
+        self._qos = QosRound(node, host, interval_ms=interval_ms, gates=gates, audit=audit, draw=draw)
+        self._evicted: set[str] = set()
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
@@ -130,7 +135,7 @@ class NodeAgent:
             apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
         )
 
-        # 3. judge, on that look alone
+        # 3. everything that strategies judge on
         view = suppress_view(
             self.host,
             now_ms=now_ms,
@@ -142,27 +147,51 @@ class NodeAgent:
             host_applications={app.name: app for app in desired.host_applications},
             owners=self._cpu_owners(self._pods),
         )
-        decision = decide(view, desired.policy, self._memory, ttl_ms=STRATEGY_INTERVALS * self._interval_ms)
+        look = self._look(desired, pods, now_ms)
 
-        # 4. act, and believe only what holds
-        outcomes = self._executor.apply(decision.plans, now_ms)
-        problems.extend(outcome.detail for outcome in outcomes if outcome.result in (Result.REFUSED, Result.FAILED))
-        if all(outcome.result in (Result.WRITTEN, Result.UNCHANGED) for outcome in outcomes):
-            self._memory = decision.memory
-        quota_file = CgroupFile(view.be_root, "cpu.cfs_quota_us")
-        written = any(outcome.file == quota_file and outcome.result is Result.WRITTEN for outcome in outcomes)
-        in_force = decision.new_quota_us if written else best_effort.quota_us
-        self._be_quota_us = in_force if in_force is not None else self._be_quota_us
+        # 4. protect: contentions, plans, arbiter, executor, evictions
+        done = self._qos.run(look, view, desired.policy, end=self._end)
+        problems.extend(done.problems)
+        self._be_quota_us = done.quota_us if done.quota_us is not None else self._be_quota_us
 
         # 5. say it
-        changed = quota_changed(decision) if written else None
         return Tick(
-            facts=(*facts, *((changed,) if changed is not None else ())),
-            sentence=f"{self.node}: {len(pods)} pods, {decision.reason}",
+            facts=(*facts, *done.facts),
+            sentence=f"{self.node}: {len(pods)} pods, {done.decision.reason}",
             problems=tuple(problems),
-            decision=decision,
-            outcomes=outcomes,
+            decision=done.decision,
+            outcomes=done.outcomes,
         )
+
+    def _look(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> NodeLook:
+        return NodeLook(
+            now_ms=now_ms,
+            node=self.node,
+            layout=self.host.layout,
+            cgroup_version=self.host.cgroup_version,
+            metrics=Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms),
+            pods=pods,
+            slo=desired.slo,
+            slo_problem=desired.policy_problem,
+            capacity=desired.capacity,
+            allocatable=desired.allocatable,
+            reserved_milli=desired.reserved_milli,
+            labels=desired.labels,
+            annotations=desired.annotations,
+            host_applications=desired.host_applications,
+            topology=self._topology,
+        )
+
+    def _end(self, uid: str) -> bool:
+        """End an evicted pod here and now, for good: it does not start again while it is still wanted."""
+        if self._runner is None:
+            return False
+        self._evicted.add(uid)
+        return self._runner.stop_pod(uid)
+
+    def farewell(self, now_ms: int) -> tuple[Event, ...]:
+        """What to say when the agent stops: its pods go on, and so does what it has set."""
+        return self._qos.farewell(now_ms)
 
     def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
         """The node's report of this moment; None without desired state.
@@ -204,6 +233,7 @@ class NodeAgent:
             if self._runner is not None:
                 self._runner.stop_pod(uid)
             self._running.discard(uid)
+            self._evicted.discard(uid)
         if gone:
             self._forget(gone)
         self._running.update(
@@ -276,6 +306,8 @@ class NodeAgent:
         return news
 
     def _start(self, pod: AgentPod, problems: list[str]) -> bool:
+        if pod.uid in self._evicted:
+            return True
         if self._runner is None:
             return bool(self.host.tree(self.host.layout.pod_directory(pod.kube_qos, pod.uid)))
         try:

@@ -216,9 +216,12 @@ def _protection(settings: MemoryQos, request: int) -> Values:
 
 
 def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int | None:
-    """memory.high of a container: request + (limit - request) * percent / 100, floored to a page; 0 % = max."""
+    """memory.high of a container: request + (limit - request) * percent / 100, floored to a page; 0 % = max.
+
+    returns   None = not written: no percentage, or none of 0..100 (a wrong one must not throttle anybody)
+    """
     percent = settings.throttling_percent
-    if percent is None:
+    if percent is None or not 0 <= percent <= 100:
         return None
     if percent == 0:
         return INT64_MAX

@@ -1,0 +1,356 @@
+"""One round of protection on one node: contentions, strategies, arbiter, executor, evictions, and what is said of it.
+
+    look -> contentions -> plans of every strategy -> arbiter -> executor -> audit, facts
+                       \\-> eviction tasks -> victims
+
+Strategies are pure (`koord_agent.domain.qos`); this is the only place that runs them. Source: agent spec, 10 to 19.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import AgentStopped, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
+from koordcore.protocol.qos import KubeQos
+from koordcore.service.gates import FeatureGates, parse_feature_gates
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.arbiter import Arbitration, Loser
+from koord_agent.domain.audit import AuditEvent
+from koord_agent.domain.cgroup_files import UNLIMITED, Unsupported, from_file_text
+from koord_agent.domain.knob_summary import KnobSummary, KnobWrite
+from koord_agent.domain.metric_kinds import Kind
+from koord_agent.domain.node_look import NodeLook
+from koord_agent.domain.plan import CgroupFile, Plan, writable_trees
+from koord_agent.domain.qos.burst_round import QUOTA, BurstBook
+from koord_agent.domain.qos.contentions import VICTIMS, ContentionBook, Effects, PodLoad, PodSignals
+from koord_agent.domain.qos.cpu_suppress import Decision, NodeView, SuppressMemory, SuppressPolicy, decide
+from koord_agent.domain.qos.eviction_round import EvictionBook
+from koord_agent.domain.qos.interference import InterferenceSettings, Signal, interference_settings
+from koord_agent.domain.qos.memory_round import MemoryBook
+from koord_agent.domain.suppression_summary import SuppressionSummary
+from koord_agent.gates import (
+    BE_CPU_MANAGER,
+    BE_CPU_SUPPRESS,
+    CGROUP_RECONCILE,
+    CPU_BURST,
+    EVICTIONS,
+    GATES,
+)
+from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
+from koord_agent.shell.host.host import Host
+
+STRATEGY_INTERVALS = 2
+"""A plan lives for two intervals of its strategy (agent spec, 10.2)."""
+SIGNAL_EVERY_MS = 10_000
+TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
+DEFAULT_GATES = parse_feature_gates([], GATES)
+_NOTHING: Mapping[str, Any] = {}
+
+
+class AuditSink(Protocol):
+    """Where audit events go; the sink adds the time."""
+
+    def __call__(self, event: AuditEvent, verbosity: int) -> None:
+        """Take an event of this verbosity."""
+        ...
+
+
+def no_audit(event: AuditEvent, verbosity: int) -> None:  # noqa: ARG001 - switched off, it looks at nothing
+    """Audit switched off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosOutcome:
+    """What a round came to.
+
+    decision      of CPU suppression
+    quota_us      best-effort quota in force afterwards; None = unreadable
+    plans         plugin and result (applied, expired, overridden, conflict) -> number
+    """
+
+    facts: tuple[Event, ...]
+    problems: tuple[str, ...]
+    decision: Decision
+    outcomes: tuple[Outcome, ...]
+    quota_us: int | None
+    plans: Mapping[tuple[str, str], int]
+
+
+class QosRound:
+    """The protection of one node. Not shared: its agent owns it.
+
+    interval_ms   between rounds, on the service's clock
+    draw          numbers of 0 to 1
+    """
+
+    def __init__(
+        self,
+        node: str,
+        host: Host,
+        *,
+        interval_ms: int,
+        gates: FeatureGates = DEFAULT_GATES,
+        audit: AuditSink = no_audit,
+        draw: Callable[[], float] = lambda: 0.5,
+    ) -> None:
+        self._node = node
+        self._host = host
+        self._gates = gates
+        self._audit = audit
+        self._ttl_ms = STRATEGY_INTERVALS * interval_ms
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout))
+        self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
+        self._suppress = SuppressMemory()
+        self._said = SuppressionSummary()
+        self._burst = BurstBook(draw)
+        self._memory = MemoryBook()
+        self._evictions = EvictionBook(frozenset(name for name in EVICTIONS if gates.enabled(name)))
+        self._contentions = ContentionBook()
+        self._signals_due_ms = 0
+        self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
+        self._class_directories = frozenset(host.layout.qos_directory(qos) for qos in KubeQos)
+        self._left: dict[str, str] = {}
+
+    def run(
+        self, look: NodeLook, view: NodeView, policy: SuppressPolicy | None, *, end: Callable[[str], bool]
+    ) -> QosOutcome:
+        """One round.
+
+        view, policy   of CPU suppression
+        end            ends a pod's processes here and now if this node can; False = it cannot
+        """
+        problems: list[str] = []
+        slo: Mapping[str, Any] = look.slo or {}
+
+        # 1. who is disturbed
+        settings = _settings(slo, problems)
+        contended = self._contended(look, settings)
+        effects = self._contentions.effects(settings)
+
+        # 2. what every strategy wants
+        decision = self._decide(view, policy, effects)
+        plans = [replace(plan, cause=_first(effects.suppress_causes)) for plan in decision.plans]
+        if look.slo is not None:
+            plans.extend(self._other_plans(look, slo, problems))
+
+        # 3. one value per knob, in the order that the tree needs
+        arbitration = self._executor.arbitrate(plans, look.now_ms)
+        outcomes = self._executor.write(arbitration, look.now_ms)
+        problems.extend(outcome.detail for outcome in outcomes if outcome.result in TROUBLE)
+        if _went_well(decision, outcomes):
+            self._suppress = decision.memory
+        facts: list[Event] = [*contended, *self._tell(look, view, decision, arbitration, outcomes)]
+
+        # 4. who has to go
+        if look.slo is not None:
+            facts.extend(self._evict(look, slo, effects, end, problems))
+        written = self._wrote_quota(outcomes)
+        return QosOutcome(
+            facts=tuple(facts),
+            problems=tuple(problems),
+            decision=decision,
+            outcomes=outcomes,
+            quota_us=decision.new_quota_us if written else view.be_quota_us,
+            plans=_count(plans, arbitration),
+        )
+
+    def farewell(self, now_ms: int) -> tuple[Event, ...]:
+        """What to say when the agent stops: what was not told yet, and what stays in force on the node."""
+        last = self._knobs.said(now_ms)
+        stopped = AgentStopped(left=dict(sorted(self._left.items())))
+        return (stopped,) if last is None else (last, stopped)
+
+    def _decide(self, view: NodeView, policy: SuppressPolicy | None, effects: Effects) -> Decision:
+        """CPU suppression, its threshold lowered while contentions go on; switched off it gives back what it took."""
+        if policy is not None and (self._gates.enabled(BE_CPU_MANAGER) or not self._gates.enabled(BE_CPU_SUPPRESS)):
+            policy = replace(policy, enable=False)
+        if policy is not None and effects.suppress_points:
+            lowered = max(policy.threshold_percent - effects.suppress_points, policy.min_percent or 0)
+            policy = replace(policy, threshold_percent=min(lowered, policy.threshold_percent))
+        return decide(view, policy, self._suppress, ttl_ms=self._ttl_ms)
+
+    def _other_plans(self, look: NodeLook, slo: Mapping[str, Any], problems: list[str]) -> list[Plan]:
+        plans: list[Plan] = []
+        try:
+            if self._gates.enabled(CPU_BURST):
+                burst = _section(slo, "cpuBurstStrategy")
+                plans.extend(self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=self._ttl_ms))
+            if self._gates.enabled(CGROUP_RECONCILE):
+                plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=self._ttl_ms))
+        except InvalidInput as error:
+            problems.append(f"NodeSLO: {error}")
+        return plans
+
+    def _evict(
+        self,
+        look: NodeLook,
+        slo: Mapping[str, Any],
+        effects: Effects,
+        end: Callable[[str], bool],
+        problems: list[str],
+    ) -> tuple[PodsEvictedByAgent, ...]:
+        section = _section(slo, "resourceUsedThresholdWithBE")
+        try:
+            facts = self._evictions.run(look, section, memory_points=effects.memory_points, end=end)
+        except InvalidInput as error:
+            problems.append(f"NodeSLO: {error}")
+            return ()
+        for fact in facts:
+            for pod in fact.pods:
+                message = f"trigger by koordlet feature {fact.feature}, kill pod: {pod.name}; {fact.reason}"
+                event = AuditEvent(
+                    type="pod", namespace=pod.namespace, name=pod.name, reason="evicted", message=message
+                )
+                self._audit(event, 0)
+        return facts
+
+    def _contended(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
+        """Feed each signal's newest value once per sample, not once per round."""
+        back = self._signals_due_ms - look.now_ms > SIGNAL_EVERY_MS
+        if look.now_ms < self._signals_due_ms and not back:
+            return ()
+        self._signals_due_ms = look.now_ms + SIGNAL_EVERY_MS
+        if not settings.enable and not self._contentions.ongoing:
+            return ()
+        within_ms = 2 * max(SIGNAL_EVERY_MS, look.metrics.interval_ms)
+        signals = [
+            PodSignals(pod=pod, values=_signals(look, pod.uid, within_ms)) for pod in look.pods if pod.qos in VICTIMS
+        ]
+        loads = {
+            pod.uid: PodLoad(
+                cpu_cores=look.metrics.last(Kind.POD_CPU, pod.uid) or 0.0,
+                memory_bytes=look.metrics.last(Kind.POD_MEMORY, pod.uid) or 0.0,
+            )
+            for pod in look.pods
+        }
+        facts = self._contentions.take(settings, signals, loads, look.by_uid, look.now_ms)
+        for fact in facts:
+            if isinstance(fact, InterferenceDetected):
+                event = AuditEvent(
+                    type="pod",
+                    namespace=fact.namespace,
+                    name=fact.name,
+                    reason="interference",
+                    message=f"{fact.signal} {fact.value:g} reached {fact.threshold:g}; suspects: "
+                    + (", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in fact.suspects) or "none"),
+                )
+                self._audit(event, 1)
+            elif isinstance(fact, InterferenceEnded):
+                self._audit(AuditEvent(type="node", reason="interference", message=f"{fact.contention} ended"), 1)
+        return facts
+
+    def _tell(
+        self,
+        look: NodeLook,
+        view: NodeView,
+        decision: Decision,
+        arbitration: Arbitration,
+        outcomes: Sequence[Outcome],
+    ) -> list[Event]:
+        """Audit every write; the facts that are due."""
+        written: list[KnobWrite] = []
+        for outcome in outcomes:
+            if outcome.result is not Result.WRITTEN or outcome.before is None:
+                continue
+            winner = arbitration.winners.get(outcome.file)
+            write = KnobWrite(file=outcome.file, before=outcome.before.strip(), after=outcome.value, winner=winner)
+            written.append(write)
+            self._audit(self._event_of(look, write), 1)
+            if outcome.file.directory in self._class_directories:
+                self._left[outcome.file.key] = outcome.value
+        failed = sum(outcome.result is Result.FAILED for outcome in outcomes)
+        self._knobs.add(written, failed=failed)
+        for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
+            self._audit(self._lost(loser, arbitration), 2)
+        if self._wrote_quota(outcomes):
+            said = self._said.written(decision, look.now_ms, view.capacity_milli)
+        else:
+            said = self._said.due(look.now_ms)
+        told = self._knobs.due(look.now_ms)
+        return [fact for fact in (said, told) if fact is not None]
+
+    def _event_of(self, look: NodeLook, write: KnobWrite) -> AuditEvent:
+        pod = next((p for p in look.pods if _is_below(write.file.directory, look.pod_directory(p))), None)
+        reason = write.winner.reason if write.winner is not None else "UpdateCgroups"
+        return AuditEvent(
+            type="pod" if pod is not None else "group",
+            namespace=pod.namespace if pod is not None else "",
+            name=pod.name if pod is not None else write.file.directory,
+            reason=reason or "UpdateCgroups",
+            message=f"update {write.file.key} from {write.before} to {write.after}",
+            old_value=write.before,
+            new_value=write.after,
+            strategy=",".join(write.winner.plugins) if write.winner is not None else "",
+        )
+
+    def _lost(self, loser: Loser, arbitration: Arbitration) -> AuditEvent:
+        plan, winner = loser.plan, arbitration.winners[loser.plan.file]
+        return AuditEvent(
+            type="group",
+            name=plan.file.directory,
+            reason="ArbitratePlan",
+            message=f"{plan.file.key}: {','.join(winner.plugins)} has {winner.value};"
+            f" {plan.plugin} wanted {plan.value}: {loser.loss}",
+            strategy=plan.plugin,
+        )
+
+    def _wrote_quota(self, outcomes: Sequence[Outcome]) -> bool:
+        return any(outcome.file == self._quota_file and outcome.result is Result.WRITTEN for outcome in outcomes)
+
+    def _read_quota(self, directory: str) -> int | None:
+        text = self._host.read(CgroupFile(directory, QUOTA))
+        if text is None:
+            return None
+        try:
+            quota = int(from_file_text(QUOTA, text, self._host.cgroup_version))
+        except (InvalidInput, Unsupported):
+            return None
+        return quota if quota >= 0 else UNLIMITED
+
+
+def _section(slo: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return slo.get(name) or _NOTHING
+
+
+def _settings(slo: Mapping[str, Any], problems: list[str]) -> InterferenceSettings:
+    try:
+        return interference_settings(slo)
+    except InvalidInput as error:
+        problems.append(f"NodeSLO: {error}")
+        return InterferenceSettings()
+
+
+def _signals(look: NodeLook, uid: str, within_ms: int) -> dict[Signal, float]:
+    metrics = look.metrics
+    found = {
+        Signal.PSI_CPU: metrics.pressure(uid, "cpu", "some", within_ms=within_ms),
+        Signal.PSI_MEM: metrics.pressure(uid, "mem", "full", within_ms=within_ms),
+        Signal.PSI_IO: metrics.pressure(uid, "io", "full", within_ms=within_ms),
+        Signal.SCHED_DELAY: metrics.last(Kind.POD_SCHED_DELAY, uid, within_ms=within_ms),
+        Signal.MEM_ALLOC: metrics.last(Kind.POD_MEMORY_ALLOC_STALL, uid, within_ms=within_ms),
+    }
+    return {signal: value for signal, value in found.items() if value is not None}
+
+
+def _went_well(decision: Decision, outcomes: Sequence[Outcome]) -> bool:
+    files = {plan.file for plan in decision.plans}
+    return all(o.result in (Result.WRITTEN, Result.UNCHANGED) for o in outcomes if o.file in files)
+
+
+def _is_below(directory: str, pod_directory: str) -> bool:
+    return directory == pod_directory or directory.startswith(pod_directory + "/")
+
+
+def _first(causes: Sequence[str]) -> str:
+    return causes[0] if causes else ""
+
+
+def _count(plans: Sequence[Plan], arbitration: Arbitration) -> Mapping[tuple[str, str], int]:
+    lost = Counter((loser.plan.plugin, str(loser.loss)) for loser in arbitration.losers)
+    handed = Counter(plan.plugin for plan in plans)
+    for (plugin, _), number in lost.items():
+        handed[plugin] -= number
+    return {**{(plugin, "applied"): number for plugin, number in handed.items() if number > 0}, **lost}
