@@ -22,6 +22,7 @@ from koordcore.events.envelope import (
     namespaced_token,
 )
 from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.gang import GangPhaseChanged, GangPlaced, PlacedMember
 from koordcore.events.gateway import (
     GENESIS,
     DriftHealed,
@@ -80,6 +81,7 @@ from koordcore.events.nodestate import (
     Suspect,
 )
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.events.recommendation import (
     ContainerRecommendation,
@@ -122,7 +124,8 @@ ACTIONS = (
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
-    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "custom", "no-custom",
+    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
+    "custom", "no-custom",
     "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis", "adopt",
 )  # fmt: skip
@@ -267,6 +270,16 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("pod", uid, nominated)
         case "unnominate" if uid in log.state.of_kind(PodState):
             _clear_nomination(log, number, "outranked")
+        case "gang":
+            member = PlacedMember(uid=uid, namespace="default", name=f"pod-{number}", node=name)
+            log.write(
+                "gang", f"default=g{number}", GangPlaced(namespace="default", name=f"g{number}", members=[member])
+            )
+        case "gang-phase":
+            phase = GangPhaseChanged(namespace="default", name=f"g{number}", phase="Running", running=variation)
+            log.write("gang", f"default=g{number}", phase)
+        case "quota":
+            log.write("quota", f"q-{number}", QuotaStatusComputed(name=f"q-{number}", used={"cpu": variation}))
         case "add-node" if not exists:
             log.write("nodespec", token, NodeSpecAdded(object=node(name, 4 * (variation + 1))))
         case "change-node" if exists:

@@ -333,6 +333,7 @@ class Workload(KubeStruct):
     api_version: str = ""
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     replicas: int = 1
+    selector: LabelSelector | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 
 

@@ -1,6 +1,6 @@
 """API objects that placement reads beside pods and nodes, cut down to the fields that some part of the system reads.
 
-source    scheduler-core spec, 5.6, 5.9, 6, 8.1, 9, 10.1; protocol spec (ElasticQuota, PodGroup, ClusterNetworkTopology)
+source    scheduler-core spec, 5.6, 5.9, 6, 10.1
 """
 
 import msgspec
@@ -27,55 +27,6 @@ class ElasticQuota(KubeStruct):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
     status: ElasticQuotaStatus = msgspec.field(default_factory=ElasticQuotaStatus)
-
-
-class PodGroupSpec(KubeStruct):
-    """`PodGroup.spec`."""
-
-    min_member: int = 0
-    schedule_timeout_seconds: int | None = None
-    min_resources: Quantities = {}
-
-
-class PodGroupStatus(KubeStruct):
-    """`PodGroup.status`."""
-
-    phase: str = ""
-    occupied_by: str = ""
-    scheduled: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    schedule_start_time: str | None = None
-
-
-class PodGroup(KubeStruct):
-    """scheduling.sigs.k8s.io/v1alpha1."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
-    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
-
-
-class TopologyLayer(KubeStruct):
-    """One entry of `ClusterNetworkTopology.spec.networkTopologySpec`."""
-
-    topology_layer: str = ""
-    parent_topology_layer: str = ""
-    label_key: list[str] = []
-
-
-class ClusterNetworkTopologySpec(KubeStruct):
-    """`ClusterNetworkTopology.spec`."""
-
-    network_topology_spec: list[TopologyLayer] = []
-
-
-class ClusterNetworkTopology(KubeStruct):
-    """scheduling.koordinator.sh/v1alpha1, cluster scoped; only the one named `default` is read."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: ClusterNetworkTopologySpec = msgspec.field(default_factory=ClusterNetworkTopologySpec)
 
 
 class PodDisruptionBudgetSpec(KubeStruct):
@@ -150,15 +101,3 @@ class PersistentVolume(KubeStruct):
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
-
-
-SchedulingObject = (
-    ElasticQuota
-    | PodGroup
-    | ClusterNetworkTopology
-    | PodDisruptionBudget
-    | Service
-    | PersistentVolumeClaim
-    | PersistentVolume
-)
-"""What `SchedulingObjectObserved` carries."""

@@ -16,6 +16,7 @@ from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged, No
 from koordcore.events.control import EventSkipped
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.gang import GangPhaseChanged, GangPlaced, PlacedMember
 from koordcore.events.gateway import (
     DriftHealed,
     DriftObserved,
@@ -75,6 +76,7 @@ from koordcore.events.pod import (
     PodPlaced,
     PodReleased,
 )
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.events.recommendation import (
     ContainerRecommendation,
@@ -287,6 +289,21 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
     requested_at: str
 
 
+class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a gang: members placed together the last time, and the status of its PodGroup (None: unsaid)."""
+
+    namespace: str
+    name: str
+    placed: list[PlacedMember] = []
+    status: GangPhaseChanged | None = None
+
+
+class QuotaState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """How a quota stands."""
+
+    status: QuotaStatusComputed
+
+
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """How often in a row sweeps found the same difference; dropped when it is healed."""
 
@@ -327,6 +344,8 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "quotaprofile": QuotaProfileState,
     "recommendation": RecommendationState,
     "eviction": EvictionState,
+    "gang": GangState,
+    "quota": QuotaState,
     "drift": DriftState,
     "genesis": GenesisState,
     "fold": FoldControlState,
@@ -535,6 +554,16 @@ def _config_rejected(state: ConfigState | None, event: ConfigRejected, at: Store
     return msgspec.structs.replace(base, seq=at.seq, rejected=event.reasons)
 
 
+def _gang_placed(state: GangState | None, event: GangPlaced, at: StoredEvent) -> GangState:
+    base = state or GangState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, placed=event.members)
+
+
+def _gang_phase(state: GangState | None, event: GangPhaseChanged, at: StoredEvent) -> GangState:
+    base = state or GangState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, status=event)
+
+
 def _eviction_requested(_: EvictionState | None, event: PodEvictionRequested, at: StoredEvent) -> EvictionState:
     return EvictionState(seq=at.seq, request=event, requested_at=at.occurred_at)
 
@@ -661,6 +690,9 @@ EVOLVE: dict[type[Event], Evolve] = {
     PodPlacementObserved: _pod_placed,
     NodeLedgerObserved: _ledger_observed,
     PodEvictionRequested: _eviction_requested,
+    GangPlaced: _gang_placed,
+    GangPhaseChanged: _gang_phase,
+    QuotaStatusComputed: lambda _, event, at: QuotaState(seq=at.seq, status=event),
     PodEvicted: _dropped,
     PodEvictionFailed: _dropped,
     DriftObserved: _drift_observed,

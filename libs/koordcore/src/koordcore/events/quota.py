@@ -1,0 +1,29 @@
+"""How a quota stands. Writer: schedulers. Aggregate: `quota.<name>`.
+
+source    event-bus spec, 2.1; scheduler-core spec, 10.9
+"""
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+@CATALOGUE.register(kind="quota")
+class QuotaStatusComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What an ElasticQuota's status and annotations say, whenever it differs from what was said last.
+
+    All amounts: cpu in milli-cores, everything else in whole units; entries of 0 are left out.
+    runtime          what it may use now
+    request          what its pods and its children ask, limited by max on the way up
+    child_request    the children's part of it
+    """
+
+    name: str
+    namespace: str = ""
+    used: dict[str, int] = {}
+    runtime: dict[str, int] = {}
+    request: dict[str, int] = {}
+    child_request: dict[str, int] = {}
+    non_preemptible_used: dict[str, int] = {}
+    non_preemptible_request: dict[str, int] = {}
+    allocated: dict[str, int] = {}
+    guaranteed: dict[str, int] = {}
