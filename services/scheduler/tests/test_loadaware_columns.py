@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.config.args.load_aware import AggregatedArgs, LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.assigned import AssignedPod
 from koord_scheduler.domain.loadaware.columns import LoadColumns
+from koord_scheduler.domain.loadaware.debugging import describe_node
 from koord_scheduler.domain.loadaware.metric import NodeMetric, PodUsage
 from koord_scheduler.domain.loadaware.verdict import NodeFacts, PodLoad, filter_node, score_node
-from koordcore.protocol.keys import USAGE_THRESHOLDS
 
 RESOURCES = ("cpu", "memory")
 ROWS = 4
@@ -59,22 +59,16 @@ metrics = st.builds(
         ),
     ),
 )
-no_annotations: dict[str, str] = {}
-annotations = st.sampled_from(
-    (
-        no_annotations,
-        {USAGE_THRESHOLDS: "{bad"},
-        {USAGE_THRESHOLDS: '{"usageThresholds": {"memory": 40}, "prodUsageThresholds": {"cpu": 50}}'},
-        {
-            USAGE_THRESHOLDS: '{"aggregatedUsage": {"usageThresholds": {"cpu": 30, "gpu": 1},'
-            '"usageAggregationType": "p95", "usageAggregatedDuration": "5m"}}'
-        },
-    )
+AGGREGATED = (
+    '{"aggregatedUsage": {"usageThresholds": {"cpu": 30, "gpu": 1},'
+    '"usageAggregationType": "p95", "usageAggregatedDuration": "5m"}}'
 )
+PARTS = '{"usageThresholds": {"memory": 40}, "prodUsageThresholds": {"cpu": 50}}'
+annotations = st.sampled_from(("", "{bad", PARTS, AGGREGATED))
 facts = st.builds(
     NodeFacts,
     allocatable=st.fixed_dictionaries({"cpu": st.integers(0, 16_000)}, optional={"memory": st.integers(0, 20_000)}),
-    annotations=annotations,
+    usage_thresholds=annotations,
 )
 
 
@@ -253,3 +247,26 @@ def test_all_rows_are_judged_without_a_choice() -> None:
     assert codes is not None
     assert codes.shape == scores.shape == (64,)
     assert np.flatnonzero(codes).tolist() == np.flatnonzero(scores).tolist() == [3]
+
+
+def test_a_person_is_told_what_is_believed_of_a_node() -> None:
+    columns = one_node(LoadAwareSchedulingArgs())
+    columns.on_pod(3, assigned("b", (400, 0), True, 10, None))
+    columns.on_pod(3, assigned("a", (300, 5), False, 5, None))
+    columns.on_pod(3, assigned("c", (0, 0), True, 1, None))
+    assert describe_node(columns.node_load(3), columns.args) == {
+        "pods": [
+            {"timestamp": at, "pod": {"namespace": "default", "name": name, "uid": f"uid-{name}"}}
+            for name, at in (("c", 1), ("a", 5), ("b", 10))
+        ],
+        "prodUsage": {"cpu": "0", "memory": "0"},
+        "nodeDelta": {"cpu": "700m", "memory": "5"},
+        "prodDelta": {"cpu": "400m", "memory": "0"},
+        "nodeEstimated": {"cpu": "700m", "memory": "5"},
+        "nodeDeltaPods": ["default/a", "default/b"],
+        "prodDeltaPods": ["default/b"],
+        "nodeEstimatedPods": ["default/a", "default/b"],
+    }
+    assert describe_node(columns.node_load(7), columns.args) == {}
+    columns.on_metric(3, None)
+    assert list(describe_node(columns.node_load(3), columns.args)) == ["pods"]

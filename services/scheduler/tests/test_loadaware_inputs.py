@@ -4,9 +4,10 @@ from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArg
 from koord_scheduler.domain.loadaware.assigned import assigned_pod
 from koord_scheduler.domain.loadaware.estimate import estimate_pod, scaling_factors
 from koord_scheduler.domain.loadaware.metric import metric_of_report
+from koord_scheduler.domain.loadaware.verdict import NodeFacts, node_facts, pod_load
 from koordcore.events.observation import AggregatedUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from koordcore.protocol.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
 def pod(cpu: str = "1", **annotations: str) -> Pod:
@@ -72,3 +73,28 @@ def test_forced_window_starts_at_initialization_where_that_is_known() -> None:
     unreadable = pod(**{keys.LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED: "1m"})
     assert assigned_pod(unreadable, args, assigned_at=1000, initialized_at=1050).window_end == 1060
     assert assigned_pod(plain, LoadAwareSchedulingArgs(), assigned_at=1000).window_end is None
+
+
+def node(allocatable: dict[str, str | int | float], **annotations: str) -> Node:
+    return Node(
+        metadata=ObjectMeta(name="n", annotations=annotations),
+        status=NodeStatus(allocatable=allocatable),
+    )
+
+
+def test_a_node_counts_less_its_reservation_at_its_raw_size() -> None:
+    reserved = {keys.NODE_RESERVATION: '{"resources": {"cpu": "1"}}'}
+    allocatable: dict[str, str | int | float] = {"cpu": "8", "memory": "1Gi"}
+    assert node_facts(node(allocatable, **reserved)).allocatable == {"cpu": 7000, "memory": 1 << 30}
+    amplified = node(allocatable, **reserved, **{keys.RAW_ALLOCATABLE: '{"cpu": "4"}'})
+    assert node_facts(amplified).allocatable == {"cpu": 4000, "memory": 1 << 30}
+    thresholds = node_facts(node({}, **{keys.USAGE_THRESHOLDS: "{}"}))
+    assert thresholds == NodeFacts(allocatable={}, usage_thresholds="{}")
+
+
+def test_a_malformed_node_is_empty() -> None:
+    assert node_facts(node({"cpu": "much"})) == NodeFacts(allocatable={})
+
+
+def test_an_absurd_request_stays_a_number_that_columns_can_hold() -> None:
+    assert max(pod_load(pod(cpu="8E"), LoadAwareSchedulingArgs()).estimate) == 1 << 52

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.wire import read
@@ -11,16 +13,21 @@ from koord_scheduler.domain.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECO
 from koord_scheduler.domain.loadaware.verdict import filter_node, node_facts, pod_load, score_node
 from koord_scheduler.domain.preemption_pick import Candidate, Victim, pick_candidate
 from koord_scheduler.domain.sampling import feasible_nodes_to_find
-from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.protocol.objects import node_from_json, pod_from_json, without_nulls
 from koordcore.protocol.resource_names import rename_pod
 from koordcore.values.resources import parse_amounts
 
 NOW = 0.0
+Absent = TypeVar("Absent", float, None)
 
 
 def _args(given: dict[str, Json]) -> LoadAwareSchedulingArgs:
     """Decoded and defaulted as at start-up; the cases also use numbers that start-up refuses."""
-    return read(LoadAwareSchedulingArgs, given.get("args") or {}, "args", in_range=False)
+    return read(LoadAwareSchedulingArgs, without_nulls(given.get("args") or {}), "args", in_range=False)
+
+
+def _moment(given: Json, absent: Absent) -> float | Absent:
+    return absent if given is None else float(given)
 
 
 def _metric(given: Json) -> NodeMetric | None:
@@ -29,11 +36,9 @@ def _metric(given: Json) -> NodeMetric | None:
     usage: Json = given.get("node_usage")
     windows: list[dict[str, Json]] = given.get("aggregated") or []
     pods: list[dict[str, Json]] = given.get("pods") or []
-    updated: Json = given.get("update_time_s")
-    interval: Json = given.get("report_interval_seconds")
     return NodeMetric(
-        updated_at=None if updated is None else float(updated),
-        report_interval_seconds=DEFAULT_REPORT_INTERVAL_SECONDS if interval is None else float(interval),
+        updated_at=_moment(given.get("update_time_s"), None),
+        report_interval_seconds=_moment(given.get("report_interval_seconds"), float(DEFAULT_REPORT_INTERVAL_SECONDS)),
         node_usage=None if usage is None else parse_amounts(usage),
         system_usage=parse_amounts(given.get("system_usage") or {}),
         aggregated={
@@ -56,8 +61,8 @@ def _assigned(given: dict[str, Json], args: LoadAwareSchedulingArgs) -> list[Ass
         assigned_pod(
             rename_pod(pod_from_json(item["pod"])),
             args,
-            assigned_at=float(item["scheduled_at_s"]),
-            initialized_at=None if item.get("initialized_at_s") is None else float(item["initialized_at_s"]),
+            assigned_at=_moment(item.get("scheduled_at_s"), NOW),
+            initialized_at=_moment(item.get("initialized_at_s"), None),
         )
         for item in listed
     ]

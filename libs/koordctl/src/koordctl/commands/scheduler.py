@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from koord_scheduler.domain.config.problems import InvalidConfiguration
-from koord_scheduler.shell.configuration import load_configuration
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.output import Format, say_error, show_document
@@ -42,6 +40,10 @@ def check_config(
 
       koord scheduler check-config koord-scheduler-config.yaml
     """
+    # Imported here: the models of a configuration take longer to build than most commands take to run.
+    from koord_scheduler.domain.config.problems import InvalidConfiguration
+    from koord_scheduler.shell.configuration import load_configuration
+
     try:
         configuration = load_configuration(file)
     except InvalidInput as error:

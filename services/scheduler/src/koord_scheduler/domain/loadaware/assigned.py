@@ -16,6 +16,7 @@ from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.columns import MAX_AMOUNT
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.estimate import estimate_pod
 from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetric
@@ -23,10 +24,21 @@ from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetri
 Vector = tuple[int, ...]
 """One amount per considered resource."""
 
+_NOTHING: Final[AmountsByResource] = {}
+
 
 def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
     """The considered amounts; what is not named is 0."""
     return tuple([amounts.get(resource, 0) for resource in resources])
+
+
+def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
+    """Estimated usage of a pod over the considered resources, at most MAX_AMOUNT each.
+
+    raises    InvalidInput for a request or limit that is no quantity
+    """
+    estimated = estimate_pod(pod, args)
+    return tuple([min(estimated.get(resource, 0), MAX_AMOUNT) for resource in args.resources])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +73,16 @@ def assigned_pod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         is_prod=priority_class(pod) is PriorityBand.PROD,
-        estimate=vector_of(estimate_pod(pod, args), args.resources),
+        estimate=estimate_vector(pod, args),
         assigned_at=assigned_at,
-        window_end=_window_end(pod, args, assigned_at, initialized_at),
+        window_end=window_end(pod, args, assigned_at, initialized_at),
     )
 
 
-def _window_end(
+def window_end(
     pod: Pod, args: LoadAwareSchedulingArgs, assigned_at: float, initialized_at: float | None
 ) -> float | None:
+    """Until when a pod's estimate counts whatever is measured; None: no forced window. source    spec, 7.3"""
     after_scheduled = args.estimated_seconds_after_pod_scheduled
     after_initialized = args.estimated_seconds_after_initialized
     if args.allow_customize_estimation:
@@ -97,21 +110,23 @@ def _seconds(annotations: Mapping[str, str], key: str) -> int | None:
 class NodeSums:
     """A node's pods added up, given its last report; each vector as a list, changed pod by pod.
 
-    delta       estimates beyond what was measured, of all pods
-    estimated   whole estimates, of all pods
-    prod        measured usage and delta, of prod pods; with the system's usage when the arguments say so
+    delta        estimates beyond what was measured, of all pods
+    estimated    whole estimates, of all pods
+    prod_usage   measured usage of prod pods; with the system's usage when the arguments say so
+    prod_delta   as delta, of prod pods
 
     One pod adds, with its estimate e, its measured usage u (0 when there is none) and U, I of the report:
 
         include = not measured, or placed after U - I, or its forced window ends after U
         delta += max(0, e - u) if include;  estimated += e
-        prod += u + (max(0, e - u) if include) when the report calls it koord-prod, too, or has nothing of it; else += e
+        prod_usage += u, prod_delta += max(0, e - u) if include, when the report calls it koord-prod, too
+        prod_delta += e when it does not
 
     A pod whose estimate is all zero adds nothing.
     source    scheduler-core spec, 7.3
     """
 
-    __slots__ = ("_metric", "_resources", "delta", "estimated", "prod")
+    __slots__ = ("_metric", "_resources", "delta", "estimated", "prod_delta", "prod_usage")
 
     def __init__(self, metric: NodeMetric, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> None:
         self._metric = metric
@@ -119,7 +134,13 @@ class NodeSums:
         self.delta = [0] * len(resources)
         self.estimated = [0] * len(resources)
         with_system = args.prod_usage_include_sys and metric.node_usage is not None
-        self.prod = list(vector_of(metric.system_usage, resources)) if with_system else [0] * len(resources)
+        self.prod_usage = list(vector_of(metric.system_usage if with_system else _NOTHING, resources))
+        self.prod_delta = [0] * len(resources)
+
+    @property
+    def prod(self) -> list[int]:
+        """Used estimate over prod pods."""
+        return [usage + delta for usage, delta in zip(self.prod_usage, self.prod_delta, strict=True)]
 
     def add(self, pod: AssignedPod) -> None:
         """A pod is on the node."""
@@ -141,17 +162,19 @@ class NodeSums:
             or (pod.window_end is not None and pod.window_end > updated_at)
         )
         usage = _NOTHING if found is None else found.usage
-        unconfirmed = found is not None and not found.is_prod
+        confirmed = found is None or found.is_prod
         for index, resource in enumerate(self._resources):
             estimate, used = pod.estimate[index], usage.get(resource, 0)
             delta = estimate - used if include and estimate > used else 0
             self.delta[index] += sign * delta
             self.estimated[index] += sign * estimate
-            if pod.is_prod:
-                self.prod[index] += sign * (estimate if unconfirmed else used + delta)
-
-
-_NOTHING: Final[AmountsByResource] = {}
+            if not pod.is_prod:
+                continue
+            if confirmed:
+                self.prod_usage[index] += sign * used
+                self.prod_delta[index] += sign * delta
+            else:
+                self.prod_delta[index] += sign * estimate
 
 
 def sums_of(

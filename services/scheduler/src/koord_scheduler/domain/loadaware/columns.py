@@ -124,7 +124,7 @@ class LoadColumns:
         elif node.facts == facts:
             return
         node.facts = facts
-        node.thresholds = node_thresholds(facts.annotations, self.args, self.resources)
+        node.thresholds = node_thresholds(facts.usage_thresholds, self.args, self.resources)
         node.capacity = vector_of(facts.allocatable, self.resources)
         node.is_resized = True
         self._change(row)

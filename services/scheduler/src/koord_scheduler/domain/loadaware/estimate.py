@@ -10,7 +10,8 @@ from koordcore.protocol.pod_resources import pod_limits, pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NATIVE_TO_EXTENDED
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import Amounts, amount_of, parse_resources
+from koordcore.values.quantity import Quantity
+from koordcore.values.resources import Amounts, ResourceList, amount_of, parse_resources
 
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 
@@ -55,17 +56,22 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
 
 
 def estimate_node(node: Node) -> Amounts:
-    """Allocatable as the estimator sees it: amplified nodes count at their raw size; malformed annotations are ignored.
+    """Allocatable as the estimator sees it: amplified nodes count at their raw size.
 
     raises    InvalidInput when `status.allocatable` is malformed
-    source    scheduler-core spec, 7.2
+    source    scheduler-core spec, 7.2; vectors scheduler/loadaware_estimate
     """
-    allocatable = parse_resources(node.status.allocatable)
-    text = node.metadata.annotations.get(keys.RAW_ALLOCATABLE)
+    return raw_amounts(parse_resources(node.status.allocatable), node.metadata.annotations)
+
+
+def raw_amounts(allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]) -> Amounts:
+    """Allocatable with what the node's raw-allocatable annotation says instead; a malformed one is ignored."""
+    raw: ResourceList = {}
+    text = annotations.get(keys.RAW_ALLOCATABLE)
     if text:
         with suppress(InvalidInput):
-            allocatable |= parse_resources(lenient_json.parse_json(text))
-    return {name: amount_of(name, quantity) for name, quantity in allocatable.items()}
+            raw = parse_resources(lenient_json.parse_json(text))
+    return {name: amount_of(name, quantity) for name, quantity in {**allocatable, **raw}.items()}
 
 
 def _resource_of_class(resource: str, band: PriorityBand) -> str | None:

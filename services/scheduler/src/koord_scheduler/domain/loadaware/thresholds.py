@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from koordcore.protocol import keys, lenient_json
+from koordcore.protocol import lenient_json
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 
@@ -52,15 +52,13 @@ class _Custom(msgspec.Struct, rename="camel"):
     aggregated_usage: _Aggregated | None = None
 
 
-def node_thresholds(
-    annotations: Mapping[str, str], args: LoadAwareSchedulingArgs, resources: Sequence[str]
-) -> NodeThresholds:
+def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeThresholds:
     """The thresholds of a node; a malformed annotation is ignored, as are resources that are not considered.
 
-    annotations   of the node
+    text    of the annotation, "" when there is none
     """
     usage, prod, aggregated = args.usage_thresholds, args.prod_usage_thresholds, _of_args(args)
-    custom = _custom(annotations.get(keys.USAGE_THRESHOLDS))
+    custom = _custom(text)
     if custom is not None:
         own, own_aggregated = custom
         usage = own.usage_thresholds or usage
@@ -86,7 +84,7 @@ def _of_args(args: LoadAwareSchedulingArgs) -> _AggregatedPart | None:
     return part.usage_thresholds, part.usage_aggregation_type, part.usage_aggregated_duration
 
 
-def _custom(text: str | None) -> tuple[_Custom, _AggregatedPart | None] | None:
+def _custom(text: str) -> tuple[_Custom, _AggregatedPart | None] | None:
     if not text:
         return None
     try:

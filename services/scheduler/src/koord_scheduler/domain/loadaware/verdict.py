@@ -3,16 +3,21 @@
 source    scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.priority import PriorityBand, priority_class
+from koordcore.protocol.reservation import node_reservation, trim_allocatable
+from koordcore.protocol.resource_names import DEPRECATED, rename_resources
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_resources
 
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.loadaware.assigned import AssignedPod, Vector, sums_of, used_by_all, vector_of
-from koord_scheduler.domain.loadaware.estimate import estimate_node, estimate_pod, rounded_ratio
+from koord_scheduler.domain.loadaware.assigned import AssignedPod, Vector, estimate_vector, sums_of, used_by_all
+from koord_scheduler.domain.loadaware.estimate import raw_amounts, rounded_ratio
 from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetric
 from koord_scheduler.domain.loadaware.thresholds import node_thresholds
 
@@ -31,10 +36,14 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What the plugin reads of a node. allocatable: at its raw size (`estimate_node`)."""
+    """What the plugin reads of a node.
+
+    allocatable        less node reservation, at its raw size
+    usage_thresholds   text of the annotation, "" when there is none
+    """
 
     allocatable: AmountsByResource
-    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    usage_thresholds: str = ""
 
 
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
@@ -43,18 +52,26 @@ def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
     raises    InvalidInput for a request or limit that is no quantity
     """
     return PodLoad(
-        estimate=vector_of(estimate_pod(pod, args), args.resources),
+        estimate=estimate_vector(pod, args),
         is_prod=priority_class(pod) is PriorityBand.PROD,
         of_daemon_set=any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references),
     )
 
 
 def node_facts(node: Node) -> NodeFacts:
-    """The facts of a node.
+    """The facts of a node object; a malformed resource list counts as empty (admission has refused it).
 
-    raises    InvalidInput when `status.allocatable` is malformed
+    source    scheduler-core spec, 3 (node transformers) and 7.2
     """
-    return NodeFacts(allocatable=estimate_node(node), annotations=node.metadata.annotations)
+    annotations = node.metadata.annotations
+    try:
+        quantities = parse_resources(rename_resources(node.status.allocatable, DEPRECATED))
+    except InvalidInput:
+        quantities = {}
+    return NodeFacts(
+        allocatable=raw_amounts(trim_allocatable(quantities, node_reservation(annotations)), annotations),
+        usage_thresholds=annotations.get(keys.USAGE_THRESHOLDS, ""),
+    )
 
 
 def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
@@ -85,7 +102,7 @@ def filter_node(
     resources = args.resources
     if pod.of_daemon_set:
         return None
-    thresholds = node_thresholds(node.annotations, args, resources)
+    thresholds = node_thresholds(node.usage_thresholds, args, resources)
     limits = thresholds.prod if pod.is_prod else thresholds.other
     if not limits.is_set or metric is None:
         return None
