@@ -1,4 +1,4 @@
-"""What etcd is to an API server: objects, one version counter for all, and a history for watches until it is compacted."""
+"""What etcd is to an API server: objects, one version counter for all, a history until it is compacted."""
 
 import asyncio
 import copy
