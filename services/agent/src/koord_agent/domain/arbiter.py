@@ -83,7 +83,8 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
         if plan.is_expired(now_ms):
             losers.append(Loser(plan=plan, loss=Loss.EXPIRED))
         else:
-            by_file.setdefault(plan.file, []).append(replace(plan, value=normalised(plan.file.resource, plan.value)))
+            value = normalised(plan.file.resource, plan.value)
+            by_file.setdefault(plan.file, []).append(plan if value == plan.value else replace(plan, value=value))
     winners: dict[CgroupFile, Winner] = {}
     for file, of_file in by_file.items():
         band = max(plan.band for plan in of_file)
@@ -112,6 +113,8 @@ def normalised(resource: str, value: str) -> str:
 
 def _resolve(file: CgroupFile, plans: Sequence[Plan]) -> tuple[Winner, list[Plan]]:
     """The winner among plans of one band, and those that lost."""
+    if len(plans) == 1:
+        return _winner(file, plans, plans[0], plans[0].value), []
     newest = min(plans, key=lambda plan: (-plan.created_ms, plan.plugin))
     value = newest.value
     if file.resource == CPUSET:

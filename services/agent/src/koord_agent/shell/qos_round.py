@@ -58,7 +58,7 @@ class AuditSink(Protocol):
         ...
 
 
-def no_audit(event: AuditEvent, verbosity: int) -> None:  # noqa: ARG001 - switched off, it looks at nothing
+def no_audit(event: AuditEvent, verbosity: int) -> None:
     """Audit switched off."""
 
 
@@ -132,7 +132,9 @@ class QosRound:
 
         # 2. what every strategy wants
         decision = self._decide(view, policy, effects)
-        plans = [replace(plan, cause=_first(effects.suppress_causes)) for plan in decision.plans]
+        plans = list(decision.plans)
+        if effects.suppress_causes:
+            plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
         if look.slo is not None:
             plans.extend(self._other_plans(look, slo, problems))
 
@@ -342,10 +344,6 @@ def _went_well(decision: Decision, outcomes: Sequence[Outcome]) -> bool:
 
 def _is_below(directory: str, pod_directory: str) -> bool:
     return directory == pod_directory or directory.startswith(pod_directory + "/")
-
-
-def _first(causes: Sequence[str]) -> str:
-    return causes[0] if causes else ""
 
 
 def _count(plans: Sequence[Plan], arbitration: Arbitration) -> Mapping[tuple[str, str], int]:
