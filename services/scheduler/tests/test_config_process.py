@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 from koord_scheduler.domain.config.catalogue import Point
+from koord_scheduler.domain.config.effective import IDLE_ARGUMENTS, NOT_ACTED_ON
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
+from koord_scheduler.domain.config.spelling import wire_name
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.configuration import installed_plugins, known_plugins, load_configuration
 from koordcore.service.settings import InvalidSettings
@@ -108,3 +110,14 @@ def test_check_config_tells_every_problem_in_a_line(
     assert koord(monkeypatch, str(tmp_path / "none.yaml")) == 2
     (tmp_path / "text").write_bytes(b"\xff")
     assert koord(monkeypatch, str(tmp_path / "text")) == 1
+
+
+def test_the_document_names_everything_that_changes_nothing() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "scheduler-configuration.md").read_text()
+    for field, why in NOT_ACTED_ON.items():
+        assert f"`{field}`" in text
+        assert why.split(" (--")[0] in text
+    for (plugin, attribute), why in IDLE_ARGUMENTS.items():
+        line = next(line for line in text.splitlines() if f"`{wire_name(attribute)}`" in line)
+        assert plugin in line
+        assert why in line

@@ -225,7 +225,7 @@ def _sorters(profiles: Sequence[EffectiveProfile]) -> Iterator[InvalidInput]:
             yield InvalidInput(f"the same as in the first profile ({', '.join(first)})", list(sorters), path)
 
 
-_NOT_HERE: Final = {
+NOT_ACTED_ON: Final = {
     "parallelism": "all nodes are judged at once in one thread",
     "leaderElection": "the service's own flags (--leader-elect and its kin) say how a leader is chosen",
     "clientConnection": "the scheduler talks to the log, not to an API server",
@@ -236,25 +236,28 @@ _NOT_HERE: Final = {
     "metricsBindAddress": "the service's own flags (--http-host, --http-port) say where it serves",
     "extenders": "extenders are not called",
 }
-_IDLE_ARGS: Final = {
+"""Fields of the document that are accepted and change nothing here, with the reason."""
+
+IDLE_ARGUMENTS: Final = {
     ("Coscheduling", "skip_check_schedule_cycle"): "has no effect since v1.5",
     ("Coscheduling", "controller_workers"): "one task does this work",
     ("Reservation", "controller_workers"): "one task does this work",
     ("DeviceShare", "allocator"): "there is one allocator",
 }
+"""Arguments that are accepted and change nothing here: (plugin, attribute) -> the reason."""
 
 
 def _ignored(
     written: WrittenConfiguration, profiles: Sequence[EffectiveProfile], catalogue: Catalogue
 ) -> Iterator[Ignored]:
     given = written.model_dump(by_alias=True, exclude_unset=True)
-    for name, why in _NOT_HERE.items():
+    for name, why in NOT_ACTED_ON.items():
         if name in given:
             yield Ignored(name, why)
     for index, profile in enumerate(profiles):
         for plugin, args in profile.args.items():
             for field in sorted(args.model_fields_set):
-                why = _IDLE_ARGS.get((plugin, field))
+                why = IDLE_ARGUMENTS.get((plugin, field))
                 if why is not None:
                     yield Ignored(f"profiles[{index}].pluginConfig[{plugin}].args.{wire_name(field)}", why)
         running = {name for names in profile.points.values() for name in names}
