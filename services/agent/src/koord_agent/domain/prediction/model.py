@@ -43,18 +43,19 @@ class HalfLives:
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as kept on disk; last_updated in unix seconds."""
+    """A model as kept on disk; times in unix seconds, learning_since None = not kept by whoever wrote it."""
 
     uid: str = msgspec.field(name="UID")
     cpu: HistogramCheckpoint = msgspec.field(name="CPU")
     memory: HistogramCheckpoint = msgspec.field(name="Memory")
     last_updated: float = msgspec.field(name="LastUpdated")
+    learning_since: float | None = msgspec.field(default=None, name="LearningSince")
 
 
 class UsageModel:
     """What was learnt about one uid. One task owns it."""
 
-    __slots__ = ("cpu", "memory", "updated")
+    __slots__ = ("cpu", "learning_since", "memory", "updated")
 
     def __init__(self, half_lives: HalfLives = HalfLives()) -> None:
         self.cpu = DecayingHistogram(
@@ -64,12 +65,14 @@ class UsageModel:
             HistogramOptions(buckets=MEMORY_BUCKETS, epsilon=EPSILON, half_life_seconds=half_lives.memory)
         )
         self.updated = 0.0
+        self.learning_since = math.inf
 
     def add(self, cpu_cores: float, memory_bytes: float, at: float) -> None:
         """Learn one usage. `at`: unix seconds."""
         self.cpu.add(cpu_cores, 1.0, at)
         self.memory.add(memory_bytes, 1.0, at)
         self.updated = at
+        self.learning_since = min(self.learning_since, at)
 
     def percentile(self, name: str) -> Peak:
         """Usage that is not exceeded in that part of the time.
@@ -89,7 +92,11 @@ class UsageModel:
         """The model as it is kept on disk."""
         return codec.encode(
             ModelCheckpoint(
-                uid=uid, cpu=self.cpu.checkpoint(), memory=self.memory.checkpoint(), last_updated=self.updated
+                uid=uid,
+                cpu=self.cpu.checkpoint(),
+                memory=self.memory.checkpoint(),
+                last_updated=self.updated,
+                learning_since=min(self.learning_since, self.updated),
             )
         )
 
@@ -106,4 +113,5 @@ def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageMo
     model.cpu.load(kept.cpu)
     model.memory.load(kept.memory)
     model.updated = kept.last_updated
+    model.learning_since = kept.last_updated if kept.learning_since is None else kept.learning_since
     return model

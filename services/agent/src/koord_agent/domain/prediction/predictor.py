@@ -1,0 +1,179 @@
+"""The models of one node: trained every minute from the series, asked with every report, kept as checkpoints.
+
+    series --P90 of the last minute--> `training` --> models --> `reclaimable` --> prodReclaimable, prodPeak
+
+One task owns it; files are `koord_agent.shell.checkpoints`. source    agent spec, 8
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts, parse_amounts
+
+from koord_agent.domain.metric_kinds import Kind
+from koord_agent.domain.metrics_view import Metrics
+from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.prediction.model import HalfLives, Peak, UsageModel, model_of_checkpoint
+from koord_agent.domain.prediction.reclaimable import (
+    COLD_START_SECONDS,
+    SAFETY_MARGIN_PERCENT,
+    SYSTEM_CLASS,
+    ProdPod,
+    ProdPrediction,
+    predict_prod,
+    takes_part,
+)
+from koord_agent.domain.prediction.training import SYSTEM, PodUsed, Used, class_uid, training_samples
+
+TRAINING_WINDOW_MS: Final = 60_000
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionSettings:
+    """How models learn and how cautious predictions are; times in seconds (agent spec, 2.2)."""
+
+    half_lives: HalfLives = field(default_factory=HalfLives)
+    cold_start_seconds: float = COLD_START_SECONDS
+    safety_margin_percent: float = SAFETY_MARGIN_PERCENT
+    training_seconds: float = 60.0
+    expiration_seconds: float = 1_800.0
+    checkpoint_seconds: float = 600.0
+    checkpoints_per_step: int = 12
+
+
+DEFAULTS: Final = PredictionSettings()
+
+
+class PeakPredictor:
+    """All models of one node."""
+
+    def __init__(self, settings: PredictionSettings = DEFAULTS) -> None:
+        self._settings = settings
+        self._models: dict[str, UsageModel] = {}
+        self._saved: dict[str, float] = {}
+        self._trained_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    @property
+    def synced(self) -> bool:
+        """Whether a training round has been made."""
+        return self._trained_at is not None
+
+    def is_due(self, now: float) -> bool:
+        """Whether the next training round should be made. `now`: unix seconds; a clock set back does not stop it."""
+        last = self._trained_at
+        return last is None or not 0 <= now - last < self._settings.training_seconds
+
+    def train(self, metrics: Metrics, pods: Iterable[AgentPod], now: float) -> None:
+        """One training round.
+
+        source    agent spec, 8.2
+        """
+
+        def p90(kind: Kind, of: str = "") -> float | None:
+            return metrics.over(kind, "p90", TRAINING_WINDOW_MS, of)
+
+        node_cpu, node_memory = p90(Kind.NODE_CPU), p90(Kind.NODE_MEMORY)
+        node = None if node_cpu is None or node_memory is None else Used(node_cpu, node_memory)
+        used = [
+            PodUsed(
+                uid=pod.uid,
+                priority_class=pod.priority,
+                cpu_cores=p90(Kind.POD_CPU, pod.uid),
+                memory_bytes=p90(Kind.POD_MEMORY, pod.uid),
+            )
+            for pod in pods
+        ]
+        for uid, sample in training_samples(node, used).items():
+            model = self._models.get(uid)
+            if model is None:
+                model = self._models[uid] = UsageModel(self._settings.half_lives)
+            model.add(sample.cpu_cores, sample.memory_bytes, now)
+        self._trained_at = now
+
+    def predict(
+        self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
+    ) -> ProdPrediction:
+        """What prod pods will need and what can be taken of their requests.
+
+        allocatable, annotations    of the node object; raw-allocatable wins over an amplified allocatable
+        source    agent spec, 8.4
+        """
+        counted = [
+            ProdPod(
+                request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
+                age_seconds=self._age(pod, now),
+                prediction=self._peak(pod.uid),
+                is_over=pod.is_terminating or pod.phase in FINISHED,
+            )
+            for pod in pods
+            if takes_part(pod.priority)
+        ]
+        classes = {name: self._peak(class_uid(name)) for name in (str(PriorityBand.PROD), "")}
+        return predict_prod(
+            _raw_allocatable(allocatable, annotations),
+            counted,
+            {SYSTEM_CLASS: self._peak(SYSTEM), **classes},
+            cold_start_seconds=self._settings.cold_start_seconds,
+            safety_margin_percent=self._settings.safety_margin_percent,
+        )
+
+    def _peak(self, uid: str) -> Peak | None:
+        model = self._models.get(uid)
+        return model.peak() if model is not None else None
+
+    def _age(self, pod: AgentPod, now: float) -> float:
+        """Seconds since the pod was created; where nobody says when, since it is being learnt about."""
+        if pod.created_ms is not None:
+            return now - pod.created_ms / 1000
+        model = self._models.get(pod.uid)
+        return now - model.learning_since if model is not None else 0.0
+
+    def drop_expired(self, now: float) -> list[str]:
+        """Models that learnt nothing for too long; their checkpoints are to go, too."""
+        oldest = now - self._settings.expiration_seconds
+        expired = [uid for uid, model in self._models.items() if model.updated < oldest]
+        for uid in expired:
+            del self._models[uid]
+            self._saved.pop(uid, None)
+        return expired
+
+    def checkpoints_due(self, now: float) -> list[tuple[str, bytes]]:
+        """Models to write now, the longest unsaved first, a few at a time; they count as saved.
+
+        source    agent spec, 8.3
+        """
+        newest = now - self._settings.checkpoint_seconds
+        saved = {uid: self._saved.get(uid, float("-inf")) for uid in self._models}
+        due = sorted((at, uid) for uid, at in saved.items() if at <= newest or at > now)
+        chosen = [uid for _, uid in due[: self._settings.checkpoints_per_step]]
+        self._saved.update(dict.fromkeys(chosen, now))
+        return [(uid, self._models[uid].checkpoint(uid)) for uid in chosen]
+
+    def restore(self, uid: str, data: bytes) -> bool:
+        """Take a model over from its checkpoint; False if it cannot be read: then it is to go."""
+        try:
+            model = model_of_checkpoint(data, uid, self._settings.half_lives)
+        except (codec.DecodeError, InvalidInput, ValueError, OverflowError):
+            return False
+        self._models[uid] = model
+        self._saved[uid] = model.updated
+        return True
+
+
+def _raw_allocatable(allocatable: Amounts, annotations: Mapping[str, str]) -> Peak:
+    text = annotations.get(keys.RAW_ALLOCATABLE)
+    if text:
+        with contextlib.suppress(codec.DecodeError, InvalidInput):
+            allocatable = parse_amounts(codec.decode(text, dict[str, str | int | float]))
+    return Peak(cpu_milli=allocatable.get(CPU, 0), memory_bytes=allocatable.get(MEMORY, 0))

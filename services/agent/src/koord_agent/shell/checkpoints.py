@@ -1,0 +1,63 @@
+"""Checkpoints of usage models in a folder: one file per uid, written beside and renamed, so that none is ever half.
+
+source    agent spec, 8.3
+"""
+
+import contextlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+from koord_agent.domain.prediction.predictor import PeakPredictor
+from koord_agent.domain.prediction.training import NODE_UIDS
+
+_UNFINISHED: Final = ".tmp"
+
+
+class CheckpointFolder:
+    """The folder of one node's models. A disk that fails costs what was learnt, never a round."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def restore(self, predictor: PeakPredictor, pods: Collection[str]) -> int:
+        """Give the predictor what it had learnt; how many models. Unfinished, unreadable and unknown files are deleted.
+
+        pods    uids that exist
+        raises  OSError if there can be no such folder
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        known, restored = NODE_UIDS | set(pods), 0
+        for file in sorted(self._folder.iterdir()):
+            if file.name in known and file.is_file():
+                with contextlib.suppress(OSError):
+                    if predictor.restore(file.name, file.read_bytes()):
+                        restored += 1
+                        continue
+            self._delete(file)
+        return restored
+
+    def save(self, predictor: PeakPredictor, now: float) -> str | None:
+        """Write what is due and delete what has expired; a sentence about what failed, None: nothing did.
+
+        now    unix seconds
+        """
+        trouble: str | None = None
+        for uid, data in predictor.checkpoints_due(now):
+            try:
+                unfinished = self._folder / f"{uid}{_UNFINISHED}"
+                unfinished.write_bytes(data)
+                unfinished.rename(self._folder / uid)
+            except (OSError, ValueError) as error:
+                trouble = f"checkpoint of {uid}: {error}"
+        self._delete_all(predictor.drop_expired(now))
+        return trouble
+
+    def _delete_all(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if "/" not in uid:
+                self._delete(self._folder / uid)
+
+    def _delete(self, file: Path) -> None:
+        with contextlib.suppress(OSError):
+            file.unlink()
