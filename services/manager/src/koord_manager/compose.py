@@ -3,15 +3,17 @@
 import random
 import uuid
 from contextlib import AsyncExitStack
+from importlib.metadata import version
 
 from koordcore.bus.factory import Bus, open_bus
-from koordcore.bus.fold import FoldRunner, FoldSource
+from koordcore.bus.fold import Folded, FoldRunner, FoldSource
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.state.cluster import schema_fingerprint
+from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import Told, World, keep_control, serve_documents
 from koord_manager.domain.controllers import Controllers
@@ -19,7 +21,11 @@ from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings, admission_options, config_names
 from koord_manager.shell.api import ManagerApi
 from koord_manager.shell.folding import ViewFold, follow_reports
+from koord_manager.shell.gateway.api import KubernetesApi
+from koord_manager.shell.gateway.running import Gateway
+from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
+from koord_manager.shell.recommender_history import keep_checkpoints, recall
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
@@ -27,23 +33,36 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
-    leadership = leadership_of(settings, bus)
+    api = await open_api(settings) if settings.with_kubernetes else None
+    if api is not None:
+        shell.service.add(Component(name="kubernetes", close=api.close))
+    leadership = lease_leadership(settings, api) if api is not None else leadership_of(settings, bus)
     shell.service.add(Component(name="bus", close=resources.aclose))
     shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
-    assemble(shell, bus, leadership)
+    assemble(shell, bus, leadership, api)
 
 
-def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) -> None:
-    """The manager over any bus: adds its fold and its loops to the service, and its API to the server."""
+def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership, api: KubernetesApi | None = None) -> None:
+    """The manager over any bus: adds its fold and its loops to the service, and its API to the server.
+
+    api     the API server whose objects are mirrored; None: objects come by `koord apply`
+    """
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))
     fold = ViewFold(view)
+    gateways: list[Gateway] = []
+
+    async def news(_fold: ViewFold, events: list[Folded]) -> None:
+        for gateway in gateways:
+            await gateway.news(events)
+
     runner = FoldRunner(
         "manager",
         bus.events,
         FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
         SystemClock(),
         snapshots=bus.snapshots,
+        on_batch=news,
         metrics=shell.metrics.bus,
     )
     intake = Intake()
@@ -80,7 +99,19 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
 
     async def observe() -> None:
         await runner.caught_up()
-        await follow_reports(view, bus.observations, shell.log)
+        await recall(controllers.recommender, view, bus.snapshots, bus.observations, shell.log)
+        await follow_reports(view, controllers.recommender.book, bus.observations, shell.log)
+
+    async def checkpoints() -> None:
+        await runner.caught_up()
+        await keep_checkpoints(
+            controllers.recommender,
+            bus.snapshots,
+            lambda: leadership.term is not None,
+            lambda: rfc3339(shell.clock.now()),
+            shell.log,
+            code_version=version("koord-manager"),
+        )
 
     async def control() -> None:
         await runner.caught_up()
@@ -95,5 +126,28 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership) ->
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="reports", run=observe))
+    shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
     shell.service.add(Component(name="control", run=control))
-    shell.service.add(Component(name="documents", run=lambda: serve_documents(world), stop=intake.close))
+    if api is None:
+        shell.service.add(Component(name="documents", run=lambda: serve_documents(world), stop=intake.close))
+        return
+    names = config_names(settings)
+    gateway = make_gateway(
+        shell,
+        bus,
+        leadership,
+        api,
+        view,
+        runner.reached,
+        slo_config=(names.slo_namespace, names.slo_name),
+        other_configs=((names.enhanced_namespace, names.enhanced_name),),
+    )
+    gateways.append(gateway)
+
+    async def mirror() -> None:
+        await runner.caught_up()
+        await gateway.run()
+
+    shell.health.add_readiness("gateway", lambda: gateway.problem)
+    shell.service.add(Component(name="gateway", run=mirror))
+    shell.service.add(Component(name="documents", run=lambda: refuse_documents(intake), stop=intake.close))

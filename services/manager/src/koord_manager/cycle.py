@@ -1,7 +1,8 @@
 """The manager's two loops on one view: documents as they come, and the control round that keeps nodes' policies right.
 
     documents   take -> decide each against the view -> append -> wait until folded -> answer
-    control     workloads -> NodeSLO, ratios, devices -> overcommit -> health -> root quotas -> desired state
+    control     workloads -> NodeSLO, ratios, devices -> overcommit -> health -> root quotas
+                -> recommendations -> desired state of touched nodes
 
 Both run in one event loop and decide synchronously, so a decision never sees half of another. Only the leader decides;
 every instance folds and answers reads.
@@ -331,7 +332,9 @@ async def control_round(world: World, controllers: Controllers) -> str:
     assessed = await _append_all(world, controllers.health.drafts(policies, view, now), now)
     # 6. root quotas follow the nodes of their profiles
     quotas = await _append_all(world, controllers.quotas.drafts(view, now), now)
-    # 7. agents are told
+    # 7. each Recommendation says what it recommends; one pod at a time follows it
+    recommended = await _append_all(world, controllers.recommender.drafts(view, now), now)
+    # 8. agents are told
     told = await _write_desired(world, policies)
     did = [
         f"{count} {what}"
@@ -341,6 +344,7 @@ async def control_round(world: World, controllers: Controllers) -> str:
             (batches, "nodes overcommitted anew"),
             (assessed, "nodes of another health"),
             (quotas, "root quotas"),
+            (recommended, "recommendations"),
         )
         if count
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.quota_rounds import QuotaRounds
+from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.slo_adjust.rounds import HealthRounds
 
 
@@ -17,3 +18,4 @@ class Controllers:
     policies: NodePolicies = field(default_factory=NodePolicies)
     health: HealthRounds = field(default_factory=HealthRounds)
     quotas: QuotaRounds = field(default_factory=QuotaRounds)
+    recommender: RecommenderRounds = field(default_factory=RecommenderRounds)

@@ -99,6 +99,8 @@ class ManagerView:
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
         self._customs: dict[str, set[str]] = {}
+        self._custom_versions: dict[str, int] = {}
+        self._loaded_at = state.position
         for id_ in state.of_kind(CustomObjectState):
             self._customs.setdefault(plural_of(id_), set()).add(id_)
         self.admission = facts_of(state, self._config_names)
@@ -181,7 +183,10 @@ class ManagerView:
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
         """Take in one report of a node (token)."""
-        self.obs_position = position
+        self.obs_position = max(self.obs_position, position)
+        known = self.reports.get(node)
+        if known is not None and known.updated_at > report.updated_at:
+            return  # what is followed again after a restart is older than what was asked for at its beginning
         self.reports[node] = report
         self.touched_inputs.add(node)
 
@@ -194,6 +199,7 @@ class ManagerView:
     def _custom_changed(self, ref: AggregateRef) -> None:
         plural = plural_of(ref.id)
         self._customs.setdefault(plural, set()).add(ref.id)
+        self._custom_versions[plural] = self.state.position
         if plural in (TOPOLOGIES, DEVICES):
             token = ref.id.partition("=")[2]
             self._topologies.pop(token, None)
@@ -278,6 +284,10 @@ class ManagerView:
         states = self.state.of_kind(CustomObjectState)
         found = ((id_, states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states)
         return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
+
+    def custom_version(self, plural: str) -> int:
+        """Position of the last change to a custom resource of a kind, or that of the state that was loaded since."""
+        return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
         """The node's NUMA zones and processor; None when its agent has not reported them."""

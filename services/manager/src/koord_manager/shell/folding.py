@@ -13,6 +13,7 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.service.logging import Logger
 from koordcore.state import ClusterState
 
+from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.view import ManagerView
 
 
@@ -45,26 +46,28 @@ class ViewFold:
         return self
 
 
-async def follow_reports(view: ManagerView, observations: ObservationLog, logger: Logger) -> None:
+async def follow_reports(
+    view: ManagerView, book: RecommenderBook, observations: ObservationLog, logger: Logger
+) -> None:
     """Takes in the newest report of every node, then every further one, for ever.
 
     A report that cannot be read is left out: the node's batch resources then expire as if it had not come.
+    book    takes in every report after its position; the view the newest of each node
     """
     while True:
         try:
-            head = await observations.head()
             newest = await observations.latest([AggregateRef("node", token) for token in view.nodes()])
             break
         except NoAnswer as error:
             logger.warning("reports_away", reason=str(error))
     for stored in newest:
-        _observe(view, stored, logger)
-    async for batch in observations.follow(head.last_seq):
+        _observe(view, None, stored, logger)
+    async for batch in observations.follow(book.position):
         for stored in batch:
-            _observe(view, stored, logger)
+            _observe(view, book, stored, logger)
 
 
-def _observe(view: ManagerView, stored: StoredEvent, logger: Logger) -> None:
+def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEvent, logger: Logger) -> None:
     try:
         report = CATALOGUE.read(stored)
     except UnreadableEvent as error:
@@ -72,3 +75,5 @@ def _observe(view: ManagerView, stored: StoredEvent, logger: Logger) -> None:
         return
     if isinstance(report, NodeUsageReported):
         view.observe(stored.seq, stored.ref.id, report)
+        if book is not None:
+            book.observe(view, stored.seq, report)

@@ -49,6 +49,7 @@ class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     window_end    end of the day whose peak is being gathered; None: no memory sample yet
     peak          highest use in the window, 0: none yet; oom_peak: what a kill for memory said it needs
+    oom_at        when it was last killed for memory; None: never
     """
 
     last_cpu_at: float | None = None
@@ -56,6 +57,7 @@ class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
     window_end: float | None = None
     peak: float = 0.0
     oom_peak: float = 0.0
+    oom_at: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,201 @@
+"""Recommendation objects: which pods one looks at, and what it lets happen to them.
+
+source    manager spec, 15.1; protocol spec, 9
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from koordcore.protocol import lenient_json
+from koordcore.protocol.objects import KubeStruct, LabelSelector, ObjectMeta, OwnerReference, Pod, Quantities
+from koordcore.protocol.selectors import Selector, compile_selector
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_amounts
+
+PLURAL: Final = "recommendations"
+UPDATE_MODE: Final = "analysis.koordinator.sh/update-mode"
+RESOURCE_POLICY: Final = "analysis.koordinator.sh/resource-policy"
+BOUNDS: Final = "analysis.koordinator.sh/bounds"
+EVERY_CONTAINER: Final = "*"
+
+_TEMPLATE_HASH: Final = "pod-template-hash"
+
+
+class UpdateMode(StrEnum):
+    """How far a recommendation is carried out. Auto is Recreate until pods can be resized in place."""
+
+    OFF = "Off"
+    INITIAL = "Initial"
+    RECREATE = "Recreate"
+    AUTO = "Auto"
+
+
+class ControlledValues(StrEnum):
+    """What of a container is set."""
+
+    REQUESTS_AND_LIMITS = "RequestsAndLimits"
+    REQUESTS_ONLY = "RequestsOnly"
+
+
+class WorkloadReference(KubeStruct):
+    """`spec.target.workload`."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class RecommendationTarget(KubeStruct):
+    """`spec.target`."""
+
+    type: str = ""
+    workload: WorkloadReference | None = None
+    pod_selector: LabelSelector | None = None
+
+
+class RecommendationSpec(KubeStruct):
+    """`spec`."""
+
+    target: RecommendationTarget = msgspec.field(default_factory=RecommendationTarget)
+
+
+class Recommendation(KubeStruct):
+    """analysis.koordinator.sh/v1alpha1."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: RecommendationSpec = msgspec.field(default_factory=RecommendationSpec)
+
+
+class ContainerPolicy(KubeStruct):
+    """What the resource policy says of a container."""
+
+    mode: str = "Auto"
+    min_allowed: Quantities = {}
+    max_allowed: Quantities = {}
+    controlled_values: str = ControlledValues.REQUESTS_AND_LIMITS
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the container is left alone."""
+        return self.mode == "Off"
+
+
+class Target(NamedTuple):
+    """What a Recommendation looks at.
+
+    key        equal targets of a namespace have equal ones: `Deployment/web`, `pods app=web`
+    selector   None: the workload of that kind and name
+    """
+
+    namespace: str
+    key: str
+    kind: str = ""
+    name: str = ""
+    selector: Selector | None = None
+
+    def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
+        """Whether the target means the pod.
+
+        owners    the pod's controllers, nearest first: those that are known of the chain up to its workload
+        """
+        if pod.metadata.namespace != self.namespace:
+            return False
+        if self.selector is not None:
+            return self.selector.matches(pod.metadata.labels)
+        return any(
+            (owner.kind == self.kind and owner.name == self.name) or self._is_replica_set(owner, pod)
+            for owner in owners
+        )
+
+    def _is_replica_set(self, owner: OwnerReference, pod: Pod) -> bool:
+        """A ReplicaSet of the Deployment that is meant, told by its name when the object itself is not known."""
+        if self.kind != "Deployment" or owner.kind != "ReplicaSet":
+            return False
+        template = pod.metadata.labels.get(_TEMPLATE_HASH)
+        return bool(template) and owner.name == f"{self.name}-{template}"
+
+
+def target_of(recommendation: Recommendation) -> Target:
+    """The target of a Recommendation.
+
+    raises    InvalidInput naming the field, when it says nothing that could be looked at
+    """
+    namespace, written = recommendation.metadata.namespace, recommendation.spec.target
+    match written.type:
+        case "workload":
+            workload = written.workload
+            if workload is None:
+                raise InvalidInput("set when type is workload", None, "spec.target.workload")
+            for field, value in (("kind", workload.kind), ("name", workload.name)):
+                if not value:
+                    raise InvalidInput("not empty", value, f"spec.target.workload.{field}")
+            return Target(namespace, f"{workload.kind}/{workload.name}", workload.kind, workload.name)
+        case "podSelector":
+            if written.pod_selector is None:
+                raise InvalidInput("set when type is podSelector", None, "spec.target.podSelector")
+            try:
+                selector = compile_selector(written.pod_selector)
+            except InvalidInput as error:
+                raise error.at("spec.target.podSelector") from error
+            if not selector.requirements:
+                raise InvalidInput("a selector that says something", {}, "spec.target.podSelector")
+            return Target(namespace, f"pods {_written(written.pod_selector)}", selector=selector)
+        case unknown:
+            raise InvalidInput("workload or podSelector", unknown, "spec.target.type")
+
+
+def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
+    """How far the recommendation is carried out; Off without the annotation.
+
+    raises    InvalidInput for a text that is none of the modes
+    """
+    text = annotations.get(UPDATE_MODE, "")
+    if not text:
+        return UpdateMode.OFF
+    for mode in UpdateMode:
+        if text == mode:
+            return mode
+    raise InvalidInput(f"one of {', '.join(UpdateMode)}", text, f"metadata.annotations[{UPDATE_MODE}]")
+
+
+def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
+    """Container name or `*` -> its policy.
+
+    raises    InvalidInput for malformed JSON, quantities or values
+    """
+    text = annotations.get(RESOURCE_POLICY)
+    if not text:
+        return {}
+    path = f"metadata.annotations[{RESOURCE_POLICY}]"
+    try:
+        policies = lenient_json.decode(text, dict[str, ContainerPolicy])
+        for name, policy in policies.items():
+            if policy.mode not in ("Auto", "Off"):
+                raise InvalidInput("Auto or Off", policy.mode, f"{name}.mode")
+            if policy.controlled_values not in tuple(ControlledValues):
+                rule = f"one of {', '.join(ControlledValues)}"
+                raise InvalidInput(rule, policy.controlled_values, f"{name}.controlledValues")
+            for amounts in (policy.min_allowed, policy.max_allowed):
+                parse_amounts(amounts)
+    except InvalidInput as error:
+        raise error.at(path) from error
+    return policies
+
+
+def policy_of(policies: Mapping[str, ContainerPolicy], container: str) -> ContainerPolicy:
+    """The policy of a container: its own, else that of `*`, else to set requests and limits without caps."""
+    return policies.get(container) or policies.get(EVERY_CONTAINER) or ContainerPolicy()
+
+
+def _written(selector: LabelSelector) -> str:
+    labels = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    expressions = [
+        f"{expression.key} {expression.operator}" + (f" ({','.join(expression.values)})" if expression.values else "")
+        for expression in selector.match_expressions
+    ]
+    return ",".join([*labels, *expressions])

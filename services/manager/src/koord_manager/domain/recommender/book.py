@@ -1,0 +1,208 @@
+"""Everything that was learned: one model for each container of each target, fed from the nodes' reports.
+
+The book is a fold of the observations: its checkpoint carries the position that it reflects, and a restart follows the
+reports from there.
+
+source    manager spec, 15.4, 15.6
+"""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+from koordcore.events.observation import ContainerUsage, NodeUsageReported, PodUsage
+from koordcore.protocol.objects import Container, Pod
+from koordcore.protocol.pod_resources import is_sidecar
+from koordcore.state.aggregates import PodSpecState
+from koordcore.values import codec
+from koordcore.values.decaying_histogram import DecayingHistogram
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli, parse_value
+
+from koord_manager.domain.recommender.model import ContainerModel, InstanceState, cpu_options, memory_options
+from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.recommender.targets import Targets
+from koord_manager.domain.view import ManagerView
+
+KEPT_SECONDS: Final = 8 * 86400
+"""A target without a pod keeps what was learned of it for so long after its last sample."""
+
+
+class ModelKey(NamedTuple):
+    """Whose model: a container of a target in a namespace."""
+
+    namespace: str
+    target: str
+    container: str
+
+
+class _StoredHistogram(msgspec.Struct, frozen=True):
+    weights: dict[int, float]
+    total: float
+    reference: float
+
+
+class _StoredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    namespace: str
+    target: str
+    container: str
+    cpu: _StoredHistogram
+    memory: _StoredHistogram
+    instances: dict[str, InstanceState] = {}
+    first_at: float | None = None
+    last_at: float | None = None
+    count: int = 0
+
+
+class _StoredBook(msgspec.Struct, frozen=True, kw_only=True):
+    position: int
+    settings: RecommenderSettings
+    models: list[_StoredModel]
+
+
+class RecommenderBook:
+    """All models. One task owns it.
+
+    position     last report that was taken in
+    samples      samples taken in by this process
+    """
+
+    def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
+        self.settings = settings
+        self.targets = Targets()
+        self.position = 0
+        self.samples = 0
+        self.models: dict[ModelKey, ContainerModel] = {}
+
+    def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
+        """Take in one report: of pods that some Recommendation looks at, a sample for each container.
+
+        source    manager spec, 15.4
+        """
+        self.position = max(self.position, position)
+        self.targets.refresh(view)
+        at: float | None = None
+        for sample in report.pods:
+            found = view.pod(sample.namespace, sample.name) if not sample.uid else None
+            uid = found[0] if found else sample.uid
+            targets = self.targets.of_pod(view, uid)
+            if not targets:
+                continue
+            if at is None:
+                at = datetime.fromisoformat(report.updated_at).timestamp()
+            pod = view.state.of_kind(PodSpecState)[uid].object
+            for container, usage in container_usages(pod, sample):
+                for key in {(wanted.target.namespace, wanted.target.key) for wanted in targets if wanted.target}:
+                    self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
+
+    def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
+        """Container name -> model, in order of name."""
+        return {
+            key.container: self.models[key]
+            for key in sorted(self.models)
+            if (key.namespace, key.target) == (namespace, target)
+        }
+
+    def forget(self, view: ManagerView, now: float) -> None:
+        """Drop instances whose pod is gone, and models without an instance whose last sample is long past.
+
+        source    manager spec, 15.4, 15.6
+        """
+        specs = view.state.of_kind(PodSpecState)
+        for key in list(self.models):
+            model = self.models[key]
+            for instance in [name for name in model.instances if name.partition("/")[0] not in specs]:
+                del model.instances[instance]
+            if not model.instances and (model.last_at is None or now - model.last_at > KEPT_SECONDS):
+                del self.models[key]
+
+    def checkpoint(self) -> bytes:
+        """The book as bytes; `restore` is the inverse."""
+        models = [
+            _StoredModel(
+                namespace=key.namespace,
+                target=key.target,
+                container=key.container,
+                cpu=_StoredHistogram(model.cpu.weights, model.cpu.total, model.cpu.reference),
+                memory=_StoredHistogram(model.memory.weights, model.memory.total, model.memory.reference),
+                instances=model.instances,
+                first_at=model.first_at,
+                last_at=model.last_at,
+                count=model.count,
+            )
+            for key, model in sorted(self.models.items())
+        ]
+        return codec.encode_canonical(_StoredBook(position=self.position, settings=self.settings, models=models))
+
+    def restore(self, data: bytes) -> None:
+        """Take over a checkpoint. Models of other histogram settings are left out. Raises codec.DecodeError."""
+        stored = codec.decode(data, _StoredBook)
+        self.position = stored.position
+        self.models = {}
+        if (cpu_options(stored.settings), memory_options(stored.settings)) != (
+            cpu_options(self.settings),
+            memory_options(self.settings),
+        ):
+            return
+        for entry in stored.models:
+            self.models[ModelKey(entry.namespace, entry.target, entry.container)] = ContainerModel(
+                settings=self.settings,
+                cpu=DecayingHistogram(
+                    cpu_options(self.settings), dict(entry.cpu.weights), entry.cpu.total, entry.cpu.reference
+                ),
+                memory=DecayingHistogram(
+                    memory_options(self.settings),
+                    dict(entry.memory.weights),
+                    entry.memory.total,
+                    entry.memory.reference,
+                ),
+                instances=dict(entry.instances),
+                first_at=entry.first_at,
+                last_at=entry.last_at,
+                count=entry.count,
+            )
+
+    def _take(self, key: ModelKey, instance: str, container: Container, usage: ContainerUsage, at: float) -> None:
+        model = self.models.get(key)
+        if model is None:
+            model = self.models[key] = ContainerModel.empty(self.settings)
+        cores = usage.usage.cpu_milli / 1000
+        if model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
+            self.samples += 1
+        model.add_memory(instance, float(usage.usage.memory_bytes), at)
+        if usage.oom_killed_at:
+            killed_at = datetime.fromisoformat(usage.oom_killed_at).timestamp()
+            state = model.instances[instance]
+            if state.oom_at is None or killed_at > state.oom_at:
+                state.oom_at = killed_at
+                model.add_oom(instance, killed_at, requested_bytes=float(_requested(container, "memory")))
+
+
+def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
+    """(container, its usage); of an agent that reports pods only, the pod's usage is its only container's.
+
+    source    manager spec, 15.4
+    """
+    running = [*pod.spec.containers, *(container for container in pod.spec.init_containers if is_sidecar(container))]
+    if sample.containers:
+        by_name = {container.name: container for container in running}
+        yield from ((by_name[usage.name], usage) for usage in sample.containers if usage.name in by_name)
+    elif len(running) == 1:
+        yield running[0], ContainerUsage(name=running[0].name, usage=sample.usage)
+
+
+def _requested(container: Container, resource: str) -> int:
+    """Milli-cores or bytes; 0 when nothing readable is requested."""
+    written = container.resources.requests.get(resource)
+    try:
+        return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)
+    except InvalidInput:
+        return 0
+
+
+def book_fingerprint() -> str:
+    """Digest of a checkpoint's shape: one of another shape is not loaded."""
+    schema = msgspec.json.schema(_StoredBook)
+    return hashlib.blake2b(codec.encode_canonical(schema), digest_size=16).hexdigest()

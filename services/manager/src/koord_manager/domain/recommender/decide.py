@@ -1,0 +1,240 @@
+"""What each Recommendation says now, as facts: amounts with their samples and percentiles, conditions, and why.
+
+source    manager spec, 15.2, 15.5, 15.6
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.recommendation import (
+    ContainerRecommendation,
+    RecommendationComputed,
+    RecommendationCondition,
+    RecommendationDropped,
+    RecommendedAmounts,
+    UsagePercentiles,
+)
+from koordcore.protocol.recommendations import ContainerPolicy, policy_of
+from koordcore.state.aggregates import PodSpecState, RecommendationState
+from koordcore.values.resources import parse_amounts
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.recommender.book import RecommenderBook
+from koord_manager.domain.recommender.estimate import CONFIDENT_DAYS, Amounts, estimate
+from koord_manager.domain.recommender.targets import Wanted
+from koord_manager.domain.view import ManagerView
+
+REFRESH_SECONDS: Final = 600
+PROVIDED: Final = "RecommendationProvided"
+LOW_CONFIDENCE: Final = "LowConfidence"
+NO_OBJECTS: Final = "NoObjectsMatched"
+FETCHING: Final = "FetchingHistory"
+UNSUPPORTED: Final = "ConfigUnsupported"
+
+LivePods = Sequence[tuple[str, PodSpecState]]
+
+
+def recommendation_drafts(
+    book: RecommenderBook,
+    view: ManagerView,
+    live: dict[str, list[tuple[str, PodSpecState]]],
+    now: datetime,
+    *,
+    loading: bool,
+) -> list[Draft]:
+    """Facts for those Recommendations that say something else than before, or whose status grew old.
+
+    live       id of a Recommendation -> its pods
+    loading    the history is being read: what is known is not all
+    """
+    drafts: list[Draft] = []
+    known = view.state.of_kind(RecommendationState)
+    for wanted in book.targets.all():
+        state = known.get(wanted.id)
+        pods = live.get(wanted.id, [])
+        event = computed(book, wanted, pods, state, now, loading=loading)
+        if event is not None:
+            drafts.append(Draft(AggregateRef("recommendation", wanted.id), event, state.seq if state else 0))
+    present = {wanted.id for wanted in book.targets.all()}
+    for id_, state in known.items():
+        if id_ not in present and (state.target or state.conditions):
+            namespace, _, name = id_.partition("=")
+            dropped = RecommendationDropped(namespace=namespace, name=name)
+            drafts.append(Draft(AggregateRef("recommendation", id_), dropped, state.seq))
+    return drafts
+
+
+def computed(
+    book: RecommenderBook,
+    wanted: Wanted,
+    pods: LivePods,
+    state: RecommendationState | None,
+    now: datetime,
+    *,
+    loading: bool = False,
+) -> RecommendationComputed | None:
+    """What a Recommendation says; None when that is what it said, not long ago."""
+    containers = container_recommendations(book, wanted, pods)
+    conditions = conditions_of(wanted, containers, len(pods), state, now, loading=loading)
+    cause = _cause(wanted, containers, conditions, state, now)
+    if cause is None:
+        return None
+    return RecommendationComputed(
+        namespace=wanted.namespace,
+        name=wanted.name,
+        target=wanted.target.key if wanted.target else "",
+        mode=str(wanted.mode),
+        containers=containers,
+        conditions=conditions,
+        pods=len(pods),
+        cause=cause,
+        observed_to=book.position,
+        spec_version=wanted.version,
+    )
+
+
+def container_recommendations(book: RecommenderBook, wanted: Wanted, pods: LivePods) -> list[ContainerRecommendation]:
+    """One for each container that was seen and that the policy does not leave alone, in order of name."""
+    if wanted.target is None:
+        return []
+    models = book.models_of(wanted.target.namespace, wanted.target.key)
+    count = max((len(spec.object.spec.containers) for _, spec in pods), default=len(models))
+    found: list[ContainerRecommendation] = []
+    for name, model in models.items():
+        policy = policy_of(wanted.policies, name)
+        if policy.is_off or (model.count == 0 and model.memory.is_empty):
+            continue
+        estimated = estimate(model, max(count, 1))
+        found.append(
+            ContainerRecommendation(
+                name=name,
+                target=_capped(estimated.target, policy),
+                lower_bound=_capped(estimated.lower, policy),
+                upper_bound=_capped(estimated.upper, policy),
+                uncapped_target=RecommendedAmounts(*estimated.target),
+                percentiles={key: UsagePercentiles(*value) for key, value in estimated.percentiles.items()},
+                samples=estimated.samples,
+                first_sample_at=_text(model.first_at),
+                last_sample_at=_text(model.last_at),
+                confidence_days=estimated.confidence_days,
+            )
+        )
+    return found
+
+
+def conditions_of(
+    wanted: Wanted,
+    containers: Sequence[ContainerRecommendation],
+    pods: int,
+    state: RecommendationState | None,
+    now: datetime,
+    *,
+    loading: bool,
+) -> list[RecommendationCondition]:
+    """The conditions, each with the time since which it has been so.
+
+    source    manager spec, 15.2
+    """
+    if wanted.target is None:
+        said = [(PROVIDED, False, "ConfigUnsupported", ""), (UNSUPPORTED, True, "InvalidTarget", wanted.fault)]
+    else:
+        low = min((container.confidence_days for container in containers), default=0.0)
+        said = [(PROVIDED, bool(containers), "SamplesSeen" if containers else "NoSamples", "")]
+        is_low = low < CONFIDENT_DAYS
+        message = f"{low:.2f} days of history, {CONFIDENT_DAYS:g} are needed" if is_low else ""
+        said.append((LOW_CONFIDENCE, is_low, "ShortHistory" if is_low else "EnoughHistory", message))
+        if pods == 0:
+            said.append((NO_OBJECTS, True, "NoPods", f"no pod belongs to {wanted.target.key}"))
+        if loading:
+            said.append((FETCHING, True, "Loading", "history is being read"))
+    before = {condition.type: condition for condition in state.conditions} if state else {}
+    return [
+        RecommendationCondition(
+            type=kind,
+            status=str(holds),
+            reason=reason,
+            message=message,
+            last_transition_time=(
+                before[kind].last_transition_time
+                if kind in before and before[kind].status == str(holds)
+                else rfc3339(now)
+            ),
+        )
+        for kind, holds, reason, message in said
+    ]
+
+
+def _cause(
+    wanted: Wanted,
+    containers: Sequence[ContainerRecommendation],
+    conditions: Sequence[RecommendationCondition],
+    state: RecommendationState | None,
+    now: datetime,
+) -> str | None:
+    if state is None or (not state.target and not state.conditions):
+        return "first"
+    if state.spec_version != wanted.version:
+        return "spec"
+    if [_said(container) for container in containers] != [_said(container) for container in state.containers]:
+        return "amounts"
+    if [(c.type, c.status, c.reason) for c in conditions] != [(c.type, c.status, c.reason) for c in state.conditions]:
+        return "conditions"
+    age = (now - datetime.fromisoformat(state.updated_at)).total_seconds()
+    return "refreshed" if age >= REFRESH_SECONDS and containers else None
+
+
+def _said(container: ContainerRecommendation) -> tuple[object, ...]:
+    return container.name, container.target, container.lower_bound, container.upper_bound, container.uncapped_target
+
+
+def _capped(amounts: Amounts, policy: ContainerPolicy) -> RecommendedAmounts:
+    least, most = parse_amounts(policy.min_allowed), parse_amounts(policy.max_allowed)
+    cpu, memory = (
+        min(max(amount, least.get(name, amount)), most.get(name, max(amount, least.get(name, amount))))
+        for name, amount in (("cpu", amounts.cpu_milli), ("memory", amounts.memory_bytes))
+    )
+    return RecommendedAmounts(cpu, memory)
+
+
+def _text(at: float | None) -> str:
+    return "" if at is None else rfc3339(datetime.fromtimestamp(at, UTC))
+
+
+def is_confident(state: RecommendationState) -> bool:
+    """Whether a recommendation may be carried out: it is provided, with a day of history at least."""
+    holds = {condition.type for condition in state.conditions if condition.status == str(True)}
+    return PROVIDED in holds and LOW_CONFIDENCE not in holds and FETCHING not in holds
+
+
+def status_object(state: RecommendationState) -> dict[str, object]:
+    """`status` of the Recommendation object.
+
+    source    manager spec, 15.1
+    """
+    return {
+        "podStatus": {
+            "containerStatuses": [
+                {
+                    "containerName": container.name,
+                    "resources": {
+                        "cpu": f"{container.target.cpu_milli}m",
+                        "memory": str(container.target.memory_bytes),
+                    },
+                }
+                for container in state.containers
+            ]
+        },
+        "updateTime": state.updated_at,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": condition.last_transition_time,
+            }
+            for condition in state.conditions
+        ],
+    }

@@ -1,0 +1,145 @@
+"""Which Recommendation looks at which pod, kept while the objects stay as they are.
+
+source    manager spec, 15.1
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from koordcore.protocol.objects import OwnerReference, Pod, object_from_json
+from koordcore.protocol.recommendations import (
+    PLURAL,
+    ContainerPolicy,
+    Recommendation,
+    Target,
+    UpdateMode,
+    resource_policies,
+    target_of,
+    update_mode,
+)
+from koordcore.state.aggregates import CustomObjectState, PodSpecState, WorkloadState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.view import ManagerView
+
+_LONGEST_CHAIN: Final = 4
+
+
+class Wanted(NamedTuple):
+    """A Recommendation as it is to be served.
+
+    id        of its aggregate: `<ns>=<name>`
+    version   position of the object
+    target    None: it says nothing that could be looked at, see fault
+    """
+
+    id: str
+    version: int
+    namespace: str
+    name: str
+    created: str
+    target: Target | None
+    mode: UpdateMode
+    policies: dict[str, ContainerPolicy]
+    fault: str
+
+
+def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
+    """A stored Recommendation; with a fault, and without a target, when it cannot be served."""
+    namespace, _, name = id_.partition("=")
+    try:
+        recommendation = object_from_json(stored.object, Recommendation)
+        meta = recommendation.metadata
+        namespace, name = meta.namespace, meta.name
+        return Wanted(
+            id_,
+            stored.seq,
+            namespace,
+            name,
+            meta.creation_timestamp or "",
+            target_of(recommendation),
+            update_mode(meta.annotations),
+            resource_policies(meta.annotations),
+            "",
+        )
+    except (InvalidInput, codec.DecodeError) as error:
+        return Wanted(id_, stored.seq, namespace, name, "", None, UpdateMode.OFF, {}, str(error))
+
+
+def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
+    """The pod's controllers, nearest first, as far as the chain is known."""
+    metadata = pod.metadata
+    for _ in range(_LONGEST_CHAIN):
+        owner = next((owner for owner in metadata.owner_references if owner.controller), None)
+        if owner is None:
+            return
+        yield owner
+        above = view.state.of_kind(WorkloadState).get(owner.uid)
+        if above is None:
+            return
+        metadata = above.object.metadata
+
+
+class Targets:
+    """All Recommendations by namespace, and the answers given so far for pods."""
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._wanted: dict[str, Wanted] = {}
+        self._by_namespace: dict[str, list[Wanted]] = {}
+        self._of_pod: dict[str, tuple[int, tuple[Wanted, ...]]] = {}
+
+    def refresh(self, view: ManagerView) -> None:
+        """Take in the Recommendations as folded; answers are given anew when one changed."""
+        version = view.custom_version(PLURAL)
+        if version == self._version:
+            return
+        self._version = version
+        stored = view.customs(PLURAL)
+        self._wanted = {
+            id_: known if (known := self._wanted.get(id_)) and known.version == state.seq else read_wanted(id_, state)
+            for id_, state in stored
+        }
+        self._by_namespace = {}
+        for wanted in sorted(self._wanted.values(), key=lambda wanted: (wanted.created, wanted.name)):
+            self._by_namespace.setdefault(wanted.namespace, []).append(wanted)
+        self._of_pod = {}
+
+    def all(self) -> list[Wanted]:
+        """Every Recommendation, in order of id."""
+        return [self._wanted[id_] for id_ in sorted(self._wanted)]
+
+    def of_pod(self, view: ManagerView, uid: str) -> tuple[Wanted, ...]:
+        """The Recommendations that look at a pod, oldest first."""
+        spec = view.state.of_kind(PodSpecState).get(uid)
+        if spec is None or spec.object.metadata.namespace not in self._by_namespace:
+            return ()
+        known = self._of_pod.get(uid)
+        if known is None or known[0] != spec.seq:
+            known = self._of_pod[uid] = (spec.seq, self.of(view, spec.object))
+        return known[1]
+
+    def of(self, view: ManagerView, pod: Pod) -> tuple[Wanted, ...]:
+        """As `of_pod`, for a pod that may not be stored yet."""
+        candidates = self._by_namespace.get(pod.metadata.namespace, ())
+        if not candidates:
+            return ()
+        owners = list(owners_of(view, pod))
+        return tuple(wanted for wanted in candidates if wanted.target and wanted.target.matches(pod, owners))
+
+    def live_pods(self, view: ManagerView) -> dict[str, list[tuple[str, PodSpecState]]]:
+        """Id of a Recommendation -> (uid, pod) that it looks at, oldest first; answers for gone pods are dropped."""
+        found: dict[str, list[tuple[str, PodSpecState]]] = {}
+        if not self._by_namespace:
+            self._of_pod = {}
+            return found
+        specs = view.state.of_kind(PodSpecState)
+        for uid, spec in specs.items():
+            if spec.object.metadata.namespace in self._by_namespace:
+                for wanted in self.of_pod(view, uid):
+                    found.setdefault(wanted.id, []).append((uid, spec))
+        for pods in found.values():
+            pods.sort(key=lambda entry: (entry[1].added_seq, entry[0]))
+        self._of_pod = {uid: known for uid, known in self._of_pod.items() if uid in specs}
+        return found

@@ -1,0 +1,106 @@
+"""The recommender's memory across restarts: checkpoints in the snapshot store, and the reports that came since.
+
+source    manager spec, 15.6
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.memory import state_digest
+from koordcore.events import CATALOGUE
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.observations import ObservationLog
+from koordcore.ports.snapshots import Snapshot, SnapshotStore
+from koordcore.protocol.recommendations import PLURAL
+from koordcore.service.logging import Logger
+from koordcore.values import codec
+
+from koord_manager.domain.recommender.book import book_fingerprint
+from koord_manager.domain.recommender.rounds import RecommenderRounds
+from koord_manager.domain.view import ManagerView
+
+FOLD: Final = "recommender"
+CHECKPOINT_SECONDS: Final = 600
+_RETRY_SECONDS: Final = 1.0
+
+
+async def recall(
+    rounds: RecommenderRounds,
+    view: ManagerView,
+    snapshots: SnapshotStore | None,
+    observations: ObservationLog,
+    logger: Logger,
+) -> None:
+    """Loads the newest checkpoint, then takes in what was reported since; called once, before reports are followed.
+
+    Without a checkpoint everything that is still kept is read; while no Recommendation exists, nothing. A report that
+    cannot be read is left out.
+    """
+    rounds.loading = True
+    book = rounds.book
+    while True:
+        try:
+            if snapshots is not None:
+                snapshot = await snapshots.newest(FOLD, schema_fingerprint=book_fingerprint())
+                if snapshot is not None:
+                    book.restore(snapshot.state)
+            head = await observations.head()
+            break
+        except codec.DecodeError as error:
+            logger.warning("recommender_checkpoint_unreadable", reason=str(error))
+            snapshots = None
+        except (NoAnswer, NotConnected) as error:
+            logger.warning("recommender_history_away", reason=str(error))
+            await asyncio.sleep(_RETRY_SECONDS)
+    if book.position < head.last_seq and view.customs(PLURAL):
+        async for batch in observations.follow(book.position):
+            for stored in batch:
+                try:
+                    report = CATALOGUE.read(stored)
+                except UnreadableEvent:
+                    continue
+                if isinstance(report, NodeUsageReported):
+                    book.observe(view, stored.seq, report)
+            if batch and batch[-1].seq >= head.last_seq:
+                break
+    book.position = max(book.position, head.last_seq)
+    rounds.loading = False
+
+
+async def keep_checkpoints(
+    rounds: RecommenderRounds,
+    snapshots: SnapshotStore,
+    leads: Callable[[], bool],
+    now: Callable[[], str],
+    logger: Logger,
+    *,
+    code_version: str,
+) -> None:
+    """Saves the book every ten minutes while this instance leads; one that cannot be saved costs a longer restart."""
+    while True:
+        await asyncio.sleep(CHECKPOINT_SECONDS)
+        if leads() and rounds.book.models:
+            await save_checkpoint(rounds, snapshots, now(), logger, code_version=code_version)
+
+
+async def save_checkpoint(
+    rounds: RecommenderRounds, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
+) -> None:
+    """Saves the book as it stands."""
+    state = rounds.book.checkpoint()
+    snapshot = Snapshot(
+        fold=FOLD,
+        seq=rounds.book.position,
+        code_version=code_version,
+        schema_fingerprint=book_fingerprint(),
+        taken_at=taken_at,
+        state=state,
+        digest=state_digest(state),
+    )
+    try:
+        await snapshots.save(snapshot)
+    except (NoAnswer, NotConnected) as error:
+        logger.warning("recommender_checkpoint_not_saved", reason=str(error))
