@@ -10,16 +10,24 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 
+import msgspec
 from koordcore.bus.connection import BusConnection, ConnectRefused, NotConnected
 from koordcore.bus.factory import open_bus
 from koordcore.service.bus import bus_settings
+from koordcore.service.gates import FeatureGates
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.values.timestamps import rfc3339
 
 from koord_agent.cycle import Cycle
+from koord_agent.domain.audit import AuditEvent
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.series import SeriesStore
+from koord_agent.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.audit_log import AuditLog, AuditQueries
+from koord_agent.shell.audit_routes import audit_routes
+from koord_agent.shell.collecting import CollectOptions
 from koord_agent.shell.desired_state import DesiredStates
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
@@ -31,6 +39,7 @@ from koord_agent.shell.nodes_file import read_nodes, shard_of
 from koord_agent.shell.observing import AgentMetrics
 from koord_agent.shell.outbox import Outbox
 from koord_agent.shell.own_facts import AgentFacts
+from koord_agent.shell.qos_round import AuditSink, no_audit
 
 LINUX_TICK_SECONDS = 1.0
 SIMULATED_TICK_SECONDS = 2.0
@@ -88,12 +97,14 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     if kept.set_aside is not None:
         shell.log.warning("state_set_aside", file=str(kept.set_aside))
     announced = kept.announced()
+    audit_log = _audit_log(shell)
+    audit = no_audit if audit_log is None else _audit_sink(audit_log, shell)
     if fleet is None:
         name = node_name(settings, os.environ)
-        agents = {name: _linux_agent(settings, name, interval_ms, announced.get(name, set()))}
+        agents = {name: _linux_agent(settings, name, interval_ms, announced.get(name, set()), audit)}
     else:
         agents = {
-            node.name: _simulated_agent(fleet, node.name, interval_ms, announced.get(node.name, set()))
+            node.name: _simulated_agent(settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit)
             for node in fleet.nodes
         }
     changed, wakeup = set[str](), asyncio.Event()
@@ -132,6 +143,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
         version=version("koord-agent"),
         changed=changed,
         wakeup=wakeup,
+        audit=audit_log,
     )
 
     def looked_at_all() -> str | None:
@@ -142,7 +154,12 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
         if link.ports is not None:
             await outbox.flush(FLUSH_SECONDS)
 
+    async def farewell() -> None:
+        cycle.end()
+
     async def close() -> None:
+        if audit_log is not None:
+            audit_log.close()
         kept.close()
 
     shell.health.add_readiness("desired", looked_at_all)
@@ -150,6 +167,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     shell.service.add(Component(name="kept", close=close))
     shell.service.add(Component(name="outbox", run=outbox.run))
     shell.service.add(Component(name="outbox-flush", stop=flush))
+    shell.service.add(Component(name="farewell", stop=farewell))
     shell.service.add(Component(name="desired", run=states.run))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle
@@ -173,18 +191,90 @@ def _fleet(settings: AgentSettings, now: float) -> SimulatedFleet | None:
     return SimulatedFleet(shard_of(read_nodes(file), settings.shard), start_seconds=now)
 
 
-def _linux_agent(settings: AgentSettings, node: str, interval_ms: int, announced: set[str]) -> NodeAgent:
+def _audit_log(shell: Shell[AgentSettings]) -> AuditLog | None:
+    """The audit log with its route, as the gates say; without a folder that can be written there is none."""
+    settings = shell.settings
+    if not settings.feature_gates.enabled(AUDIT_EVENTS):
+        return None
+    try:
+        log = AuditLog(
+            settings.audit_log_dir,
+            verbose=settings.audit_verbose,
+            max_disk_mb=settings.audit_max_disk_space_mb,
+            now=shell.clock.now,
+        )
+    except OSError as error:
+        shell.log.error("audit_log_unusable", reason=str(error))
+        return None
+    if settings.feature_gates.enabled(AUDIT_EVENTS_HTTP):
+        queries = AuditQueries(
+            settings.audit_log_dir,
+            readers=settings.audit_max_concurrent_readers,
+            largest_page=settings.audit_max_events_limit,
+        )
+        shell.http.routes.extend(audit_routes(log, queries, time.monotonic))
+    return log
+
+
+def _audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
+    def write(event: AuditEvent, verbosity: int) -> None:
+        log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())
+
+    return write
+
+
+def _collect_options(gates: FeatureGates) -> CollectOptions:
+    return CollectOptions(
+        psi=gates.enabled("PSICollector"),
+        sched_delay=gates.enabled("PSICollector"),
+        cpi=gates.enabled("CPICollector"),
+        resctrl=gates.enabled("ResctrlCollector"),
+        cold_pages=gates.enabled("ColdPageCollector"),
+    )
+
+
+def _linux_agent(
+    settings: AgentSettings, node: str, interval_ms: int, announced: set[str], audit: AuditSink
+) -> NodeAgent:
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns, roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root)
     )
     store = SeriesStore(retention_ms=LONGEST_WINDOW_MS + 60_000)
     monitor = NodeMonitor(collect_interval_ms=interval_ms, store=store)
-    return NodeAgent(node, host, interval_ms=interval_ms, monitor=monitor, announced=announced)
+    return NodeAgent(
+        node,
+        host,
+        interval_ms=interval_ms,
+        monitor=monitor,
+        announced=announced,
+        options=_collect_options(settings.feature_gates),
+        gates=settings.feature_gates,
+        audit=audit,
+        draw=random.random,
+    )
 
 
-def _simulated_agent(fleet: SimulatedFleet, node: str, interval_ms: int, announced: set[str]) -> NodeAgent:
+def _simulated_agent(
+    settings: AgentSettings,
+    fleet: SimulatedFleet,
+    node: str,
+    interval_ms: int,
+    announced: set[str],
+    audit: AuditSink,
+) -> NodeAgent:
     host = fleet.host(node)
     retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
     store = SeriesStore(retention_ms=retention_ms)
     monitor = NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False)
-    return NodeAgent(node, host, interval_ms=interval_ms, monitor=monitor, runner=host, announced=announced)
+    return NodeAgent(
+        node,
+        host,
+        interval_ms=interval_ms,
+        monitor=monitor,
+        runner=host,
+        announced=announced,
+        options=_collect_options(settings.feature_gates),
+        gates=settings.feature_gates,
+        audit=audit,
+        draw=random.random,
+    )

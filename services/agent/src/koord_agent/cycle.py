@@ -20,6 +20,7 @@ from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer, parse_traceparent
 from koordcore.values.timestamps import rfc3339
 
+from koord_agent.shell.audit_log import AuditLog
 from koord_agent.shell.desired_state import DesiredStates
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.kept import Kept
@@ -47,6 +48,7 @@ class Cycle:
     tick_seconds   between rounds, in the host's time
     start_id       of this process's life: the cause of what nobody asked for
     changed        nodes whose desired state changed; `wakeup` is set with each
+    audit          the audit log; None = switched off
     """
 
     agents: Mapping[str, NodeAgent]
@@ -64,6 +66,7 @@ class Cycle:
     version: str
     changed: set[str]
     wakeup: asyncio.Event
+    audit: AuditLog | None = None
     _slots: dict[str, int] = field(default_factory=dict[str, int])
     _problems: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     _said: list[str] = field(default_factory=lambda: [""])
@@ -93,6 +96,14 @@ class Cycle:
         for node in self.agents:
             self.metrics.started(node, self.clock.unix())
 
+    def end(self) -> None:
+        """Says what the agents leave in place; after the last round."""
+        now_ms = int(self.clock.unix() * 1000)
+        facts = [fact for node, agent in self.agents.items() for fact in self._facts(node, agent.farewell(now_ms))]
+        self._say(facts)
+        for agent in self.agents.values():
+            agent.close()
+
     async def round(self) -> None:
         """One round over all nodes."""
         began, now_ms = _HOST.monotonic(), int(self.clock.unix() * 1000)
@@ -111,6 +122,8 @@ class Cycle:
         # 6. remember what was wanted; forget old samples
         self.kept.save_desired(self.states.unsaved(SAVED_PER_ROUND), now_ms)
         self._collect_garbage(now_ms)
+        if self.audit is not None:
+            self.audit.flush_if_due(_HOST.monotonic())
         # 7. one line for the operator
         self._finish(began, suppressed=suppressed, reports=reports)
 

@@ -49,3 +49,10 @@ class AgentSettings(ServiceSettings):
     )
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="Where the cgroup file systems are mounted.")
     proc_root: Path = Field(Path("/proc"), description="Where procfs is mounted.")
+    audit_log_dir: Path = Field(
+        Path("/var/log/koordlet"), description="Folder of the audit log; written with the gate AuditEvents."
+    )
+    audit_verbose: int = Field(3, ge=0, description="Audit events above this verbosity are left out; 0: none are.")
+    audit_max_disk_space_mb: int = Field(16, ge=2, description="Disk that the audit log may take.")
+    audit_max_concurrent_readers: int = Field(4, ge=1, description="Queries of the audit log that may go on at a time.")
+    audit_max_events_limit: int = Field(2048, ge=1, description="Largest page of a query of the audit log.")
