@@ -29,11 +29,12 @@ from koord_scheduler.domain.loadaware.room import (
     EXPIRED,
     PASSES,
     Reported,
+    Room,
     divisors_of,
     left_of,
     room_of,
 )
-from koord_scheduler.domain.loadaware.thresholds import NodeThresholds, node_thresholds
+from koord_scheduler.domain.loadaware.thresholds import Limits, NodeThresholds, node_thresholds
 from koord_scheduler.domain.loadaware.verdict import (
     EXPIRED_REASON,
     MAX_SCORE,
@@ -311,6 +312,7 @@ class LoadColumns:
         self._dirty.clear()
 
     def _write_rooms(self, row: int, node: _Node | None, reported: Reported | None) -> None:
+        known: tuple[Limits, Room] | None = None
         for group, limited in enumerate(self._limited):
             limits = None if node is None or node.thresholds is None else node.thresholds[group]
             if reported is None or limits is None or not limits.is_set:
@@ -318,10 +320,12 @@ class LoadColumns:
                     limited.discard(row)
                     self._room[group, :, row] = PASSES
                 continue
-            least, basis = room_of(reported, limits, self.args, self.resources)
-            for index, amount in enumerate(least):
+            if known is None or known[0] is not limits:
+                known = limits, room_of(reported, limits, self.args, self.resources)
+            room = known[1]
+            for index, amount in enumerate(room.least):
                 self._room[group, index, row] = amount
-            self._basis[group, row] = basis
+            self._basis[group, row] = room.basis
             limited.add(row)
 
     def _write_left(self, row: int, reported: Reported | None) -> None:
