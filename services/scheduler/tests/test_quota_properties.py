@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +21,13 @@ QUOTAS = ("a", "b", "c", "d", "e", "ns-1")
 NAMESPACES = ("ns-1", "ns-2", "ns-3")
 PODS = tuple(f"pod-{number}" for number in range(6))
 NODES = ("node-1", "node-2")
+
+
+class NodeIs(NamedTuple):
+    """A node has this allocatable now; None: it is gone."""
+
+    name: str
+    allocatable: dict[str, int] | None
 
 
 @dataclass
@@ -83,8 +90,8 @@ events: st.SearchStrategy[object] = st.one_of(
     st.tuples(st.just("running"), pod_facts()),
     st.tuples(st.sampled_from(("reserve", "unreserve", "gone")), st.sampled_from(PODS)),
     st.tuples(st.just("delete"), st.sampled_from(QUOTAS)),
-    st.tuples(st.just("node"), st.sampled_from(NODES), amounts),
-    st.tuples(st.just("node"), st.sampled_from(NODES), st.none() | amounts),
+    st.builds(NodeIs, st.sampled_from(NODES), amounts),
+    st.builds(NodeIs, st.sampled_from(NODES), st.none() | amounts),
 )
 
 
@@ -93,7 +100,7 @@ def histories(draw: st.DrawFn) -> list[object]:
     """A tree and a node to begin with, then anything."""
     node = {resource: draw(st.integers(20, 200)) for resource in RESOURCES}
     tree = draw(st.lists(quota_specs(), min_size=3, max_size=6))
-    return [*tree, ("node", "node-1", node), *draw(st.lists(events, max_size=30))]
+    return [*tree, NodeIs("node-1", node), *draw(st.lists(events, max_size=30))]
 
 
 gates = st.builds(
@@ -122,6 +129,8 @@ def happen(manager: QuotaManager, world: World, event: object) -> None:
             manager.pod_seen(facts, assigned=True)
             world.pods[facts.uid] = facts
             world.assigned.add(facts.uid)
+        case ("asks", PodFacts() as facts):
+            happen(manager, world, facts)
         case ("reserve", str(uid)) if uid in world.pods:
             manager.reserve(uid)
             world.assigned.add(uid)
@@ -135,11 +144,10 @@ def happen(manager: QuotaManager, world: World, event: object) -> None:
         case ("delete", str(name)):
             manager.delete_quota(name)
             world.quotas.pop(name, None)
-        case ("node", str(name), None):
+        case NodeIs(name, None):
             manager.remove_node(name)
             world.nodes.pop(name, None)
-        case ("node", str(name), dict() as raw):
-            allocatable = cast("dict[str, int]", raw)
+        case NodeIs(name, dict() as allocatable):
             manager.set_node(name, allocatable)
             world.nodes[name] = allocatable
         case _:
@@ -345,6 +353,44 @@ def test_every_fact_may_come_twice(history: list[object]) -> None:
         happen(twice, world, event)
         happen(twice, world, event)
     assert books(once) == books(twice)
+
+
+@st.composite
+def steps_in_one_tree(draw: st.DrawFn) -> tuple[list[QuotaSpec], list[object]]:
+    """Three leaves below a parent beside another quota, and small changes that rarely change everything."""
+    specs: list[QuotaSpec] = []
+    for name, parent in (("p", keys.ROOT_QUOTA), ("z", keys.ROOT_QUOTA), ("a", "p"), ("b", "p"), ("c", "p")):
+        maximum = {"cpu": draw(st.integers(6, 30))}
+        weight = {"cpu": draw(st.integers(0, 3))}
+        lends = draw(st.sampled_from((True, True, False)))
+        minimum = {"cpu": draw(st.integers(0, 6))}
+        specs.append(QuotaSpec(name=name, parent=parent, min=minimum, max=maximum, weight=weight, allow_lent=lends))
+    steps: list[object] = [NodeIs("node", {"cpu": draw(st.integers(0, 40))})]
+    for _ in range(draw(st.integers(5, 20))):
+        kind = draw(st.sampled_from(("asks", "asks", "running", "node")))
+        if kind == "node":
+            steps.append(NodeIs("node", {"cpu": draw(st.integers(0, 40))}))
+            continue
+        leaf = draw(st.sampled_from(("z", "a", "b", "c")))
+        requests = {"cpu": draw(st.integers(0, 12))}
+        facts = PodFacts(uid=f"of {leaf}", namespace="n", name=leaf, quota_label=leaf, requests=requests)
+        steps.append((kind, facts))
+    return specs, steps
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps_in_one_tree(), st.booleans(), st.booleans())
+def test_kept_runtimes_are_those_of_a_fresh_division(
+    given_steps: tuple[list[QuotaSpec], list[object]], guaranteed: bool, scales: bool
+) -> None:
+    specs, steps = given_steps
+    configuration = QuotaSettings(gates=QuotaGates(guarantee_usage=guaranteed), enable_min_quota_scale=scales)
+    manager, world = QuotaManager(configuration), World()
+    for spec in specs:
+        happen(manager, world, spec)
+    for step in steps:
+        happen(manager, world, step)
+        assert books(manager) == books(built_from(world, configuration, backwards=False))
 
 
 claims = st.builds(Claim, st.integers(0, 50), st.integers(0, 30), st.integers(0, 7), st.booleans())

@@ -158,7 +158,7 @@ def _reason(
         if not unused:
             return f"asks for its whole {base}"
         takers = ", ".join(sorted(borrowed))
-        return f"asks for {text(claim.request)}, lends {text(unused)} of its {base}" + (f" to {takers}" * bool(takers))
+        return f"asks for {text(claim.request)}, lends {text(unused)} of its {base} to {takers or 'nobody: none asks'}"
     sentence = f"asks for {text(claim.request)}, gets its {base}"
     if not claim.weight:
         return f"{sentence} and nothing of the rest: its shared weight is 0"

@@ -25,8 +25,9 @@ class QuotaManager(QuotaBooks):
     """The quotas as the scheduler uses them."""
 
     def admit(self, facts: PodFacts) -> Admission:
-        """Whether the pod, which does not count in used yet, may be placed as far as its quota goes.
+        """Whether the pod may be placed as far as its quota goes.
 
+        The pod has been seen (its request takes part in the runtimes) and is not reserved.
         source    scheduler-core spec, 10.5
         """
         name = self.quota_of(facts)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from koordcore.protocol import keys
 
+from koord_scheduler.domain.quota.division import Claim
 from koord_scheduler.domain.quota.objects import BESIDE_THE_TREE, QuotaSpec
 from koord_scheduler.domain.quota.pods import PodFacts
 
@@ -115,15 +116,24 @@ class QuotaNode:
             touched[child] = None
 
 
-@dataclass(slots=True)
 class Pool:
-    """How one resource of a parent was divided the last time.
+    """How one resource of a parent was divided among its children the last time.
 
-    total       what there was
-    sum_min     sum of the children's min
-    slack       what was left over when every child got its whole claim and no min was scaled; None: not so
+    children      those that take part, by name; index: their places
+    claims        what they brought in, aligned with children
+    sum_min       sum of their mins
+    known         what there was; None: the resource was not known
+    slack         what was left over when everyone got its whole claim; None: it did not suffice for that
+    needs_base    some claim depends on its base even if there is enough for all: it does not lend, or has no weight
     """
 
-    total: int
-    sum_min: int
-    slack: int | None
+    __slots__ = ("children", "claims", "index", "known", "needs_base", "slack", "sum_min")
+
+    def __init__(self, children: list[QuotaNode], sum_min: int) -> None:
+        self.children = children
+        self.index = {child: place for place, child in enumerate(children)}
+        self.claims: list[Claim] = []
+        self.sum_min = sum_min
+        self.known: int | None = None
+        self.slack: int | None = None
+        self.needs_base = True

@@ -46,11 +46,10 @@ class Runtimes:
             self._divide_all(parent)
         elif parent.pending:
             pending, parent.pending = parent.pending, {}
-            children: list[QuotaNode] | None = None
             for resource, touched in pending.items():
-                if self._is_divided(parent, resource) and not self._move_claims(parent, resource, touched):
-                    children = children or parent.claimants()
-                    self._divide(parent, resource, children)
+                pool = parent.pools.get(resource)
+                if pool is not None and not self._move(parent, resource, pool, touched):
+                    self._divide(parent, resource, pool, touched)
 
     def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
         """What the parent has to divide; None: nothing is known of that resource, which divides like 0."""
@@ -91,57 +90,82 @@ class Runtimes:
         """Resources that the parent divides among its children."""
         return self._keys_of(parent) if parent.is_root else parent.spec.max.keys()
 
-    def _is_divided(self, parent: QuotaNode, resource: str) -> bool:
-        return resource in (self._keys_of(parent) if parent.is_root else parent.spec.max)
-
     def _divide_all(self, parent: QuotaNode) -> None:
         parent.stale = False
         parent.pending.clear()
         parent.pools.clear()
         children = parent.claimants()
-        keys = list(self.divided_keys(parent))
+        keys = self.divided_keys(parent)
         for child in children:
             for resource in [resource for resource in child.runtime if resource not in keys]:
                 del child.runtime[resource]
                 child.touch(resource)
         for resource in keys:
-            self._divide(parent, resource, children)
+            sum_min = sum([child.spec.min.get(resource, 0) for child in children])
+            pool = parent.pools[resource] = Pool(children, sum_min)
+            self._divide(parent, resource, pool, children)
 
-    def _divide(self, parent: QuotaNode, resource: str, children: list[QuotaNode]) -> None:
+    def _divide(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> None:
+        """Divide a resource anew. touched: children whose claim is not as the pool has it."""
         known = self.resource_total(parent, resource)
-        total = known or 0
-        claims = self.claims(parent, resource, children)
+        if known != pool.known and (self._is_short(pool, known) or self._is_short(pool, pool.known)):
+            touched = pool.children
+        self._take_claims(resource, pool, known, touched)
+        claims, total = pool.claims, known or 0
         whole = [claim.whole() for claim in claims]
         slack = total - sum(whole)
         shares = whole if slack >= 0 else divide(total, claims)
-        for child, share in zip(children, shares, strict=True):
+        for child, share in zip(pool.children, shares, strict=True):
             _set_runtime(child, resource, share)
-        sum_min = sum([child.spec.min.get(resource, 0) for child in children])
-        is_easy = slack >= 0 and (not self._scales or known is None or known >= sum_min)
-        parent.pools[resource] = Pool(total, sum_min, slack if is_easy else None)
+        pool.known, pool.slack = known, slack if slack >= 0 else None
+        pool.needs_base = any(not (claim.lends and claim.weight) for claim in claims)
 
-    def _move_claims(self, parent: QuotaNode, resource: str, touched: Iterable[QuotaNode]) -> bool:
-        """The short way: as long as there is enough for all, everyone has its whole claim; False: there is not."""
-        pool = parent.pools.get(resource)
-        if pool is None or pool.slack is None:
-            return False
-        known = self.resource_total(parent, resource)
-        total = known or 0
-        if self._scales and known is not None and known < pool.sum_min:
-            return False
-        slack = pool.slack + total - pool.total
-        moved: list[tuple[QuotaNode, int]] = []
+    def _take_claims(self, resource: str, pool: Pool, known: int | None, touched: Iterable[QuotaNode]) -> None:
+        short_of = known if self._is_short(pool, known) else None
+        if touched is pool.children:
+            pool.claims = [self._claim(child, resource, short_of, pool.sum_min) for child in pool.children]
+            return
         for child in touched:
             if child.is_divided_to:
-                share = self._claim(child, resource, None, 0).whole()
-                slack -= share - child.runtime.get(resource, 0)
-                moved.append((child, share))
-        if slack < 0:
+                pool.claims[pool.index[child]] = self._claim(child, resource, short_of, pool.sum_min)
+
+    def _move(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> bool:
+        """The short ways, which cost what was touched only; False: there is none, and nothing was changed.
+
+        There is enough for all, before and after: everyone has its whole claim, so only the touched shares move.
+        There is not: a child that asked for more than it got, and still does, asks in vain, and nothing moves.
+        """
+        known = self.resource_total(parent, resource)
+        is_short = self._is_short(pool, known)
+        slack = pool.slack
+        if known != pool.known:
+            if slack is None or (pool.needs_base and (is_short or self._is_short(pool, pool.known))):
+                return False
+            slack += (known or 0) - (pool.known or 0)
+        moved: list[tuple[int, Claim]] = []
+        for child in touched:
+            if not child.is_divided_to:
+                continue
+            index = pool.index[child]
+            before = pool.claims[index]
+            claim = self._claim(child, resource, known if is_short else None, pool.sum_min)
+            if slack is not None:
+                slack -= claim.whole() - before.whole()
+            elif claim.base != before.base or child.runtime[resource] >= min(claim.request, before.request):
+                return False
+            moved.append((index, claim))
+        if slack is not None and slack < 0:
             return False
-        pool.total, pool.slack = total, slack
-        for child, share in moved:
-            _set_runtime(child, resource, share)
+        pool.known, pool.slack = known, slack
+        for index, claim in moved:
+            pool.claims[index] = claim
+            if slack is not None:
+                _set_runtime(pool.children[index], resource, claim.whole())
         return True
+
+    def _is_short(self, pool: Pool, known: int | None) -> bool:
+        """Whether the mins are scaled down to this total."""
+        return self._scales and known is not None and known < pool.sum_min
 
     def _claim(self, child: QuotaNode, resource: str, short_of: int | None, sum_min: int) -> Claim:
         """short_of: the parent's total when it is less than sum_min, else None."""
