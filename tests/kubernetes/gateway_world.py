@@ -255,7 +255,7 @@ class World:
 def gateway_settings(**changed: Any) -> GatewaySettings:
     """Settings for tests: short waits, no sweep."""
     resources = mirrored_resources(
-        config_maps=(("koordinator-system", "slo-controller-config"),),
+        slo_config=("koordinator-system", "slo-controller-config"),
         take_node_metrics=bool(changed.pop("take_node_metrics", False)),
     )
     defaults: Json = {"resources": resources, "sweep_seconds": 0.0, "idle_seconds": 5.0, "writes": Writes()}

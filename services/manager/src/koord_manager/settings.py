@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from koordcore.service.bus import ElectedSettings
 from koordcore.service.gates import Gate, Stage
 from koordcore.service.settings import Flag, Seconds, TextList
 from pydantic import Field
@@ -11,9 +10,10 @@ from pydantic import Field
 from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
+from koord_manager.shell.gateway.settings import KubernetesSettings
 
 
-class ManagerSettings(ElectedSettings):
+class ManagerSettings(KubernetesSettings):
     """Settings of `koord-manager`."""
 
     service: ClassVar[str] = "manager"

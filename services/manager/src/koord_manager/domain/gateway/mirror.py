@@ -38,7 +38,6 @@ from koordcore.state.aggregates import (
 )
 
 from koord_manager.domain.gateway.resources import Intake, Mirrored
-from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.view import ManagerView
 
 Json = dict[str, Any]
@@ -198,7 +197,7 @@ def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
         return None if old is None else Draft(ref, ConfigDeleted(namespace=meta.namespace, name=meta.name), last)
     reasons: dict[str, str] = {}
     good = dict(config.data)
-    if (meta.namespace, meta.name) == (SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
+    if seen.resource.has_sections:
         for rejection in read_config_map(None, config.data).rejections:
             key = rejection.section.key
             where = f"{key}.{rejection.field}" if rejection.field else key

@@ -36,6 +36,7 @@ class Mirrored:
     group            "" for the core group
     field_selector   restricts what is listed, "" for everything
     namespace        restricts what is listed to one namespace, "" for all
+    has_sections     the ConfigMap whose sections are judged one by one
     """
 
     group: str
@@ -46,6 +47,7 @@ class Mirrored:
     intake: Intake
     field_selector: str = ""
     namespace: str = ""
+    has_sections: bool = False
 
     @property
     def api_version(self) -> str:
@@ -88,7 +90,7 @@ OTHERS = (
 )
 
 
-def config_map(namespace: str, name: str) -> Mirrored:
+def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirrored:
     """One ConfigMap by name: others may hold what is nobody's business, and are not even read."""
     return Mirrored(
         group="",
@@ -99,6 +101,7 @@ def config_map(namespace: str, name: str) -> Mirrored:
         intake=Intake.TYPED,
         field_selector=f"metadata.name={name}",
         namespace=namespace,
+        has_sections=has_sections,
     )
 
 
@@ -132,17 +135,23 @@ def _intake(plural: str, *, take_node_metrics: bool) -> Intake:
 
 
 def mirrored_resources(
-    *, config_maps: tuple[tuple[str, str], ...], take_node_metrics: bool, namespace: str = ""
+    *,
+    slo_config: tuple[str, str],
+    other_configs: tuple[tuple[str, str], ...] = (),
+    take_node_metrics: bool,
+    namespace: str = "",
 ) -> tuple[Mirrored, ...]:
     """Everything that is mirrored, in the order in which it is listed first: what others refer to comes before them.
 
-    config_maps   (namespace, name) of the ConfigMaps that are read
+    slo_config    (namespace, name) of the slo-controller-config
+    other_configs (namespace, name) of further ConfigMaps that are read
     namespace     restricts pods and other namespaced kinds to one namespace, "" for all (flag `--namespace`)
     """
     found = (
         NAMESPACES,
         PRIORITY_CLASSES,
-        *(config_map(where, name) for where, name in config_maps),
+        config_map(*slo_config, has_sections=True),
+        *(config_map(where, name) for where, name in other_configs),
         NODES,
         *custom_resources(take_node_metrics=take_node_metrics),
         *OTHERS,

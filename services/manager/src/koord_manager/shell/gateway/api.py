@@ -11,11 +11,13 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
-import aiohttp
 from koordcore.service.leadership import LeaseUnavailable
+
+if TYPE_CHECKING:
+    import aiohttp
 
 REQUEST_SECONDS = 30.0
 """How long an answer may take in all, in the host's time."""
@@ -127,6 +129,8 @@ class KubernetesApi:
         limited   waits for the rate limit (elections do not)
         raises    Unreachable
         """
+        import aiohttp  # here, and the client itself in `connect_api`: without Kubernetes neither is loaded
+
         if limited:
             await self._limit.take()
         for attempt in range(2):
@@ -149,6 +153,8 @@ class KubernetesApi:
         idle_seconds    a stream that is silent for longer is taken for dead
         raises          Unreachable, also while lines are read
         """
+        import aiohttp
+
         await self._limit.take()
         timeout = aiohttp.ClientTimeout(total=None, connect=REQUEST_SECONDS, sock_read=idle_seconds)
         try:
@@ -174,7 +180,7 @@ class KubernetesApi:
         body: object,
         content_type: str,
         timeout: "float | aiohttp.ClientTimeout",
-    ) -> aiohttp.ClientResponse:
+    ) -> "aiohttp.ClientResponse":
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "koord-manager"}
         for setting in (await self._configuration.auth_settings()).values():
             if setting["in"] == "header":
@@ -199,7 +205,7 @@ class KubernetesApi:
         return True
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]:
+async def _lines(response: "aiohttp.ClientResponse") -> AsyncIterator[list[bytes]]:
     """Whole lines, as many as have arrived. Their length is not limited: one object may be megabytes."""
     rest = b""
     async for chunk in response.content.iter_any():
@@ -210,7 +216,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]
         yield [rest]
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+def _retry_after(response: "aiohttp.ClientResponse") -> float | None:
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else None
 

@@ -1,0 +1,44 @@
+"""What the manager can be told about Kubernetes. Names and defaults are the reference's where it has them.
+
+source    manager spec, 2.1, 2.2; protocol spec, 11.1
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from koordcore.service.bus import ElectedSettings
+from koordcore.service.settings import Seconds
+from pydantic import Field
+
+LEASE_NAME = "koordinator-manager"
+
+
+class KubernetesSettings(ElectedSettings):
+    """Settings of the gateway; without `gateway` and without a kubeconfig the manager runs without Kubernetes."""
+
+    gateway: bool = Field(
+        False, description="Mirror an API server and carry decisions back, as the service account of the pod."
+    )
+    kubeconfig: Path | None = Field(None, description="Kubeconfig of the API server; given: the gateway is on.")
+    kube_context: str = Field("", description="Context of the kubeconfig; empty: its current one.")
+    rest_config_qps: float = Field(30.0, description="Requests a second to the API server; 0 or less: no limit.")
+    rest_config_burst: int = Field(50, ge=1, description="Requests at once beyond that rate.")
+    leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
+    leader_elect_resource_lock: Literal["leases"] = Field("leases", description="Kind of the lock.")
+    namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty: in all.")
+    sync_period: Seconds = Field(0.0, ge=0, description="Time between full lists; 0: only when a watch is too old.")
+    watch_timeout: Seconds = Field(300.0, gt=0, description="How long the API server keeps a watch open, at least.")
+    watch_idle: Seconds = Field(150.0, gt=0, description="A watch silent for so long is opened anew.")
+    sweep_period: Seconds = Field(600.0, ge=0, description="Time between comparisons of fold and API server; 0: never.")
+    take_node_metrics: bool = Field(
+        False, description="NodeMetric status comes from a stock node agent, instead of being written from our reports."
+    )
+    write_node_status: bool = Field(True, description="Write extended resources, annotations and labels of nodes.")
+    write_node_slo: bool = Field(True, description="Write NodeSLO objects.")
+    write_node_metric: bool = Field(True, description="Write NodeMetric objects (what the agent shall measure).")
+    write_node_metric_status: bool = Field(False, description="Write our agents' reports as NodeMetric status.")
+
+    @property
+    def with_kubernetes(self) -> bool:
+        """Whether the gateway is on."""
+        return self.gateway or self.kubeconfig is not None

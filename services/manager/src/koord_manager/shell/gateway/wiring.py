@@ -1,0 +1,120 @@
+"""From settings to a gateway: the client, leadership by a Lease, the component that runs while this instance leads."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from koordcore.bus.factory import Bus
+from koordcore.ports.leadership import Leadership
+from koordcore.service.clock import SystemClock
+from koordcore.service.leadership import LeaseLeadership, LeaseTimes, unique_holder
+from koordcore.service.run import Shell
+from koordcore.service.sole_leader import SoleLeader
+
+from koord_manager.domain.gateway.resources import mirrored_resources
+from koord_manager.domain.view import ManagerView
+from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, connect_api
+from koord_manager.shell.gateway.metrics import PrometheusGatewayMetrics
+from koord_manager.shell.gateway.outbox import Writes
+from koord_manager.shell.gateway.running import Gateway, GatewaySettings, GatewayWorld
+from koord_manager.shell.gateway.settings import LEASE_NAME, KubernetesSettings
+from koord_manager.shell.intake import FieldError, Intake, Result
+
+S = TypeVar("S", bound=KubernetesSettings)
+
+MOST_REFUSED = 500
+
+
+async def open_api(settings: KubernetesSettings) -> KubernetesApi:
+    """The client of the API server. Raises Unreachable without credentials."""
+    return await connect_api(
+        settings.kubeconfig,
+        context=settings.kube_context,
+        qps=settings.rest_config_qps,
+        burst=settings.rest_config_burst,
+    )
+
+
+def lease_leadership(settings: KubernetesSettings, api: KubernetesApi) -> Leadership:
+    """Election by the Lease `koordinator-manager`, in the host's time; without election this instance leads."""
+    if not settings.leader_elect:
+        return SoleLeader(settings.instance)
+    return LeaseLeadership(
+        namespace=settings.leader_election_namespace,
+        name=LEASE_NAME,
+        holder=unique_holder(settings.instance),
+        clock=SystemClock(),
+        http=LeaseHttp(api),
+        times=LeaseTimes(
+            duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
+        ),
+    )
+
+
+def make_gateway(
+    shell: Shell[S],
+    bus: Bus,
+    leadership: Leadership,
+    api: KubernetesApi,
+    view: ManagerView,
+    folded: Callable[[int], Awaitable[None]],
+    *,
+    slo_config: tuple[str, str],
+    other_configs: tuple[tuple[str, str], ...] = (),
+) -> Gateway:
+    """The gateway of this instance.
+
+    folded         waits until the event at a position is folded
+    slo_config     (namespace, name) of the configuration; other_configs: of further ConfigMaps that are read
+    """
+    settings = shell.settings
+    return Gateway(
+        GatewayWorld(
+            api=api,
+            view=view,
+            log=bus.events,
+            observations=bus.observations,
+            verdicts=bus.verdicts,
+            leadership=leadership,
+            clock=shell.clock,
+            tracer=shell.tracer,
+            logger=shell.log,
+            actor=f"manager/{settings.instance}",
+            instance=settings.instance,
+            folded=folded,
+            metrics=PrometheusGatewayMetrics(shell.metrics.registry),
+        ),
+        gateway_settings(settings, slo_config, other_configs),
+    )
+
+
+def gateway_settings(
+    settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
+) -> GatewaySettings:
+    """The part of the settings that the gateway needs."""
+    return GatewaySettings(
+        resources=mirrored_resources(
+            slo_config=slo_config,
+            other_configs=other_configs,
+            take_node_metrics=settings.take_node_metrics,
+            namespace=settings.namespace,
+        ),
+        writes=Writes(
+            node_status=settings.write_node_status,
+            node_slo=settings.write_node_slo,
+            node_metric=settings.write_node_metric,
+        ),
+        node_metric_status=settings.write_node_metric_status and not settings.take_node_metrics,
+        watch_seconds=settings.watch_timeout,
+        idle_seconds=settings.watch_idle,
+        resync_seconds=settings.sync_period,
+        sweep_seconds=settings.sweep_period,
+    )
+
+
+async def refuse_documents(intake: Intake) -> None:
+    """With Kubernetes, its API server is where objects come from: what `koord apply` sends is refused, for ever."""
+    reason = "objects of this cluster come from its API server; use kubectl"
+    while True:
+        for work in await intake.take(MOST_REFUSED):
+            if not work.done.done():
+                work.done.set_result(Result("failed", errors=[FieldError("", reason, "")]))
