@@ -3,12 +3,18 @@
 from datetime import UTC, datetime
 
 import pytest
+from koord_scheduler.domain.gang.bind_annotations import bind_annotations
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Consequences, Reason, Refused, Released, Waits
 from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
 from koord_scheduler.domain.gang.phase import is_settled, occupant, reconcile
+from koord_scheduler.domain.gang.placement import NoTopologyPlan, TopologyPlan
+from koord_scheduler.domain.gang.round import EndedRound, RoundEnd
 from koord_scheduler.domain.gang.snapshot import SavedGangs, load_gangs, save_gangs
-from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views
+from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views, waiting_groups
+from koord_scheduler.domain.gang.topology import NetworkTopology
+from koord_scheduler.domain.gang.topology_layers import Layer
+from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
 from koordcore.values import codec
@@ -18,19 +24,19 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def member(
-    name: str, gang: str = "g", *, node: str = "", phase: str = "", index: str | None = None, namespace: str = "ns"
+    name: str, gang: str = "g", *, node: str = "", phase: str = "", index: str | None = None, gated: bool = False
 ) -> Pod:
     """A pod that waits for its gang's PodGroup."""
     annotations = {} if index is None else {f"{G}network-topology-index": index}
     raw = {
         "metadata": {
-            "namespace": namespace,
+            "namespace": "ns",
             "name": name,
             "labels": {keys.POD_GROUP: gang},
             "annotations": annotations,
             "ownerReferences": [{"name": "job-2"}, {"name": "job-1"}],
         },
-        "spec": {"nodeName": node},
+        "spec": {"nodeName": node, "schedulingGates": [{"name": "hold"}] if gated else []},
         "status": {"phase": phase},
     }
     return pod_from_json(raw)
@@ -235,13 +241,13 @@ def test_bind_annotations_name_the_group_and_its_size_until_nobody_waits() -> No
     cache = cache_of("a", "b", "c")
     place(cache, "a")
     place(cache, "b")
-    written = cache.bind_annotations("a")
+    written = bind_annotations(cache, "a")
     assert written[keys.BIND_GANG_GROUP_ID] == written[keys.BIND_GANG_GROUP_ID_ALIAS] == "ns/g"
     assert written[keys.BIND_GANG_MEMBER_COUNT] == "2"
-    assert set(cache.bind_annotations("c").values()) == {None}
+    assert set(bind_annotations(cache, "c").values()) == {None}
     cache.post_bind("a")
     cache.post_bind("b")
-    assert set(cache.bind_annotations("a").values()) == {None}
+    assert set(bind_annotations(cache, "a").values()) == {None}
 
 
 @pytest.mark.parametrize("spec", ["", "not JSON"])
@@ -329,3 +335,71 @@ def test_debug_view_and_line_say_what_a_person_asks() -> None:
     assert line is not None
     assert (line.pending, line.waiting, line.says) == (2, 1, "is being scheduled: 1 of 3 have a node")
     assert gang_view(cache, "ns/x") is gang_line(cache, "ns/x") is None
+
+
+def test_first_pod_plans_for_all_and_each_member_gets_its_node() -> None:
+    spec = '{"gatherStrategy":[{"layer":"block","strategy":"MustGather"}]}'
+    cache = cache_of("a", "b", "c", min_member=3, args=GangArgs(is_topology_aware=True), network_topology_spec=spec)
+    topology = NetworkTopology([Layer("block", ("block",))], [("n1", {"block": "b"}), ("n2", {"block": "b"})])
+    assert needs_plan(cache, "a") is None
+    assert cache.before_pre_filter("a") is None
+    gather = needs_plan(cache, "a")
+    assert gather is not None
+    assert isinstance(plan_round(cache, "a", gather, topology, {"n1": 1}, {}), NoTopologyPlan)
+    assert isinstance(plan_round(cache, "a", gather, topology, {"n1": 1, "n2": 2}, {}), TopologyPlan)
+    assert needs_plan(cache, "a") is needs_plan(cache, "b") is None
+    current = cache.round_of("b")
+    assert current is not None
+    assert [current.node_set(uid) for uid in "abc"] == [("n2",), ("n2",), ("n1",)]
+    cache.pod_seen("late", member("late"))
+    assert current.node_set("late") == ()
+
+
+def test_rounds_say_how_they_ended_and_how_large_they_were() -> None:
+    cache = cache_of("a", "b")
+    place(cache, "a")
+    assert waiting_groups(cache) == 1
+    assert cache.next_pod().uid == "b"
+    assert cache.next_pod().uid is None
+    place(cache, "a")
+    place(cache, "b")
+    assert waiting_groups(cache) == 0
+    assert [(ended.reason, ended.job_size) for ended in cache.ended] == [
+        (RoundEnd.ALL_ATTEMPTED, "1-100"),
+        (RoundEnd.SUCCEEDED, "1-100"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("members", "label"), [(0, "0"), (100, "1-100"), (101, "101-200"), (1000, "901-1000"), (1001, "1000+")]
+)
+def test_job_sizes_are_hundreds(members: int, label: str) -> None:
+    assert EndedRound(RoundEnd.SUCCEEDED, members, 0.0).job_size == label
+
+
+def test_pod_that_ended_on_a_node_before_it_was_seen_had_satisfied_its_gang() -> None:
+    cache = cache_of("a", "b")
+    cache.pod_seen("c", member("c", node="n", phase="Succeeded"))
+    gang = cache.roster.gangs["ns/g"]
+    assert (set(gang.bound), gang.has_free_pass) == ({"c"}, True)
+
+
+def test_members_behind_a_scheduling_gate_count_but_are_not_tried() -> None:
+    cache = cache_of(min_member=2)
+    cache.pod_seen("a", member("a", gated=True))
+    assert cache.pod_seen("b", member("b")).activate == ("b",)
+    assert cache.before_pre_filter("b") is None
+    assert [each.uid for each in cache.members_to_place("b")] == ["b"]
+    cache.pod_seen("c", member("c", gated=True))
+    cache.pod_seen("a", member("a"))
+    assert cache.next_pod().uid == "a"
+    assert cache.next_pod().uid is None
+
+
+def test_representative_that_leaves_the_queue_unattempted_makes_way() -> None:
+    cache = cache_of("a", "b")
+    assert cache.pre_enqueue("a") is None
+    assert cache.left_queue("b").activate == ()
+    cache.pod_seen("a", member("a", gated=True))
+    assert cache.left_queue("a").activate == ("b",)
+    assert cache.pre_enqueue("b") is None

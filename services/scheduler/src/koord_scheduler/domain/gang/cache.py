@@ -14,13 +14,14 @@ source    scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
 
 from collections.abc import Iterable, Sequence
 
-from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.gang.checks import (
+    all_free,
     basic_check,
     group_of,
     not_found,
+    one_pending,
     pending_members,
     uids_of,
     waiting_members,
@@ -39,12 +40,7 @@ from koord_scheduler.domain.gang.outcomes import (
 )
 from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
 from koord_scheduler.domain.gang.roster import Roster
-from koord_scheduler.domain.gang.round import Round
-
-BIND_ANNOTATIONS = (
-    (keys.BIND_GANG_GROUP_ID, keys.BIND_GANG_MEMBER_COUNT),
-    (keys.BIND_GANG_GROUP_ID_ALIAS, keys.BIND_GANG_MEMBER_COUNT_ALIAS),
-)
+from koord_scheduler.domain.gang.round import EndedRound, Round, RoundEnd
 
 
 class GangCache:
@@ -52,12 +48,14 @@ class GangCache:
 
     roster    pods and PodGroups as the events say
     round     None: no group is being scheduled
+    ended     rounds that are over, for metrics; the reader clears it
     """
 
     def __init__(self, args: GangArgs | None = None) -> None:
         self.args = args or GangArgs()
         self.roster = Roster(self.args)
         self.round: Round | None = None
+        self.ended: list[EndedRound] = []
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -70,7 +68,7 @@ class GangCache:
             if seen.has_new_child:
                 self._expect((seen.member,))
             if seen.is_newly_satisfied:
-                activate += self._all_free(seen.gang)
+                activate += all_free(self.roster, seen.gang)
             elif seen.has_new_child or seen.is_newly_initialized:
                 activate += self._one_pending(seen.gang)
         return Consequences(activate=tuple(activate)) if activate else NOTHING
@@ -87,7 +85,7 @@ class GangCache:
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
-        activate = self._all_free(gang) if gang.has_free_pass else self._one_pending(gang)
+        activate = all_free(self.roster, gang) if gang.has_free_pass else self._one_pending(gang)
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def pod_group_deleted(self, gang_id: str) -> None:
@@ -129,29 +127,41 @@ class GangCache:
         group.representative = uid
         return None
 
+    def left_queue(self, uid: str) -> Consequences:
+        """The pod is in the queue no more, without an attempt (another scheduler's now, or held by a gate)."""
+        gang = self.roster.gang_of(uid)
+        if gang is None or group_of(gang).representative != uid:
+            return NOTHING
+        group_of(gang).representative = ""
+        others = [other for other in self._one_pending(gang) if other != uid]
+        return Consequences(activate=tuple(others)) if others else NOTHING
+
     def next_pod(self) -> NextMember:
         """The next member of the group that is being scheduled; the round is over when all have been tried.
 
+        A member that the queue does not hold, because it is another scheduler's, is passed over: ask again.
         At the end of a round those that still wait lose their nodes; members of NonStrict gangs keep them until their
         own time is over (spec 8.8, pitfall 7).
         """
         current = self.round
         if current is None:
             return NextMember()
-        if self.roster.gang(current.first_gang_id) is not None:
+        is_alive = self.roster.gang(current.first_gang_id) is not None
+        if is_alive:
             for uid in current.turns():
                 member = self.roster.members.get(uid)
-                if member is not None and member.state is ChildState.PENDING and uid not in current.attempted:
+                if member is not None and _can_be_tried(member) and uid not in current.attempted:
                     current.attempted.add(uid)
                     return NextMember(uid=uid, first_uid=current.first_uid)
-        self.round = None
+        self._end_round(current, RoundEnd.ALL_ATTEMPTED if is_alive else RoundEnd.GANG_GONE)
         waiting = waiting_members(self.roster, current.gang_ids)
         return NextMember(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
 
-    def before_pre_filter(self, uid: str, *, has_topology: bool = True) -> Refused | None:
+    def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
         """Whether the pod's attempt may begin; None: it may. A refusal is final for the attempt, no preemption helps.
 
         has_topology    whether a network topology of the cluster is known
+        now             seconds of the run's clock, for the duration of rounds
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -166,7 +176,7 @@ class GangCache:
             group.representative = ""
             if self._needs_topology(found) and not has_topology:
                 return Refused(Reason.NO_NETWORK_TOPOLOGY, "no cluster network topology")
-            self._begin_round(member, group)
+            self._begin_round(member, group, now)
             return None
         if self._covers(found):
             if self.round.failed_message:
@@ -198,7 +208,7 @@ class GangCache:
             other.released = True
         member.released = member.state is ChildState.WAITING
         if self._covers(gang):
-            self.round = None
+            self._end_round(self._round(), RoundEnd.SUCCEEDED)
         return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
 
     def unreserve(self, uid: str) -> Consequences:
@@ -228,7 +238,7 @@ class GangCache:
         gang = self.roster.gang(member.gang_id)
         if gang is None or not is_first:
             return NOTHING
-        return Consequences(activate=tuple(self._all_free(gang)))
+        return Consequences(activate=tuple(all_free(self.roster, gang)))
 
     def after_post_filter(self, uid: str, reason: str) -> GroupFailure:
         """The pod found no node, for this reason; in a Strict gang the whole group loses what it has."""
@@ -256,26 +266,21 @@ class GangCache:
         rejected = self._reject(waiting) if gang.is_strict else ()
         return GroupFailure(rejected=rejected, message=message, is_root_cause=is_root_cause, tell=tell)
 
-    def bind_annotations(self, uid: str) -> dict[str, str | None]:
-        """Annotations that PreBind writes on the pod; None: the annotation is to be removed."""
-        gang = self.roster.gang_of(uid)
-        group = None if gang is None else gang.group
-        if group is None or uid not in group.binding or len(group.binding) < 2:
-            return {key: None for pair in BIND_ANNOTATIONS for key in pair}
-        count = str(len(group.binding))
-        return {key: value for pair in BIND_ANNOTATIONS for key, value in zip(pair, (group.id, count), strict=True)}
-
     # --- the members of a group ------------------------------------------------------------------------------------
 
     def members_to_place(self, uid: str) -> Sequence[Member]:
-        """All pending members of the pod's group in their order; the pod alone when it has no gang or goes alone."""
+        """All pending, ungated members of the pod's group in their order; the pod alone when it goes alone.
+
+        Empty for a pod without gang.
+        """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
         if member is None:
             return ()
         if gang is None or gang.has_free_pass:
             return (member,)
-        return sorted(pending_members(self.roster, group_of(gang)), key=lambda other: other.turn)
+        pending = pending_members(self.roster, group_of(gang))
+        return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
 
     def round_of(self, uid: str) -> Round | None:
         """The round that the pod is part of; None: its group is not being scheduled."""
@@ -300,14 +305,21 @@ class GangCache:
             group.representative = ""
         return refused
 
-    def _begin_round(self, member: Member, group: Group) -> None:
+    def _begin_round(self, member: Member, group: Group, now: float) -> None:
         self.round = Round(
             gang_ids=frozenset(group.gang_ids),
             first_uid=member.uid,
             first_gang_id=member.gang_id,
+            began_at=now,
             attempted={member.uid},
         )
         self.round.expect(pending_members(self.roster, group))
+
+    def _end_round(self, current: Round, reason: RoundEnd) -> None:
+        gangs = (self.roster.gang(gang_id) for gang_id in current.gang_ids)
+        members = sum(gang.children for gang in gangs if gang is not None)
+        self.ended.append(EndedRound(reason, members, current.began_at))
+        self.round = None
 
     def _round(self) -> Round:
         assert self.round is not None
@@ -347,22 +359,9 @@ class GangCache:
         return uids_of(rejected)
 
     def _one_pending(self, gang: Gang) -> list[str]:
-        """A pending member worth a PreEnqueue, when the group can be scheduled and nobody stands for it yet."""
-        group = gang.group
-        if group is None or gang.parameters is None or gang.has_free_pass:
-            return []
-        if group.representative or self._covers(gang) or basic_check(self.roster, group) is not None:
-            return []
-        for other in self.roster.gangs_of(group):
-            for uid in other.pending:
-                return [uid]
-        return []
+        """A member worth a PreEnqueue; nobody is while the round fetches them itself."""
+        return [] if self._covers(gang) else one_pending(self.roster, gang)
 
-    def _all_free(self, gang: Gang) -> list[str]:
-        """All pending members of the gang's group that go alone."""
-        return [
-            uid
-            for other in self.roster.gangs_of(group_of(gang))
-            if other.has_free_pass
-            for uid in sorted(other.pending)
-        ]
+
+def _can_be_tried(member: Member) -> bool:
+    return member.state is ChildState.PENDING and not member.is_gated

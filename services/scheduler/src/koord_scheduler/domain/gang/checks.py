@@ -1,4 +1,4 @@
-"""Questions about a whole group: can it be scheduled at all, who of it waits, who has no node.
+"""Questions about a whole group: can it be scheduled at all, who of it waits, who has no node, who is worth a try.
 
 source    scheduler-core spec, 8.3
 """
@@ -57,6 +57,26 @@ def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
 def pending_members(roster: Roster, group: Group) -> list[Member]:
     """Members of the group without a node."""
     return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
+
+
+def one_pending(roster: Roster, gang: Gang) -> list[str]:
+    """A pending member worth a PreEnqueue, when the group can be scheduled and nobody stands for it in the queue yet."""
+    group = gang.group
+    if group is None or gang.parameters is None or gang.has_free_pass:
+        return []
+    if group.representative or basic_check(roster, group) is not None:
+        return []
+    for other in roster.gangs_of(group):
+        for uid, member in other.pending.items():
+            if not member.is_gated:
+                return [uid]
+    return []
+
+
+def all_free(roster: Roster, gang: Gang) -> list[str]:
+    """All pending members of the gang's group that go alone."""
+    gangs = roster.gangs_of(group_of(gang))
+    return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
 
 
 def uids_of(members: Iterable[Member]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class ChildState(Enum):
     BOUND = auto()
     """Bound to its node."""
     IGNORED = auto()
-    """Had ended when it was first seen: no child, but counted in the PodGroup's status."""
+    """Had ended without a node when it was first seen: no child, but counted in the PodGroup's status."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,6 +38,7 @@ class Member:
     """A pod (or a reservation's reserve pod) of a gang.
 
     index        place in the network order, `LAST` without one
+    is_gated     has scheduling gates: a child, but not to be tried
     released     WAITING only: Permit has let it go, so a reject does not concern it any more
     pod_phase    `status.phase`
     owners       names of its owners
@@ -48,6 +49,7 @@ class Member:
     name: str
     gang_id: str
     index: int = LAST
+    is_gated: bool = False
     state: ChildState = ChildState.PENDING
     released: bool = False
     pod_phase: str = ""

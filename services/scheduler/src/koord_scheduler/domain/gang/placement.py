@@ -80,9 +80,7 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
     multiples = multiples_of(demand.gather)
     offers = _offers(topology, demand, multiples)
     start = _start(topology, demand.gather)
-    for candidate in sorted(
-        _candidates(start, offers, demand.members), key=lambda domain: _fewest_first(domain, offers)
-    ):
+    for candidate in _fewest_first(_candidates(start, offers, demand.members), offers):
         taken: list[tuple[str, int]] = []
         if _give_out(candidate, demand.members, offers, multiples, taken) == demand.members:
             nodes = tuple(node for node, count in taken for _ in range(count))
@@ -97,8 +95,9 @@ def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mappi
     """
     offers = _offers(topology, Demand(members=1, slots=dict.fromkeys(nodes, 1), existing=existing), {})
     inside = [leaf for leaf in map(topology.leaf, nodes) if leaf is not None]
-    inside.sort(key=lambda domain: _fewest_first(domain, offers))
-    return [leaf.name for leaf in inside] + sorted(node for node in nodes if topology.leaf(node) is None)
+    return [leaf.name for leaf in _fewest_first(inside, offers)] + sorted(
+        node for node in nodes if topology.leaf(node) is None
+    )
 
 
 def multiples_of(gather: Sequence[GatherRule]) -> dict[str, int]:
@@ -157,14 +156,19 @@ def _candidates(start: Sequence[Domain], offers: Mapping[Domain, _Offer], member
     return candidates
 
 
-Rank = tuple[tuple[int, ...], tuple[int, ...], int, str]
-
-
-def _fewest_first(domain: Domain, offers: Mapping[Domain, _Offer]) -> Rank:
+def _fewest_first(domains: Sequence[Domain], offers: Mapping[Domain, _Offer]) -> list[Domain]:
     """Most running pods of the job, then fewest slots, each in the domain, then its parent, ...; best score; name."""
-    chain = [_of(offers, each) for each in domain.climb()]
-    own = chain[0]
-    return tuple(-each.existing for each in chain), tuple(each.slots for each in chain), -own.score, domain.name
+    chains: dict[Domain, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    def chain(domain: Domain) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        found = chains.get(domain)
+        if found is None:
+            own = _of(offers, domain)
+            existing, slots = chain(domain.parent) if domain.parent is not None else ((), ())
+            found = chains[domain] = ((-own.existing, *existing), (own.slots, *slots))
+        return found
+
+    return sorted(domains, key=lambda domain: (*chain(domain), -_of(offers, domain).score, domain.name))
 
 
 def _give_out(

@@ -30,7 +30,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 class Seen:
     """What a pod event meant for its gang.
 
-    has_new_child          a member without node is there that was not there before
+    has_new_child          a member without node is there that was not there before, or not to be tried
     is_newly_initialized   the pod brought the gang's parameters
     is_newly_satisfied     the group's first bound member
     """
@@ -90,18 +90,20 @@ class Roster:
         has_ended = pod.status.phase in _ENDED
         is_new = member is None
         if member is None:
-            member = self._new_member(uid, pod, gang_id, ChildState.IGNORED if has_ended else ChildState.PENDING)
+            never_ran = has_ended and not pod.spec.node_name
+            member = self._new_member(uid, pod, gang_id, ChildState.IGNORED if never_ran else ChildState.PENDING)
+        was_gated, member.is_gated = member.is_gated, bool(pod.spec.scheduling_gates)
         member.index = _index(pod)
         gang.set_pod_phase(member, pod.status.phase)
         self._touch(gang)
-        if has_ended or member.state is ChildState.IGNORED:
+        if (has_ended and not is_new) or member.state is ChildState.IGNORED:
             return None
         is_newly_initialized = self._exists(gang, pod)
         is_newly_satisfied = bool(pod.spec.node_name) and self.bind(member)
         return Seen(
             gang=gang,
             member=member,
-            has_new_child=is_new and member.state is ChildState.PENDING,
+            has_new_child=member.state is ChildState.PENDING and (is_new or was_gated > member.is_gated),
             is_newly_initialized=is_newly_initialized,
             is_newly_satisfied=is_newly_satisfied,
         )

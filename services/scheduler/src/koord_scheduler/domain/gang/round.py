@@ -6,10 +6,38 @@ source    scheduler-core spec, 8.4, 8.6
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from koord_scheduler.domain.gang.group import Member
 
 Turn = tuple[int, str, str, str]
+
+
+class RoundEnd(StrEnum):
+    """Why a round is over."""
+
+    SUCCEEDED = "succeeded"
+    GANG_GONE = "gang-gone"
+    ALL_ATTEMPTED = "all-attempted"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRound:
+    """For the metric of round durations. members: of the group's gangs at the end; began_at: as `Round` has it."""
+
+    reason: RoundEnd
+    members: int
+    began_at: float
+
+    @property
+    def job_size(self) -> str:
+        """The label value: `0`, `1-100`, `101-200`, ..., `901-1000`, `1000+`."""
+        if self.members == 0:
+            return "0"
+        if self.members > 1000:
+            return "1000+"
+        low = (self.members - 1) // 100 * 100
+        return f"{low + 1}-{low + 100}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -18,6 +46,7 @@ class Round:
 
     gang_ids              gangs of the group
     first_uid             pod that began it, `first_gang_id` its gang
+    began_at              seconds of the run's clock
     attempted             uids of the first pod and of all that `next_pod` returned
     failed_message        "" while no member has failed
     failed_fast           uids of members that failed because the group had failed
@@ -30,6 +59,7 @@ class Round:
     gang_ids: frozenset[str]
     first_uid: str
     first_gang_id: str
+    began_at: float = 0.0
     attempted: set[str] = field(default_factory=set[str])
     failed_message: str = ""
     failed_fast: set[str] = field(default_factory=set[str])
@@ -44,6 +74,13 @@ class Round:
         for member in members:
             if member.uid not in self.attempted:
                 heapq.heappush(self._turns, member.turn)
+
+    def node_set(self, uid: str) -> tuple[str, ...] | None:
+        """The only node that the member may go to; None: no plan restricts it; empty: the plan forgot it, an error."""
+        if self.plan is None:
+            return None
+        node = self.plan.get(uid)
+        return () if node is None else (node,)
 
     def turns(self) -> Iterable[str]:
         """Uids that may have to be tried, by index and name, each handed out once; the caller judges them."""

@@ -36,6 +36,7 @@ class SavedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     gang_id: str
     index: int
     state: str
+    is_gated: bool = False
     pod_phase: str = ""
     owners: tuple[str, ...] = ()
 
@@ -93,6 +94,7 @@ def load_gangs(saved: SavedGangs, args: GangArgs) -> GangCache:
                 gang_id=member.gang_id,
                 index=member.index,
                 state=_STATE_OF[member.state],
+                is_gated=member.is_gated,
                 pod_phase=member.pod_phase,
                 owners=member.owners,
             )
@@ -124,6 +126,7 @@ def _saved_member(member: Member) -> SavedMember:
         gang_id=member.gang_id,
         index=member.index,
         state=_STATES[member.state],
+        is_gated=member.is_gated,
         pod_phase=member.pod_phase,
         owners=member.owners,
     )

@@ -10,7 +10,7 @@ import msgspec
 from koordcore.protocol.annotations.gang import MODE_STRICT
 
 from koord_scheduler.domain.gang.cache import GangCache
-from koord_scheduler.domain.gang.checks import basic_check, group_of
+from koord_scheduler.domain.gang.checks import basic_check, group_of, waiting_members
 from koord_scheduler.domain.gang.group import Gang, Member
 
 Names = dict[str, dict[str, str]]
@@ -126,6 +126,11 @@ def gang_line(cache: GangCache, gang_id: str) -> GangLine | None:
         phase=gang.status.phase if gang.has_pod_group else "",
         says=_says(cache, gang),
     )
+
+
+def waiting_groups(cache: GangCache) -> int:
+    """Number of groups with a member that waits at Permit (metric `waiting_gang_group_number`)."""
+    return sum(bool(waiting_members(cache.roster, group.gang_ids)) for group in cache.roster.groups.values())
 
 
 def _says(cache: GangCache, gang: Gang) -> str:

@@ -1,0 +1,45 @@
+"""The round's plan: nodes for all members of a group at once, by the network topology.
+
+    needs_plan    whether the first pod's attempt has to make one
+    plan_round    make it, and keep it in the round
+Then every member's PreFilter node set is `Round.node_set`.
+
+source    scheduler-core spec, 9
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koord_scheduler.domain.gang.cache import GangCache
+from koord_scheduler.domain.gang.parameters import GatherRule
+from koord_scheduler.domain.gang.placement import Demand, NoTopologyPlan, TopologyPlan, place
+from koord_scheduler.domain.gang.topology import NetworkTopology
+
+
+def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
+    """The gather rules of the pod's gang when the pod has to make the plan of its round; None: it has not."""
+    current = cache.round_of(uid)
+    gang = cache.roster.gang_of(uid)
+    if not cache.args.is_topology_aware or current is None or current.first_uid != uid or current.plan is not None:
+        return None
+    return None if gang is None or gang.parameters is None else gang.parameters.gather
+
+
+def plan_round(
+    cache: GangCache,
+    uid: str,
+    gather: Sequence[GatherRule],
+    topology: NetworkTopology,
+    slots: Mapping[str, int],
+    existing: Mapping[str, int],
+) -> TopologyPlan | NoTopologyPlan:
+    """Nodes for all pending members of the pod's group, in their order; without a plan the pod is unschedulable.
+
+    slots       node -> members that fit on it one after another, by the full filter chain
+    existing    node -> running pods with the members' network-topology-selector
+    """
+    members = cache.members_to_place(uid)
+    found = place(topology, Demand(members=len(members), slots=slots, gather=gather, existing=existing))
+    current = cache.round_of(uid)
+    if current is not None and isinstance(found, TopologyPlan):
+        current.plan = {member.uid: node for member, node in zip(members, found.nodes, strict=True)}
+    return found
