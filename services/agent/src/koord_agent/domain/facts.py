@@ -3,19 +3,32 @@
 The values of `report` and `qos.cpu_suppress` on their way to the log; nothing is judged here.
 """
 
+from collections.abc import Mapping
+
 from koordcore.events import observation
 from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
 
+from koord_agent.domain.prediction.model import Peak
+from koord_agent.domain.prediction.reclaimable import Prediction
 from koord_agent.domain.qos.cpu_suppress import Decision, SuppressTerms
 from koord_agent.domain.report import NodeReport, Usage
 
 UNLIMITED = -1
 
 
-def usage_reported(report: NodeReport, *, updated_at: str, be_quota_us: int) -> observation.NodeUsageReported:
+def usage_reported(
+    report: NodeReport,
+    *,
+    updated_at: str,
+    be_quota_us: int,
+    prediction: Prediction | None = None,
+    signals: Mapping[str, float] | None = None,
+) -> observation.NodeUsageReported:
     """The report as an observation.
 
     updated_at    RFC 3339 text of report.update_time_ms
+    prediction    for prod pods; None = none yet
+    signals       health of the node in percent, by the names of the observation
     """
     return observation.NodeUsageReported(
         updated_at=updated_at,
@@ -51,7 +64,14 @@ def usage_reported(report: NodeReport, *, updated_at: str, be_quota_us: int) -> 
             for metric in report.host_applications
         ],
         be_quota_us=be_quota_us,
+        prod_reclaimable=None if prediction is None else _peak(prediction.reclaimable),
+        signals=dict(signals or {}),
+        prod_peak=None if prediction is None else _peak(prediction.peak),
     )
+
+
+def _peak(peak: Peak) -> observation.Usage:
+    return observation.Usage(cpu_milli=peak.cpu_milli, memory_bytes=peak.memory_bytes)
 
 
 def _sample(used: Usage) -> observation.Usage:

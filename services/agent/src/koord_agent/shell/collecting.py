@@ -11,7 +11,7 @@ Only what this machine can do and its gates allow runs; the rest is told by `Fea
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from koordcore.values.topology import CpuPlace
 
@@ -48,6 +48,18 @@ NOTHING_SLOW: Final = CollectOptions()
 """The gates' defaults: only the collectors of every interval."""
 
 
+_Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
+
+
+class _Slow(NamedTuple):
+    """A collector with an interval of its own; always = whether or not interference is looked for."""
+
+    always: bool
+    feature: Feature
+    every_ms: int
+    collect: _Collect
+
+
 @dataclass(slots=True)
 class _Measuring:
     """Counters that are open, and since when."""
@@ -80,13 +92,17 @@ class Collectors:
         self._measuring: _Measuring | None = None
         self._waits: dict[str, SchedCounters] = {}
         self._stalls: dict[str, tuple[int, Stall]] = {}
-        wanted: tuple[tuple[bool, Feature, int, Callable[[Sequence[AgentPod], int], Iterable[Sample]]], ...] = (
-            (options.psi, Feature.PSI, options.psi_interval_ms, self._pressure),
-            (options.sched_delay, Feature.SCHED_DELAY, options.psi_interval_ms, self._sched_delay),
-            (options.resctrl, Feature.RESCTRL_MONITOR, options.resctrl_interval_ms, self._resctrl),
-            (options.cold_pages, Feature.COLD_PAGES, options.cold_page_interval_ms, self._cold_pages),
+        slow: tuple[tuple[bool, bool, Feature, int, _Collect], ...] = (
+            (options.psi, True, Feature.PSI, options.psi_interval_ms, self._pressure),
+            (options.sched_delay, True, Feature.SCHED_DELAY, options.psi_interval_ms, self._sched_delay),
+            (options.resctrl, False, Feature.RESCTRL_MONITOR, options.resctrl_interval_ms, self._resctrl),
+            (options.cold_pages, False, Feature.COLD_PAGES, options.cold_page_interval_ms, self._cold_pages),
         )
-        self._slow = [(feature, every, run) for on, feature, every, run in wanted if on and features.usable(feature)]
+        self._slow = [
+            _Slow(always, feature, every_ms, collect)
+            for always, for_interference, feature, every_ms, collect in slow
+            if (always or for_interference) and features.usable(feature)
+        ]
         self._measures_cpi = options.cpi and features.usable(Feature.CPI)
 
     def run(
@@ -97,13 +113,17 @@ class Collectors:
         host_applications: Sequence[HostApplication] = (),
         best_effort: BestEffortTree | None = None,
         apps_with_page_cache: bool = False,
+        for_interference: bool = False,
     ) -> Latest:
-        """One round of what is due; the last values of the fast collectors."""
+        """One round of what is due; the last values of the fast collectors.
+
+        for_interference    whether interference is looked for: then PSI and waiting are collected whatever the gates
+        """
         reading = read_host(self._host, pods, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa)
         latest = self._monitor.observe(reading, now_ms, apps_with_page_cache=apps_with_page_cache)
-        for feature, every_ms, collect in self._slow:
-            if self._is_due(feature, every_ms, now_ms):
-                self._monitor.add(collect(pods, now_ms))
+        for slow in self._slow:
+            if (slow.always or for_interference) and self._is_due(slow.feature, slow.every_ms, now_ms):
+                self._monitor.add(slow.collect(pods, now_ms))
         if self._measures_cpi:
             self._measure_cycles(pods, now_ms)
         return latest
@@ -111,7 +131,7 @@ class Collectors:
     @property
     def cold_memory_running(self) -> bool:
         """Whether cold pages are collected (agent spec, 7)."""
-        return any(feature is Feature.COLD_PAGES for feature, _, _ in self._slow)
+        return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
 
     def forget(self, uids: Iterable[str]) -> None:
         """Drop what is remembered about pods that are gone."""

@@ -6,7 +6,7 @@ the last desired state. One process may hold many of them (simulated nodes); eac
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import PodsStarted, PodsStopped
@@ -24,12 +24,14 @@ from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import Decision
+from koord_agent.domain.qos.interference import interference_settings
 from koord_agent.domain.report import ReportedHostApplication, node_report
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
 from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, AuditSink, QosRound, no_audit
-from koord_agent.shell.sensing import cpu_owners, read_best_effort, suppress_view
+from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 
 
 class PodRunner(Protocol):
@@ -77,6 +79,7 @@ class NodeAgent:
     options       which of the slow collectors run
     gates         which strategies run
     audit         where every write goes
+    predicting    None = no prediction
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class NodeAgent:
         gates: FeatureGates = DEFAULT_GATES,
         audit: AuditSink = no_audit,
         draw: Callable[[], float] = lambda: 0.5,
+        predicting: Predicting | None = None,
     ) -> None:
         self.node = node
         self.host = host
@@ -107,6 +111,7 @@ class NodeAgent:
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
         self._collectors = Collectors(host, monitor, features=host.features(), options=options, topology=self._topology)
+        self._predicting = predicting
         self._be_quota_us = -1
         self._pods: Mapping[str, AgentPod] = {}
         self._pods_of: Mapping[str, AgentPod] | None = None
@@ -133,6 +138,7 @@ class NodeAgent:
             host_applications=desired.host_applications,
             best_effort=best_effort,
             apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
+            for_interference=_looks_for_interference(desired.slo),
         )
 
         # 3. everything that strategies judge on
@@ -148,6 +154,8 @@ class NodeAgent:
             owners=self._cpu_owners(self._pods),
         )
         look = self._look(desired, pods, now_ms)
+        trouble = self._predicting.round(look.metrics, pods, now_ms / 1000) if self._predicting is not None else None
+        problems.extend([trouble] if trouble is not None else [])
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
         done = self._qos.run(look, view, desired.policy, end=self._end)
@@ -212,7 +220,20 @@ class NodeAgent:
             cold_memory_running=self._collectors.cold_memory_running,
             with_system_aggregates=False,  # the observation has no place for them
         )
-        return usage_reported(report, updated_at=rfc3339_of(now_ms), be_quota_us=self._be_quota_us)
+        prediction = None
+        if self._predicting is not None:
+            prediction = self._predicting.predict(
+                tuple(self._pods.values()), self.desired.allocatable, self.desired.annotations, now_ms / 1000
+            )
+        metrics = Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)
+        window_ms = report.policy.report_interval_seconds * 1000
+        return usage_reported(
+            report,
+            updated_at=rfc3339_of(now_ms),
+            be_quota_us=self._be_quota_us,
+            prediction=prediction,
+            signals=node_signals(self.host, metrics, self._pods.values(), window_ms),
+        )
 
     @property
     def running_pods(self) -> frozenset[str]:
@@ -322,6 +343,13 @@ class NodeAgent:
             self._owners = cpu_owners(self._topology, pods.values())
             self._owners_of = pods
         return self._owners
+
+
+def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:
+    try:
+        return slo is not None and interference_settings(slo).enable
+    except InvalidInput:
+        return False
 
 
 def _nothing(sentence: str) -> Tick:

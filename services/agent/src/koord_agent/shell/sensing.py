@@ -15,6 +15,8 @@ from koordcore.values.topology import CpuPlace
 from koord_agent.domain.cgroup_files import Unsupported, from_file_text
 from koord_agent.domain.cgroup_layout import HostApplication, UnknownContainerId
 from koord_agent.domain.counters import CgroupCounters
+from koord_agent.domain.metric_kinds import Kind
+from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import BestEffortReading, HostReading, Latest, NumaReading
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import AgentPod
@@ -131,6 +133,31 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
     if counters is None or counters.memory is None or usage is None:
         return counters
     return replace(counters, memory=replace(counters.memory, with_page_cache_bytes=usage))
+
+
+def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
+    """Health of the node as its report tells it, in percent; what is not measured is left out.
+
+        cpuPressure      largest PSI cpu some avg60 of the latency-sensitive classes
+        memoryPressure   largest PSI memory full avg60 of them
+        cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
+
+    source    manager spec, 16.1
+    """
+    classes = [host.pressure(host.layout.qos_directory(qos)) for qos in (KubeQos.BURSTABLE, KubeQos.GUARANTEED)]
+    found = [pressure for pressure in classes if pressure is not None]
+    ratios = [
+        ratio
+        for pod in pods
+        if not pod.is_best_effort and (ratio := metrics.average(Kind.POD_CPU_THROTTLED, window_ms, pod.uid)) is not None
+    ]
+    signals: dict[str, float] = {}
+    if found:
+        signals["cpuPressure"] = max(pressure["cpu"].some.avg60 for pressure in found)
+        signals["memoryPressure"] = max(pressure["mem"].full.avg60 for pressure in found)
+    if ratios:
+        signals["cpuThrottled"] = round(100 * max(ratios), 2)
+    return signals
 
 
 def cpu_owners(
