@@ -28,13 +28,11 @@ from koordcore.events.gateway import (
     DriftHealed,
     DriftObserved,
     GenesisRecorded,
-    NodeLedgerObserved,
     PodBindFailed,
     PodBound,
     PodEvicted,
     PodEvictionFailed,
     PodEvictionRequested,
-    PodPlacementObserved,
 )
 from koordcore.events.mirror import (
     ConfigAccepted,
@@ -127,7 +125,7 @@ ACTIONS = (
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
     "custom", "no-custom",
     "recommend", "no-recommendation",
-    "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis", "adopt",
+    "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
 )  # fmt: skip
 
 actions = st.lists(
@@ -460,15 +458,6 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("drift", f"podspec={uid}", DriftHealed(aggregate=f"podspec.{uid}", how="vanished"))
         case "genesis":
             log.write(*GENESIS, GenesisRecorded(cluster_epoch=variation, observed={"podspec": number}))
-        case "adopt" if f"adopted-{number}" not in log.state.of_kind(PodState):
-            adopted, host = f"adopted-{number}", f"adopting-{number}"
-            requests = pod_requests(pod(number))
-            log.write(
-                "pod",
-                adopted,
-                PodPlacementObserved(namespace="default", name=adopted, node=host, requests=requests),
-            )
-            log.write("node", host, NodeLedgerObserved(pods=[pod_on_node(adopted, pod(number))]))
         case "skip":
             log.write("fold", "projector", EventSkipped(seq=number + 1, reason="test", operator="test"))
         case _:

@@ -1,13 +1,12 @@
 """What the gateway to Kubernetes did and found: answers of the API server, requests to evict, drift, genesis.
 
 Aggregates: `podspec.<uid>` (bound, bind failed: the API server's word on the pod, written by the same ingester),
-`eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`, and the observed beginnings of `pod.<uid>` and `node.<n>`.
+`eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
 
 source    event-bus spec, 2.1, 9.3, 12
 """
 
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.node import PodOnNode
 from koordcore.events.registry import CATALOGUE
 
 GENESIS = AggregateRef("genesis", "cluster")
@@ -104,28 +103,6 @@ class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     aggregate: str
     how: str
-
-
-@CATALOGUE.register(kind="pod")
-class PodPlacementObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod runs on a node and nobody knows how it got there: genesis found it so.
-
-    requests      cpu in milli-cores, everything else in whole units
-    annotations   allocation annotations as the object carries them
-    """
-
-    namespace: str
-    name: str
-    node: str
-    requests: dict[str, int]
-    annotations: dict[str, str] = {}
-
-
-@CATALOGUE.register(kind="node")
-class NodeLedgerObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """What pods hold on the node, as genesis found it: the ledger begins with it."""
-
-    pods: list[PodOnNode]
 
 
 @CATALOGUE.register(kind="genesis")

@@ -21,13 +21,11 @@ from koordcore.events.gateway import (
     DriftHealed,
     DriftObserved,
     GenesisRecorded,
-    NodeLedgerObserved,
     PodBindFailed,
     PodBound,
     PodEvicted,
     PodEvictionFailed,
     PodEvictionRequested,
-    PodPlacementObserved,
 )
 from koordcore.events.mirror import (
     ConfigAccepted,
@@ -374,7 +372,7 @@ def _node_registered(_: NodeSpecState | None, event: NodeSpecAdded | NodeSpecCha
     return NodeSpecState(seq=at.seq, object=event.object)
 
 
-def _pod_placed(state: PodState | None, event: PodPlaced | PodPlacementObserved, at: StoredEvent) -> PodState:
+def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
     return PodState(
         seq=at.seq,
         namespace=event.namespace,
@@ -426,10 +424,6 @@ def _resources_taken(state: NodeLedger | None, event: NodeResourcesTaken, at: St
         pods[pod.uid] = pod.requests
         requested = _added(requested, pod.requests, 1)
     return NodeLedger(seq=at.seq, pods=pods, requested=requested)
-
-
-def _ledger_observed(_: NodeLedger | None, event: NodeLedgerObserved, at: StoredEvent) -> NodeLedger:
-    return _resources_taken(None, NodeResourcesTaken(pods=event.pods), at)
 
 
 def _resources_returned(state: NodeLedger | None, event: NodeResourcesReturned, at: StoredEvent) -> NodeLedger:
@@ -687,8 +681,6 @@ EVOLVE: dict[type[Event], Evolve] = {
     CustomObjectDeleted: lambda _, __, at: CustomObjectState(seq=at.seq),
     PodBound: _pod_bound,
     PodBindFailed: _pod_bound,
-    PodPlacementObserved: _pod_placed,
-    NodeLedgerObserved: _ledger_observed,
     PodEvictionRequested: _eviction_requested,
     GangPlaced: _gang_placed,
     GangPhaseChanged: _gang_phase,

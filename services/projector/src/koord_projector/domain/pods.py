@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.gateway import PodPlacementObserved
 from koordcore.events.pod import PodPlaced
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
@@ -130,7 +129,7 @@ class PodBook:
         else:
             self._change(current, deleted_seq=at.seq)
 
-    def placed(self, uid: str, event: PodPlaced | PodPlacementObserved, at: StoredEvent, *, runs_there: bool) -> None:
+    def placed(self, uid: str, event: PodPlaced, at: StoredEvent, *, runs_there: bool) -> None:
         """A node was chosen.
 
         runs_there  the node's agent has reported the pod as running already
@@ -152,7 +151,7 @@ class PodBook:
                     from_seq=at.seq,
                     facts=facts,
                     submitted_seq=at.seq,
-                    submitted_at=event.queued_at if isinstance(event, PodPlaced) else at.occurred_at,
+                    submitted_at=event.queued_at,
                     deleted_seq=at.seq,
                     **placement,
                 )

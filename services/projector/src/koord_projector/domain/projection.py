@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
-from koordcore.events.gateway import NodeLedgerObserved, PodPlacementObserved
 from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.nodestate import PodsStarted, PodsStopped
@@ -179,10 +178,10 @@ class Projection:
         match event:
             case PodSpecAdded() | PodSpecChanged():
                 self.pods.submitted(ref.id, event.object, at)
-            case PodPlaced() | PodPlacementObserved():
+            case PodPlaced():
                 running = self._running.get(name_token(event.node), ())
                 self.pods.placed(ref.id, event, at, runs_there=ref.id in running)
-            case NodeResourcesTaken() | NodeResourcesReturned() | NodeLedgerObserved():
+            case NodeResourcesTaken() | NodeResourcesReturned():
                 ledger = before if isinstance(before, NodeLedger) else None
                 be_pods = self._be_pods_after(ref.id, event, ledger)
             case PodReleased():
@@ -206,17 +205,12 @@ class Projection:
                 self.totals.add(later, 1)
 
     def _be_pods_after(
-        self,
-        token: str,
-        event: NodeResourcesTaken | NodeResourcesReturned | NodeLedgerObserved,
-        ledger: NodeLedger | None,
+        self, token: str, event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None
     ) -> int:
         """Pods with batch resources in the ledger after the event, counted from the event alone."""
         held = ledger.pods if ledger is not None else {}
         figures = self.nodes.figures.get(token)
         count = figures.be_pods if figures is not None else 0
-        if isinstance(event, NodeLedgerObserved):
-            return sum(_is_batch(pod.requests) for pod in event.pods)
         if isinstance(event, NodeResourcesTaken):
             added: dict[str, bool] = {pod.uid: _is_batch(pod.requests) for pod in event.pods}
             count += sum(added.values())
