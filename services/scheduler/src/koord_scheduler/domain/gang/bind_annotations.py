@@ -20,4 +20,6 @@ def bind_annotations(cache: GangCache, uid: str) -> dict[str, str | None]:
     group_id = count = None
     if group is not None and uid in group.binding and len(group.binding) > 1:
         group_id, count = group.id, str(len(group.binding))
-    return dict.fromkeys(_GROUP_IDS, group_id) | dict.fromkeys(_COUNTS, count)
+    written: dict[str, str | None] = dict.fromkeys(_GROUP_IDS, group_id)
+    written.update(dict.fromkeys(_COUNTS, count))
+    return written

@@ -60,7 +60,7 @@ def pending_members(roster: Roster, group: Group) -> list[Member]:
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """A pending member worth a PreEnqueue, when the group can be scheduled and nobody stands for it in the queue yet."""
+    """A pending member worth a PreEnqueue, when the group can be scheduled and nobody represents it yet."""
     group = gang.group
     if group is None or gang.parameters is None or gang.has_free_pass:
         return []
