@@ -4,7 +4,7 @@ source    scheduler-core spec, 8.4, 8.6
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -74,6 +74,16 @@ class Round:
         for member in members:
             if member.uid not in self.attempted:
                 heapq.heappush(self._turns, member.turn)
+
+    def suggest(self, suggestion: str) -> str:
+        """Remember what a user might do, unless somebody has said so before; returns what counts for all members."""
+        self.suggestion = self.suggestion or suggestion
+        return self.suggestion
+
+    def preempt_once(self, preempt: Callable[[], str]) -> str:
+        """The message of the round's one job preemption; `preempt` is called for it the first time."""
+        self.preemption_message = self.preemption_message or preempt()
+        return self.preemption_message
 
     def node_set(self, uid: str) -> tuple[str, ...] | None:
         """The only node that the member may go to; None: no plan restricts it; empty: the plan forgot it, an error."""
