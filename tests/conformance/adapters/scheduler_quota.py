@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
+from koord_scheduler.domain.quota.accounting import add
 from koord_scheduler.domain.quota.admission import NO_QUOTA, Standing, admit
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.membership import Membership
@@ -144,4 +145,7 @@ def elasticquota_revoke(given: dict[str, Json]) -> dict[str, Json]:
         )
         for one in given["pods"]
     ]
-    return {"revoke": pods_to_revoke(_amounts(given.get("runtime")), pods)}
+    used: Amounts = {}
+    for pod in pods:
+        add(used, pod.requests)
+    return {"revoke": pods_to_revoke(_amounts(given.get("runtime")), used, pods)}

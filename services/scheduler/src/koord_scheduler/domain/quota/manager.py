@@ -107,7 +107,7 @@ class QuotaManager(QuotaBooks):
             for _, pod in sorted(node.pods.items())
             if pod.assigned and not pod.ignored
         ]
-        return pods_to_revoke(self.present_limit(node, by_runtime=True), running)
+        return pods_to_revoke(self.present_limit(node, by_runtime=True), node.used, running)
 
     def revoke(self, now: float) -> dict[str, list[str]]:
         """What to evict now, by quota: those over their runtime for longer than delayEvictTime; call every interval.
@@ -116,7 +116,8 @@ class QuotaManager(QuotaBooks):
         """
         if not self.settings.revokes_overuse:
             return {}
-        return {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
+        found = {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
+        return {name: uids for name, uids in found.items() if uids}
 
     def _standing(self, node: QuotaNode) -> Standing:
         limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)

@@ -26,7 +26,8 @@ class QuotaSpec:
     parent        as written, the root when nothing is; the root itself has ""
     weight        shared weight: the annotation, or max when it is missing, malformed or all zero
     tree_id       "" is the default tree
-    tree_total    annotation total-resource of a tree's root quota; None: not given
+    tree_total, unschedulable
+                  annotations total-resource and unschedulable-resource of a tree's root quota; None: not given
     """
 
     name: str
@@ -42,6 +43,7 @@ class QuotaSpec:
     weight: Mapping[str, int] = field(default_factory=dict[str, int])
     namespaces: tuple[str, ...] = ()
     tree_total: Mapping[str, int] | None = None
+    unschedulable: Mapping[str, int] | None = None
 
 
 def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -> QuotaSpec:
@@ -69,6 +71,7 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
         weight=shared_weight(weight, upper),
         namespaces=_texts(_json(annotations.get(keys.QUOTA_NAMESPACES))),
         tree_total=_amounts(_json(annotations.get(keys.QUOTA_TOTAL_RESOURCE))),
+        unschedulable=_amounts(_json(annotations.get(keys.QUOTA_UNSCHEDULABLE_RESOURCE))),
     )
 
 

@@ -38,34 +38,31 @@ class OveruseClock:
         return due
 
 
-def pods_to_revoke(runtime: Mapping[str, int], pods: Sequence[RunningPod]) -> list[str]:
+def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Sequence[RunningPod]) -> list[str]:
     """Uids of the pods to evict, in order, so that what is used fits the runtime.
 
     Pods are taken by priority ascending, then the younger first, non-preemptible ones never, until used <= runtime. If
     that is not reached, all taken are evicted; else those that still fit are given back, the most important first.
-    used      the sum over `pods`, over all their resources
+    used      of the quota over all its resources; at least what `pods`, its own, use together
     source    scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke
     """
-    used: dict[str, int] = {}
-    for pod in pods:
-        for name, amount in pod.requests.items():
-            used[name] = used.get(name, 0) + amount
+    left = dict(used)
     nothing: dict[str, int] = {}
     taken: list[RunningPod] = []
     for pod in sorted(pods, key=lambda pod: (pod.priority, -pod.start_time)):
-        if not exceeding(used, nothing, runtime):
+        if not exceeding(left, nothing, runtime):
             break
         if pod.preemptible:
             taken.append(pod)
             for name, amount in pod.requests.items():
-                used[name] -= amount
-    if exceeding(used, nothing, runtime):
+                left[name] = left.get(name, 0) - amount
+    if exceeding(left, nothing, runtime):
         return [pod.uid for pod in taken]
     evicted: list[str] = []
     for pod in reversed(taken):
-        if exceeding(used, pod.requests, runtime):
+        if exceeding(left, pod.requests, runtime):
             evicted.append(pod.uid)
         else:
             for name, amount in pod.requests.items():
-                used[name] += amount
+                left[name] = left.get(name, 0) + amount
     return evicted

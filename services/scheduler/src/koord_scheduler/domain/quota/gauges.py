@@ -1,0 +1,57 @@
+"""The quotas as the values of two metrics.
+
+source    scheduler-core spec, 15 (elastic_quota_spec, elastic_quota_status)
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from koord_scheduler.domain.quota.books import QuotaBooks
+from koord_scheduler.domain.quota.objects import QuotaSpec
+from koord_scheduler.domain.quota.reports import QuotaReports
+from koord_scheduler.domain.quota.status import QuotaStatus
+
+SPEC: Final = "elastic_quota_spec"
+STATUS: Final = "elastic_quota_status"
+
+
+class QuotaGauge(NamedTuple):
+    """One value: cpu in milli-cores, every other resource in whole units."""
+
+    metric: str
+    name: str
+    resource: str
+    tree: str
+    is_parent: bool
+    parent: str
+    field: str
+    value: int
+
+
+def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
+    """All values, by quota, field and resource; a resource that a list does not name has none."""
+    reports = QuotaReports(books)
+    for name in books.names():
+        node = books.forest.nodes[name]
+        parent = node.parent.name if node.parent is not None else ""
+        for metric, field, amounts in _fields(node.spec, reports.status_of(name)):
+            for resource in sorted(amounts):
+                yield QuotaGauge(
+                    metric, name, resource, node.tree, node.spec.is_parent, parent, field, amounts[resource]
+                )
+
+
+def _fields(spec: QuotaSpec, status: QuotaStatus) -> Iterator[tuple[str, str, Mapping[str, int]]]:
+    yield SPEC, "min", spec.min
+    yield SPEC, "max", spec.max
+    yield SPEC, "sharedWeight", spec.weight
+    if spec.is_root:
+        yield SPEC, "unschedulable-resource", spec.unschedulable or {}
+    yield STATUS, "used", status.used
+    yield STATUS, "runtime", status.runtime
+    yield STATUS, "request", status.request
+    yield STATUS, "child-request", status.child_request
+    yield STATUS, "guaranteed", status.guaranteed
+    yield STATUS, "allocated", status.allocated
+    yield STATUS, "non-preemptible-request", status.non_preemptible_request
+    yield STATUS, "non-preemptible-used", status.non_preemptible_used
