@@ -61,7 +61,7 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
     target      what it looks at, e.g. "Deployment/web" or "pods app=web"
     mode        "Off", "Initial", "Recreate" or "Auto"
     pods        live pods that it matches
-    cause       "first", "amounts", "conditions", "spec" or "refreshed"
+    cause       "first", "amounts", "bounds", "conditions", "spec" or "refreshed"
     observed_to position of the observations that were taken in
     """
 

@@ -134,7 +134,7 @@ class RecommenderBook:
             )
             for key, model in sorted(self.models.items())
         ]
-        return codec.encode_canonical(_StoredBook(position=self.position, settings=self.settings, models=models))
+        return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
     def restore(self, data: bytes) -> None:
         """Take over a checkpoint. Models of other histogram settings are left out. Raises codec.DecodeError."""

@@ -27,6 +27,8 @@ from koord_manager.domain.recommender.targets import Wanted
 from koord_manager.domain.view import ManagerView
 
 REFRESH_SECONDS: Final = 600
+NEWS_OF_BOUNDS: Final = 0.05
+"""Relative change of a lower or upper bound that is said at once; a smaller one waits for the next refresh."""
 PROVIDED: Final = "RecommendationProvided"
 LOW_CONFIDENCE: Final = "LowConfidence"
 NO_OBJECTS: Final = "NoObjectsMatched"
@@ -177,16 +179,25 @@ def _cause(
         return "first"
     if state.spec_version != wanted.version:
         return "spec"
-    if [_said(container) for container in containers] != [_said(container) for container in state.containers]:
+    if [(c.name, c.target, c.uncapped_target) for c in containers] != [
+        (c.name, c.target, c.uncapped_target) for c in state.containers
+    ]:
         return "amounts"
+    if any(_bounds_moved(old, new) for old, new in zip(state.containers, containers, strict=True)):
+        return "bounds"
     if [(c.type, c.status, c.reason) for c in conditions] != [(c.type, c.status, c.reason) for c in state.conditions]:
         return "conditions"
     age = (now - datetime.fromisoformat(state.updated_at)).total_seconds()
     return "refreshed" if age >= REFRESH_SECONDS and containers else None
 
 
-def _said(container: ContainerRecommendation) -> tuple[object, ...]:
-    return container.name, container.target, container.lower_bound, container.upper_bound, container.uncapped_target
+def _bounds_moved(old: ContainerRecommendation, new: ContainerRecommendation) -> bool:
+    """Whether a bound is worth saying: they close in with every sample, for ever less."""
+    return any(
+        abs(after - before) > NEWS_OF_BOUNDS * before
+        for was, now in ((old.lower_bound, new.lower_bound), (old.upper_bound, new.upper_bound))
+        for before, after in ((was.cpu_milli, now.cpu_milli), (was.memory_bytes, now.memory_bytes))
+    )
 
 
 def _capped(amounts: Amounts, policy: ContainerPolicy) -> RecommendedAmounts:
