@@ -3,10 +3,15 @@
 source    event-bus spec, 2 (KV koord_desired), 3.3
 """
 
+from typing import Any
+
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.node import PodOnNode, pod_on_node
 from koordcore.ports.desired import DesiredNode
+from koordcore.protocol import keys
 from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import NodePolicyState
 from koordcore.values.resources import parse_amounts
 
 from koord_manager.domain.view import ManagerView, node_name
@@ -15,13 +20,14 @@ from koord_manager.domain.view import ManagerView, node_name
 def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) -> DesiredNode | None:
     """Desired state of a node; None when the node is gone.
 
-    strategy    effective colocation strategy of the node: its report interval and aggregate window go to the agent
+    strategy    colocation strategy of the node: it says how to measure until that is rendered
     """
     node = view.node(token)
     if node is None:
         return None
     pods: list[PodOnNode] = [pod_on_node(uid, pod) for uid, pod in view.pods_on(token)]
     policy = view.policy(token)
+    measuring: dict[str, Any] = (policy.metric_policy if policy else None) or {}
     kinds = ("node", "nodepolicy", "nodespec")
     return DesiredNode(
         node=node_name(token),
@@ -29,9 +35,25 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
         slo=policy.slo if policy else None,
         capacity=parse_amounts(node.status.capacity),
         allocatable=parse_amounts(node.status.allocatable),
-        annotations=node.metadata.annotations,
-        labels=node.metadata.labels,
-        metric_report_interval_seconds=strategy.metric_report_interval_seconds,
-        metric_aggregate_duration_seconds=strategy.metric_aggregate_duration_seconds,
+        annotations=_annotations(node, policy),
+        labels={**node.metadata.labels, **(policy.device_labels if policy else {})},
+        metric_report_interval_seconds=measuring.get("reportIntervalSeconds", strategy.metric_report_interval_seconds),
+        metric_aggregate_duration_seconds=measuring.get(
+            "aggregateDurationSeconds", strategy.metric_aggregate_duration_seconds
+        ),
         as_of={kind: view.state.last_seq(AggregateRef(kind, token)) for kind in kinds},
     )
+
+
+def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:
+    """The node's annotations as they stand once the two ratios are written to it."""
+    if policy is None or not policy.ratios_computed:
+        return node.metadata.annotations
+    annotations = {
+        key: text for key, text in node.metadata.annotations.items() if key != keys.RESOURCE_AMPLIFICATION_RATIO
+    }
+    if policy.cpu_normalization is not None:
+        annotations[keys.CPU_NORMALIZATION_RATIO] = policy.cpu_normalization
+    if policy.amplification is not None:
+        annotations[keys.RESOURCE_AMPLIFICATION_RATIO] = policy.amplification
+    return annotations

@@ -45,7 +45,7 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 
-from koord_manager.domain.admission.facts import ADMISSION_KINDS, ConfigNames
+from koord_manager.domain.admission.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.fold_facts import facts_of, fold_fact
 from koord_manager.domain.node_resources.topology import (
     Device,
@@ -76,6 +76,7 @@ class ManagerView:
 
     def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
         self._config_names = config_names or ConfigNames()
+        self._recommend: Recommend | None = None
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.touched_desired: set[str] = set()
@@ -104,6 +105,7 @@ class ManagerView:
         for id_ in state.of_kind(CustomObjectState):
             self._customs.setdefault(plural_of(id_), set()).add(id_)
         self.admission = facts_of(state, self._config_names)
+        self.admission.recommend = self._recommend
         for uid, spec in state.of_kind(PodSpecState).items():
             self._index_pod(uid, spec.object)
         for uid, workload in state.of_kind(WorkloadState).items():
@@ -116,6 +118,10 @@ class ManagerView:
         self.touched_nodes.update(state.of_kind(NodeSpecState))
         self.touched_inputs.update(state.of_kind(NodeSpecState))
         self.config_touched = True
+
+    def recommend_with(self, recommend: Recommend) -> None:
+        """Let new pods be given what is recommended for them, see `Facts.recommend`."""
+        self._recommend = self.admission.recommend = recommend
 
     # -- folding ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ cluster; read by the chain.
 source    manager spec, 8 to 13
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,8 @@ QUOTA_PROFILES: Final = "elasticquotaprofiles"
 ADMISSION_KINDS: Final = frozenset((PROFILES, QUOTAS, QUOTA_PROFILES))
 """Plurals of the custom resources that admission goes by."""
 
+Recommend = Callable[[JsonObject, str], str | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigNames:
@@ -45,6 +47,8 @@ class Facts:
     """The cluster as admission sees it.
 
     unreadable    `<plural>=<ns>/<name>` -> why the object is left out: it was stored before its rules were enforced
+    recommend     sets what is recommended for a new pod, in place: (pod, namespace) -> name of the Recommendation that
+                  changed it; None: nobody recommends anything
     """
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
@@ -53,6 +57,7 @@ class Facts:
         self.slo_config: Mapping[str, str] | None = None
         self.enhanced_rules = EnhancedRules()
         self.unreadable: dict[str, str] = {}
+        self.recommend: Recommend | None = None
         self._profiles: dict[str, ColocationProfile] = {}
         self._sorted_profiles: tuple[ColocationProfile, ...] | None = ()
         self._quota_profiles: dict[tuple[str, str], QuotaProfile] = {}

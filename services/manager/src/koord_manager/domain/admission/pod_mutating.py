@@ -1,6 +1,6 @@
-"""Webhook `/mutate-pod`: the four steps that may change a pod when it is created.
+"""Webhook `/mutate-pod`: the steps that may change a pod when it is created.
 
-source    manager spec, 8, 9
+source    manager spec, 8, 9, 15.7
 """
 
 from koord_manager.domain.admission import device_resource_spec, extended_resource_spec, multi_quota_tree
@@ -25,6 +25,9 @@ def mutate_pod(
         return pod, []
     namespace = pod_namespace(pod, namespace)
     mutated, steps = mutate_by_profiles(copied(pod), namespace, facts, options, draw)
+    # only prod pods, which no profile translates: what is recommended is in native cpu and memory
+    if facts.recommend is not None and (recommended := facts.recommend(mutated, namespace)) is not None:
+        steps.append(f"Recommendation/{recommended}")
     if not options.enabled("DisableExtendedResourceSpec") and extended_resource_spec.record_extended_resources(mutated):
         steps.append(extended_resource_spec.STEP)
     if options.enabled("MultiQuotaTree") and multi_quota_tree.add_tree_affinity(mutated, namespace, facts):

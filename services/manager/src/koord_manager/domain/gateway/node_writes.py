@@ -43,6 +43,8 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
         wanted[keys.CPU_NORMALIZATION_RATIO] = policy.cpu_normalization
     if policy.ratios_computed:
         wanted[keys.RESOURCE_AMPLIFICATION_RATIO] = policy.amplification
+    if policy.health is not None and policy.health.annotation:
+        wanted[keys.SLO_HEALTH] = policy.health.annotation
     if policy.computed_at:
         origin = {name: str(policy.origin.get(name, 0)) for name in (BATCH_CPU, BATCH_MEMORY)}
         wanted[keys.ORIGIN_EXTENDED_ALLOCATABLE] = json.dumps({"resources": origin}, separators=(",", ":"))
