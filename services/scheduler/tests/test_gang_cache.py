@@ -414,3 +414,24 @@ def test_round_preempts_once_and_keeps_the_first_suggestion() -> None:
     assert [current.preempt_once(lambda: next(answers)) for _ in range(2)] == ["preempt success"] * 2
     assert [current.suggest("EvictWorkloadSelf"), current.suggest("DeleteConflictPVC")] == ["EvictWorkloadSelf"] * 2
     assert cache.round_of("unknown") is None
+
+
+def test_representative_of_a_gang_that_is_gone_does_not_block_the_group_when_it_comes_back() -> None:
+    groups = '["ns/g", "ns/h"]'
+    cache = cache_of("a", min_member=1, groups=groups)
+    cache.pod_group_seen(pod_group("h", min_member=1, groups=groups))
+    cache.pod_seen("b", member("b", "h"))
+    assert cache.pre_enqueue("a") is None
+    cache.pod_group_deleted("ns/g")
+    assert cache.pod_group_seen(pod_group(min_member=1, groups=groups)).activate == ("a",)
+    assert cache.pre_enqueue("b") is None
+    assert reason(cache.pre_enqueue("a")) is Reason.REPRESENTATIVE_EXISTS
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_representative_that_somebody_else_binds_makes_way(is_seen: bool) -> None:
+    cache = cache_of("a", "b", "c", match_policy="only-waiting")
+    assert cache.pre_enqueue("a") is None
+    bound = cache.pod_seen("a", member("a", node="n")) if is_seen else cache.post_bind("a")
+    assert bound.activate == ("b",)
+    assert cache.pre_enqueue("b") is None

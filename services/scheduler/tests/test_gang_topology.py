@@ -17,15 +17,12 @@ from koordcore.values.invalid import InvalidInput
 LAYERS = (Layer("spine", ("spine", "old-spine")), Layer("block", ("block",)))
 Labels = dict[str, str]
 
-labels = st.fixed_dictionaries(
-    {},
-    optional={
-        "spine": st.sampled_from(["s1", "s2"]),
-        "old-spine": st.sampled_from(["s2", "s3"]),
-        "block": st.sampled_from(["b1", "b2", "b3", "n1"]),
-    },
+complete = st.fixed_dictionaries({"spine": st.sampled_from(["s1", "s2"]), "block": st.sampled_from(["b1", "b2"])})
+partial = st.fixed_dictionaries(
+    {}, optional={"spine": st.just("s1"), "old-spine": st.just("s3"), "block": st.just("n1")}
 )
-nodes = st.sampled_from([f"n{number}" for number in range(6)])
+labels = st.one_of(complete, complete, complete, partial)
+nodes = st.sampled_from([f"n{number}" for number in range(4)])
 
 
 def topology_object(*layers: tuple[str, str]) -> ClusterNetworkTopology:
@@ -105,6 +102,17 @@ def test_status_describes_every_domain_before_its_children() -> None:
             "nodeNum": 1,
         },
     ]
+
+
+def test_domain_goes_over_to_another_parent_with_the_node_that_named_it() -> None:
+    claims = [("n1", {"spine": "s1", "block": "b"}), ("n2", {"spine": "s2", "block": "b"})]
+    topology = NetworkTopology(LAYERS, claims)
+    leaf = topology.leaf("n2")
+    assert leaf is not None
+    assert [domain.name for domain in leaf.climb()] == ["n2", "b", "s1", ""]
+    topology.remove_node("n1")
+    assert [domain.name for domain in leaf.climb()] == ["n2", "b", "s2", ""]
+    assert [domain.id for domain in topology.domains_at(1)] == ["spine/s2"]
 
 
 def test_status_can_be_read_back() -> None:

@@ -69,7 +69,7 @@ class GangCache:
                 self._expect((seen.member,))
             if seen.is_newly_satisfied:
                 activate += all_free(self.roster, seen.gang)
-            elif seen.has_new_child or seen.is_newly_initialized:
+            if seen.has_new_child or seen.is_newly_initialized or seen.was_representative:
                 activate += self._one_pending(seen.gang)
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
@@ -85,7 +85,7 @@ class GangCache:
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
-        activate = all_free(self.roster, gang) if gang.has_free_pass else self._one_pending(gang)
+        activate = [*all_free(self.roster, gang), *self._one_pending(gang)]
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def pod_group_deleted(self, gang_id: str) -> None:
@@ -234,11 +234,15 @@ class GangCache:
         member = self.roster.members.get(uid)
         if member is None:
             return NOTHING
-        is_first = self.roster.bind(member)
         gang = self.roster.gang(member.gang_id)
-        if gang is None or not is_first:
+        was_representative = gang is not None and group_of(gang).representative == uid
+        is_first = self.roster.bind(member)
+        if gang is None:
             return NOTHING
-        return Consequences(activate=tuple(all_free(self.roster, gang)))
+        activate = all_free(self.roster, gang) if is_first else []
+        if was_representative:
+            activate += self._one_pending(gang)
+        return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def after_post_filter(self, uid: str, reason: str) -> GroupFailure:
         """The pod found no node, for this reason; in a Strict gang the whole group loses what it has."""

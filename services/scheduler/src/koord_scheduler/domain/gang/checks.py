@@ -60,16 +60,18 @@ def pending_members(roster: Roster, group: Group) -> list[Member]:
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """A pending member worth a PreEnqueue, when the group can be scheduled and nobody represents it yet."""
+    """A pending member worth a PreEnqueue, when the group can be scheduled and nobody represents it yet.
+
+    Members that go alone need nobody to represent them and are not named.
+    """
     group = gang.group
-    if group is None or gang.parameters is None or gang.has_free_pass:
-        return []
-    if group.representative or basic_check(roster, group) is not None:
+    if group is None or gang.parameters is None or group.representative or basic_check(roster, group) is not None:
         return []
     for other in roster.gangs_of(group):
-        for uid, member in other.pending.items():
-            if not member.is_gated:
-                return [uid]
+        if not other.has_free_pass:
+            for uid, member in other.pending.items():
+                if not member.is_gated:
+                    return [uid]
     return []
 
 

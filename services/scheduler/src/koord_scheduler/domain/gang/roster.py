@@ -33,6 +33,7 @@ class Seen:
     has_new_child          a member without node is there that was not there before, or not to be tried
     is_newly_initialized   the pod brought the gang's parameters
     is_newly_satisfied     the group's first bound member
+    was_representative     the pod was bound while it stood for its group in the queue
     """
 
     gang: Gang
@@ -40,6 +41,7 @@ class Seen:
     has_new_child: bool
     is_newly_initialized: bool
     is_newly_satisfied: bool
+    was_representative: bool
 
 
 class Roster:
@@ -99,6 +101,7 @@ class Roster:
         if (has_ended and not is_new) or member.state is ChildState.IGNORED:
             return None
         is_newly_initialized = self._exists(gang, pod)
+        was_representative = gang.group is not None and gang.group.representative == uid
         is_newly_satisfied = bool(pod.spec.node_name) and self.bind(member)
         return Seen(
             gang=gang,
@@ -106,6 +109,7 @@ class Roster:
             has_new_child=member.state is ChildState.PENDING and (is_new or was_gated > member.is_gated),
             is_newly_initialized=is_newly_initialized,
             is_newly_satisfied=is_newly_satisfied,
+            was_representative=was_representative and member.state is ChildState.BOUND,
         )
 
     def replaced_by(self, uid: str, pod: Pod) -> list[str]:
