@@ -68,8 +68,8 @@ def cluster_name() -> str:
     return os.environ.get("KOORD_CLUSTER", DEFAULT_CLUSTER)
 
 
-def operator_settings(var: Path | None = None) -> ConnectionSettings:
-    """How the commands reach the log.
+def operator_settings(var: Path | None = None, principal: str = OPERATOR.name) -> ConnectionSettings:
+    """How the commands reach the log. principal: whose key they use; KOORD_NATS_SEED has to be that one's.
 
     raises    LogTrouble when no stack runs and no address is given
     """
@@ -78,7 +78,7 @@ def operator_settings(var: Path | None = None) -> ConnectionSettings:
     if given:
         seed_path = Path(seed) if seed else None
         return ConnectionSettings(
-            urls=tuple(given.split(",")), name="koord", user=OPERATOR.name, nkey_seed_file=seed_path, connect_seconds=5
+            urls=tuple(given.split(",")), name="koord", user=principal, nkey_seed_file=seed_path, connect_seconds=5
         )
     stack = read_stack(state_file(var))
     nats = stack.find("nats") if stack is not None and stack.is_live else None
@@ -87,19 +87,19 @@ def operator_settings(var: Path | None = None) -> ConnectionSettings:
     return ConnectionSettings(
         urls=(nats.urls["client"],),
         name="koord",
-        user=OPERATOR.name,
-        nkey_seed_file=seed_file(key_folder(var), OPERATOR.name),
+        user=principal,
+        nkey_seed_file=seed_file(key_folder(var), principal),
         connect_seconds=5,
     )
 
 
 @asynccontextmanager
-async def open_log(var: Path | None = None) -> AsyncGenerator[OpenLog]:
-    """The log, closed at the end of the block.
+async def open_log(var: Path | None = None, principal: str = OPERATOR.name) -> AsyncGenerator[OpenLog]:
+    """The log, closed at the end of the block. principal: see `operator_settings`.
 
     raises    LogTrouble
     """
-    settings = operator_settings(var)
+    settings = operator_settings(var, principal)
     names = BusNames(cluster_name())
     try:
         connection = await connect(settings)

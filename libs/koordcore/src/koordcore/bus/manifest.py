@@ -101,6 +101,23 @@ OPERATOR = ServiceManifest(
 )
 """The `koord` command of an administrator: looks at everything, records skips, handles parked items."""
 
+GENESIS = ServiceManifest(
+    name="genesis",
+    appends=(
+        "podspec",
+        "nodespec",
+        "namespace",
+        "priorityclass",
+        "config",
+        "customspec",
+        "pod",
+        "node",
+        "genesis",
+    ),
+    follows=("ev",),
+)
+"""`koord bus genesis`: begins a fresh log with what the API server has."""
+
 RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
 
 BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
@@ -118,6 +135,7 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     agent(),
     PROJECTOR,
     OPERATOR,
+    GENESIS,
     AUDITOR,
 )
 """The principals of an embedded stack: its agent process holds all simulated nodes and this host."""

@@ -18,12 +18,14 @@ from koordcore.values.timestamps import rfc3339
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordctl.clients import live_directory, running_stack
+from koordctl.commands import genesis
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
 
 app = typer.Typer(help="Look at the log itself: streams, lag, parked work, skips.", no_args_is_help=True)
 dlq = typer.Typer(help="Work that could not be done and was parked with its reason.", no_args_is_help=True)
 app.add_typer(dlq, name="dlq")
+app.command("genesis")(genesis.begin)
 
 LAG = "koord_bus_follower_lag_events"
 LAG_SECONDS = "koord_bus_follower_lag_seconds"

@@ -15,13 +15,15 @@ from typing import Final
 from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.bus.fold import Folded
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
+from koordcore.events.gateway import GENESIS
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import EventLog
+from koordcore.ports.eventlog import EventLog, LogHead
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer
+from koordcore.state.aggregates import GenesisState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.gateway.node_objects import node_metric_status
@@ -30,6 +32,7 @@ from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
+from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS, GatewayMetrics
@@ -39,6 +42,7 @@ from koord_manager.shell.gateway.scribe import NotLeading, Scribe
 from koord_manager.shell.gateway.sweep import Sweep
 from koord_manager.shell.gateway.words import Words
 
+OUTDATED_SECONDS: Final = 5.0
 QUEUE: Final = 16
 """Pages and batches of changes that wait for the ingest: a slow log slows the lists."""
 
@@ -51,6 +55,7 @@ class GatewaySettings:
     writes              what is written out
     node_metric_status  our agents' reports are written as NodeMetric status
     sweep_seconds       between two comparisons of fold and API server (event-bus spec, 9.3); 0: none
+    epoch_namespace     of the ConfigMap with the cluster's epoch
     """
 
     resources: tuple[Mirrored, ...]
@@ -61,6 +66,7 @@ class GatewaySettings:
     resync_seconds: float = 0.0
     sweep_seconds: float = 600.0
     report_seconds: float = 15.0
+    epoch_namespace: str = "koordinator-system"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +98,12 @@ class Gateway:
         self._world = world
         self._settings = settings
         self._term: _TermOfGateway | None = None
+        self._outdated: str | None = None
 
     @property
     def problem(self) -> str | None:
         """Why it is not ready; None: it does not lead, or everything has been listed."""
-        return self._term.problem if self._term is not None else None
+        return self._term.problem if self._term is not None else self._outdated
 
     @property
     def is_idle(self) -> bool:
@@ -114,6 +121,11 @@ class Gateway:
         while True:
             term = await world.leadership.acquired()
             await world.folded((await self._head()).last_seq)
+            self._outdated = await self._log_is_outdated()
+            if self._outdated is not None:
+                world.logger.error("log_outdated", problem=self._outdated)
+                await asyncio.sleep(OUTDATED_SECONDS)
+                continue
             world.logger.info("gateway_begins", epoch=term.epoch, host=world.api.host)
             self._term = _TermOfGateway(world, self._settings)
             try:
@@ -122,7 +134,18 @@ class Gateway:
                 self._term = None
             world.logger.info("gateway_ends", epoch=term.epoch)
 
-    async def _head(self):
+    async def _log_is_outdated(self) -> str | None:
+        """Whether another log was begun after ours (event-bus spec, 9.3): a service with the old one must not write."""
+        world = self._world
+        state = world.view.state.get(GENESIS)
+        ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
+        try:
+            theirs = await cluster_epoch(world.api, self._settings.epoch_namespace)
+        except (GenesisRefused, Unreachable) as error:
+            return f"the cluster's epoch is not known: {error}"
+        return f"the log is of epoch {ours}, the cluster of {theirs}" if theirs > ours else None
+
+    async def _head(self) -> LogHead:
         backoff = Backoff(0.2, 5.0)
         while True:
             try:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from koordcore.bus.connection import NoAnswer, NotConnected
-from koordcore.events.envelope import Draft, Origin
+from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
 from koordcore.ports.leadership import Leadership
@@ -53,6 +53,7 @@ class Scribe:
         self._logger = logger
         self._folded = folded
         self._actor = actor
+        self._ended: dict[AggregateRef, int] = {}
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
         """Appends what `decide` gives on the fold, until it gives nothing. Whether it came to that.
@@ -76,6 +77,7 @@ class Scribe:
         here, so whoever calls may go on deciding at once.
         raises    NotLeading
         """
+        drafts = [self._expecting(draft) for draft in drafts]
         decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
         outcomes = await append_decisions(self._log, decisions)
         reached = 0
@@ -85,12 +87,22 @@ class Scribe:
                     reached = max(reached, seq)
                 case Conflict(moved=moved):
                     reached = max([reached, *(seq for _, seq in moved)])
+                    self._ended.update((ref, seq) for ref, seq in moved if ref == draft.ref)
                 case _:
                     self._logger.warning("fact_not_stored", aggregate=str(draft.ref), reason=outcome.reason)
         await self._folded(reached)
+        for draft in drafts:
+            if self.view.state.get(draft.ref) is not None:
+                self._ended.pop(draft.ref, None)
         if not all(isinstance(outcome, Appended | Conflict) for outcome in outcomes):
             await self._until_the_log_answers()
         return outcomes
+
+    def _expecting(self, draft: Draft) -> Draft:
+        """A draft for an aggregate that has ended: the fold has forgotten it, the log remembers its last event."""
+        if draft.expected_last or draft.ref not in self._ended:
+            return draft
+        return draft._replace(expected_last=self._ended[draft.ref])
 
     async def _until_the_log_answers(self) -> None:
         """What was refused as unknown may be stored: everything up to now has to be folded before deciding again."""

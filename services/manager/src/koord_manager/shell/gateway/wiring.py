@@ -108,6 +108,7 @@ def gateway_settings(
         idle_seconds=settings.watch_idle,
         resync_seconds=settings.sync_period,
         sweep_seconds=settings.sweep_period,
+        epoch_namespace=slo_config[0],
     )
 
 

@@ -1,0 +1,56 @@
+"""`koord bus genesis`: the log begins anew with what the API server has.
+
+source    event-bus spec, 9.3
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from koord_manager.domain.gateway.resources import mirrored_resources
+from koord_manager.shell.gateway.api import Unreachable, connect_api
+from koord_manager.shell.gateway.genesis import GenesisRefused, genesis
+from koordcore.bus.manifest import GENESIS
+from koordcore.service.clock import SystemClock
+
+from koordctl.log import open_log, wait_for
+from koordctl.output import console, fail
+
+
+def begin(
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace of the configuration.")] = "koordinator-system",
+    config_name: Annotated[str, typer.Option(help="Name of the slo-controller-config.")] = "slo-controller-config",
+    take_node_metrics: Annotated[bool, typer.Option(help="NodeMetric status comes from a stock agent.")] = False,
+) -> None:
+    """Write a fresh log from the objects of an API server: first installation, or a log that was lost.
+
+    Stop all services first; the stream has to be empty. Interrupted, it is run again.
+
+    Examples:
+
+      koord bus genesis --kubeconfig ~/.kube/config
+    """
+    try:
+        wait_for(_genesis(kubeconfig, context, namespace, config_name, take_node_metrics=take_node_metrics))
+    except (GenesisRefused, Unreachable) as error:
+        fail(str(error))
+
+
+async def _genesis(
+    kubeconfig: Path | None, context: str, namespace: str, config_name: str, *, take_node_metrics: bool
+) -> None:
+    resources = mirrored_resources(slo_config=(namespace, config_name), take_node_metrics=take_node_metrics)
+    api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
+
+    async def told(sentence: str) -> None:
+        console.print(sentence)
+
+    try:
+        async with open_log(principal=GENESIS.name) as log:
+            await genesis(
+                api, log.bus.events, resources, SystemClock(), namespace=namespace, actor="koord/genesis", told=told
+            )
+    finally:
+        await api.close()

@@ -1,0 +1,92 @@
+"""A log that begins with what the API server has: for the first installation on a living cluster, or a lost log.
+
+    Seen ... -> genesis_drafts -> every mirrored object; every pod on a node as placed there; every node's ledger
+
+The facts are those that the gateway and a scheduler would have written, so every fold reads them as always. A pod that
+runs somewhere counts as placed there, with the allocation annotations that its binding left on the object. Everything
+expects a fresh stream: sequence 0.
+
+source    event-bus spec, 9.3
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, name_token
+from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.gateway import GENESIS, GenesisRecorded
+from koordcore.events.node import NodeResourcesTaken, PodOnNode, pod_on_node
+from koordcore.events.pod import PodPlaced
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.gateway.mirror import Seen, next_draft
+from koord_manager.domain.view import ManagerView
+
+ALLOCATION_ANNOTATIONS: Final = (
+    keys.RESOURCE_STATUS,
+    keys.DEVICE_ALLOCATED,
+    keys.RESERVATION_ALLOCATED,
+    keys.BIND_TIMESTAMP,
+    keys.BIND_GANG_GROUP_ID,
+    keys.BIND_GANG_MEMBER_COUNT,
+)
+"""What a binding leaves on the object (protocol spec, 4.2)."""
+
+POLICY: Final = "genesis"
+"""Stands where a scheduler's policy version would: nobody decided this, it was found so."""
+
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+def genesis_drafts(seen: Iterable[Seen], *, cluster_epoch: int, now: str) -> Iterator[Draft]:
+    """The facts that the log begins with, each expecting a new aggregate; the last one records the genesis itself.
+
+    cluster_epoch   greater than that of any log before
+    now             RFC 3339 time, for pods whose object has no creation time
+    """
+    nothing = ManagerView()
+    observed: dict[str, int] = {}
+    on_node: dict[str, list[PodOnNode]] = {}
+    for item in seen:
+        draft = next_draft(nothing, item)
+        if draft is None:
+            continue
+        yield _counted(observed, draft)
+        if isinstance(item.object, Pod):
+            placed = _placement(item.object, now)
+            if placed is not None:
+                yield _counted(observed, Draft(AggregateRef("pod", item.ref.id), placed, 0))
+                on_node.setdefault(placed.node, []).append(pod_on_node(item.ref.id, item.object))
+    for node, pods in on_node.items():
+        yield _counted(observed, Draft(AggregateRef("node", name_token(node)), NodeResourcesTaken(pods=pods), 0))
+    yield Draft(GENESIS, GenesisRecorded(cluster_epoch=cluster_epoch, observed=observed), 0)
+
+
+def _counted(observed: dict[str, int], draft: Draft) -> Draft:
+    observed[draft.ref.kind] = observed.get(draft.ref.kind, 0) + 1
+    return draft
+
+
+def _placement(pod: Pod, now: str) -> PodPlaced | None:
+    if not pod.spec.node_name or pod.status.phase in _FINISHED:
+        return None
+    try:
+        requests = pod_requests(pod)
+    except InvalidInput:
+        return None  # no scheduler would have placed it; the API server's word that it runs there stays in its object
+    meta = pod.metadata
+    return PodPlaced(
+        namespace=meta.namespace,
+        name=meta.name,
+        node=pod.spec.node_name,
+        requests=requests,
+        attempt=0,
+        queued_at=meta.creation_timestamp or now,
+        annotations={key: meta.annotations[key] for key in ALLOCATION_ANNOTATIONS if key in meta.annotations},
+        explanation=PlacementExplanation(
+            nodes_considered=0, nodes_feasible=0, policy_version=POLICY, based_on=BasedOn()
+        ),
+    )

@@ -1,0 +1,159 @@
+"""`koord bus genesis`: lists the API server and writes a fresh log; then bumps the cluster's epoch in its ConfigMap.
+
+    1. the stream has to be empty, or to hold the beginning of this very genesis (it was interrupted)
+    2. list every mirrored resource, page by page -> facts, in batches that are repeated with the same ids
+    3. `koordstream-cluster` gets the new epoch: a service that still holds a log of an older one no longer leads
+
+All writers have to be stopped. source    event-bus spec, 9.3
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import Draft, Origin
+from koordcore.events.gateway import GENESIS
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import Appended, EventLog
+from koordcore.protocol.objects import ConfigMap
+from koordcore.values import codec
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.gateway.genesis import genesis_drafts
+from koord_manager.domain.gateway.mirror import Seen, cleaned
+from koord_manager.domain.gateway.requests import MERGE_PATCH
+from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.shell.gateway.api import LIST_SECONDS, Answer, KubernetesApi
+from koord_manager.shell.gateway.decoding import ResourceDecoder
+from koord_manager.shell.gateway.listwatch import PAGE
+
+EPOCH_CONFIG_MAP: Final = "koordstream-cluster"
+BATCH: Final = 200
+
+
+class GenesisRefused(Exception):
+    """The log cannot begin anew; the message says why, as a sentence."""
+
+
+async def cluster_epoch(api: KubernetesApi, namespace: str) -> int:
+    """The cluster's epoch, 0 before the first genesis. Raises GenesisRefused when it cannot be read."""
+    answer = await api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{EPOCH_CONFIG_MAP}")
+    if answer.status == 404:
+        return 0
+    if not answer.ok:
+        raise GenesisRefused(f"the ConfigMap {EPOCH_CONFIG_MAP} cannot be read: {answer.status} {answer.message()}")
+    text = codec.decode(answer.body, ConfigMap).data.get("epoch", "0")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+async def genesis(
+    api: KubernetesApi,
+    log: EventLog,
+    resources: tuple[Mirrored, ...],
+    clock: Clock,
+    *,
+    namespace: str,
+    actor: str,
+    told: Callable[[str], Awaitable[None]] | None = None,
+) -> int:
+    """Writes the log; returns how many facts. Interrupted, it is simply run again.
+
+    namespace   of the ConfigMap with the epoch
+    told        is handed a sentence now and then
+    raises      GenesisRefused, Unreachable
+    """
+    epoch = await cluster_epoch(api, namespace) + 1
+    await _require_fresh(log, epoch)
+    seen: list[Seen] = []
+    for resource in resources:
+        if resource.intake in (Intake.TYPED, Intake.CUSTOM, Intake.OWNER):
+            seen += await _listed(api, resource)
+            if told is not None:
+                await told(f"{len(seen)} objects listed, up to {resource.name}")
+    now = rfc3339(clock.now())
+    written = 0
+    batch: list[Draft] = []
+    for draft in genesis_drafts(seen, cluster_epoch=epoch, now=now):
+        batch.append(draft)
+        if len(batch) == BATCH:
+            written += await _append(log, batch, epoch, now, actor)
+            batch = []
+    written += await _append(log, batch, epoch, now, actor)
+    await _bump(api, namespace, epoch)
+    if told is not None:
+        await told(f"{written} facts written; the cluster's epoch is {epoch}")
+    return written
+
+
+async def _require_fresh(log: EventLog, epoch: int) -> None:
+    head = await log.head()
+    if head.last_seq == 0:
+        return
+    if await log.last_of(GENESIS) is not None:
+        raise GenesisRefused("the log has begun already; genesis needs a fresh stream")
+    async for batch in log.history(0, 1, batch=1):
+        if batch and batch[0].causation_id.startswith(f"genesis/{epoch}/"):
+            return
+    raise GenesisRefused(f"the log holds {head.last_seq} events of another origin; genesis needs a fresh stream")
+
+
+async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
+    decoder = ResourceDecoder(resource)
+    parameters = {"limit": str(PAGE)}
+    if resource.field_selector:
+        parameters["fieldSelector"] = resource.field_selector
+    seen: list[Seen] = []
+    while True:
+        answer = await api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
+        if answer.status == 404:
+            return []  # its CRD is not installed
+        if not answer.ok:
+            raise GenesisRefused(f"{resource.name} cannot be listed: {answer.status} {answer.message()}")
+        try:
+            page = decoder.page(answer.body)
+        except codec.DecodeError as error:
+            raise GenesisRefused(f"{resource.name}: the answer is not a list: {error}") from error
+        seen += [Seen(resource, cleaned(resource, item)) for item in page.objects]
+        if not page.following:
+            return seen
+        parameters["continue"] = page.following
+
+
+async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str) -> int:
+    """One batch; what an interrupted run has written of it is passed over."""
+    events = [
+        CATALOGUE.seal(
+            [draft],
+            Origin(
+                causation_id=f"genesis/{epoch}/{draft.ref}", correlation_id=draft.ref.id, actor=actor, occurred_at=now
+            ),
+        )[0]
+        for draft in batch
+    ]
+    if not events:
+        return 0
+    outcome = await log.append(events)
+    if isinstance(outcome, Appended):
+        return len(events)
+    for event in events:
+        one = await log.append([event])
+        if not isinstance(one, Appended) and await log.last_of(event.ref) is None:
+            raise GenesisRefused(f"the log did not take {event.ref}: {one}")
+    return len(events)
+
+
+async def _bump(api: KubernetesApi, namespace: str, epoch: int) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": EPOCH_CONFIG_MAP, "namespace": namespace},
+        "data": {"epoch": str(epoch)},
+    }
+    answer: Answer = await api.request("POST", path, body=body)
+    if answer.status == 409:
+        answer = await api.request(
+            "PATCH", f"{path}/{EPOCH_CONFIG_MAP}", body={"data": {"epoch": str(epoch)}}, content_type=MERGE_PATCH
+        )
+    if not answer.ok:
+        raise GenesisRefused(f"the epoch was not written to {EPOCH_CONFIG_MAP}: {answer.status} {answer.message()}")
