@@ -17,6 +17,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import Told, World, keep_control, serve_documents
 from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings, admission_options, config_names
 from koord_manager.shell.api import ManagerApi
@@ -26,6 +27,8 @@ from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
+from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
@@ -42,10 +45,19 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
     assemble(shell, bus, leadership, api)
 
 
-def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership, api: KubernetesApi | None = None) -> None:
+def assemble(
+    shell: Shell[ManagerSettings],
+    bus: Bus,
+    leadership: Leadership,
+    api: KubernetesApi | None = None,
+    *,
+    webhooks: WebhookEnvironment | None = None,
+) -> Webhooks | None:
     """The manager over any bus: adds its fold and its loops to the service, and its API to the server.
 
-    api     the API server whose objects are mirrored; None: objects come by `koord apply`
+    api        the API server whose objects are mirrored; None: objects come by `koord apply`
+    webhooks   where and with which certificate they are served; None: as the environment says
+    returns    the webhooks; None: they are not served
     """
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))
@@ -94,13 +106,16 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership, ap
         conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
         options=options,
         verdicts=bus.verdicts,
+        standalone=api is None,
     )
     controllers = Controllers()
+    book = controllers.recommender.book
+    view.recommend_with(lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace))
 
     async def observe() -> None:
         await runner.caught_up()
         await recall(controllers.recommender, view, bus.snapshots, bus.observations, shell.log)
-        await follow_reports(view, controllers.recommender.book, bus.observations, shell.log)
+        await follow_reports(view, book, bus.observations, shell.log)
 
     async def checkpoints() -> None:
         await runner.caught_up()
@@ -128,9 +143,20 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership, ap
     shell.service.add(Component(name="reports", run=observe))
     shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
     shell.service.add(Component(name="control", run=control))
+    added = None
+    if are_wanted(settings, options, api):
+        added = add_webhooks(
+            shell,
+            bus,
+            view,
+            options,
+            api,
+            unready=lambda: None if runner.is_caught_up else "the log is not folded yet",
+            environment=webhooks,
+        )
     if api is None:
         shell.service.add(Component(name="documents", run=lambda: serve_documents(world), stop=intake.close))
-        return
+        return added
     names = config_names(settings)
     gateway = make_gateway(
         shell,
@@ -151,3 +177,4 @@ def assemble(shell: Shell[ManagerSettings], bus: Bus, leadership: Leadership, ap
     shell.health.add_readiness("gateway", lambda: gateway.problem)
     shell.service.add(Component(name="gateway", run=mirror))
     shell.service.add(Component(name="documents", run=lambda: refuse_documents(intake), stop=intake.close))
+    return added

@@ -1,7 +1,7 @@
 """What the manager can be told, besides what every service can be told."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from koordcore.service.gates import Gate, Stage
 from koordcore.service.settings import Flag, Seconds, TextList
@@ -41,6 +41,13 @@ class ManagerSettings(KubernetesSettings):
     enhanced_config_name: Annotated[str, Flag("pod-enhanced-validator-config-name")] = Field(
         ENHANCED_NAME, description="Name of the ConfigMap with labels that pods must have."
     )
+    webhooks: Literal["auto", "on", "off"] = Field(
+        "auto", description="Serve admission webhooks over TLS; auto: when there is an API server to be called by."
+    )
+    webhook_address: str = Field("0.0.0.0", description="Address that the webhooks are served on.")  # noqa: S104
+    quota_update_max_retries: int = Field(3, ge=0, description="Retries of a quota's account after conflicts.")
+    quota_update_retry_jitter: Seconds = Field(0.0, ge=0, description="Pause before each such retry, at most.")
+    quota_update_max_total_jitter: Seconds = Field(1.0, ge=0, description="All such pauses of one batch together.")
     binding_admission_user_name: TextList = Field(
         (), description="Parts of the names of users who may bind pods; none: everybody may."
     )

@@ -91,6 +91,15 @@ class HttpServer:
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._certificate else 'http'}://{shown}:{self.port}"
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether requests are accepted."""
+        return self._serving is not None and not self._serving.done()
+
+    def reload_certificate(self) -> bool:
+        """Loads a rotated certificate now rather than at the next look; whether there was one."""
+        return self._certificate is not None and self._certificate.reload_when_rotated()
+
     def app(self) -> ASGIApp:
         """The application: probes, the service's routes, the guard around both."""
         probes: list[BaseRoute] = [

@@ -175,6 +175,10 @@ class Quotas:
         names = self._of_namespace.get(namespace)
         return self._by_name[min(names)] if names else None
 
+    def all(self) -> list[Quota]:
+        """Every quota, in order of name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
 
 class QuotasWithPending:
     """The observed quotas with a few accepted ones that have not been observed yet on top.

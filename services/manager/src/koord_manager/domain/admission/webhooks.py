@@ -1,0 +1,248 @@
+"""The webhooks that exist: paths, gates, and the configuration objects that tell the API server of them.
+
+source    manager spec, 7.1, 7.3; protocol spec, 12
+"""
+
+import base64
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.request import JsonObject
+
+TEMPLATE_ANNOTATION: Final = "template"
+_DOMAIN: Final = ".koordinator.sh"
+_REVIEW_VERSIONS: Final = ("v1", "v1beta1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One entry of a configuration object.
+
+    gates    all of them must be on
+    """
+
+    name: str
+    kind: Literal["mutate", "validate"]
+    path: str
+    group: str
+    version: str
+    resource: str
+    operations: tuple[str, ...]
+    scope: str
+    failure_policy: Literal["Fail", "Ignore"]
+    gates: tuple[str, ...]
+    namespace_selector: JsonObject | None = None
+    object_selector: JsonObject | None = None
+
+    @property
+    def entry_name(self) -> str:
+        """Name in the configuration object."""
+        return self.name + _DOMAIN
+
+
+_NO_CONTROL_PLANE: Final[JsonObject] = {
+    "matchExpressions": [{"key": keys.CONTROL_PLANE_NAMESPACE, "operator": "DoesNotExist"}]
+}
+_QUOTAS: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
+_SCHEDULING: Final = "scheduling.koordinator.sh"
+
+
+def _webhook(
+    name: str,
+    kind: Literal["mutate", "validate"],
+    path: str,
+    resource: tuple[str, str, str],
+    operations: Sequence[str],
+    gates: Sequence[str],
+    *,
+    scope: str = "Namespaced",
+    ignore: bool = False,
+    namespace_selector: JsonObject | None = None,
+    object_selector: JsonObject | None = None,
+) -> Webhook:
+    group, version, plural = resource
+    return Webhook(
+        name=name,
+        kind=kind,
+        path=path,
+        group=group,
+        version=version,
+        resource=plural,
+        operations=tuple(operations),
+        scope=scope,
+        failure_policy="Ignore" if ignore else "Fail",
+        gates=tuple(gates),
+        namespace_selector=namespace_selector,
+        object_selector=object_selector,
+    )
+
+
+def _in(key: str, value: str) -> JsonObject:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+
+
+WEBHOOKS: Final[tuple[Webhook, ...]] = (
+    _webhook(
+        "mpod-create", "mutate", "/mutate-pod", ("", "v1", "pods"), ["CREATE"], ["PodMutatingWebhook"],
+        namespace_selector=_NO_CONTROL_PLANE,
+    ),
+    _webhook(
+        "mpod-update", "mutate", "/mutate-pod", ("", "v1", "pods"), ["UPDATE"], ["PodMutatingWebhook"],
+        namespace_selector=_NO_CONTROL_PLANE, object_selector=_in(keys.MUTATING_UPDATE, "true"),
+    ),
+    _webhook(
+        "mnode-status", "mutate", "/mutate-node-status", ("", "v1", "nodes/status"), ["CREATE", "UPDATE"],
+        ["NodeMutatingWebhook"], scope="Cluster", ignore=True,
+    ),
+    _webhook(
+        "mreservation-create", "mutate", "/mutate-reservation", (_SCHEDULING, "v1alpha1", "reservations"), ["CREATE"],
+        ["ReservationMutatingWebhook"], scope="Cluster",
+    ),
+    _webhook(
+        "melasticquota", "mutate", f"/mutate-{_QUOTAS}", ("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+        ["CREATE"], ["ElasticMutatingWebhook"],
+    ),
+    _webhook(
+        "vpod", "validate", "/validate-pod", ("", "v1", "pods"), ["CREATE", "UPDATE"], ["PodValidatingWebhook"],
+        namespace_selector=_NO_CONTROL_PLANE,
+    ),
+    _webhook(
+        "vpodbinding", "validate", "/validate-pod-binding", ("", "v1", "pods/binding"), ["CREATE"],
+        ["PodValidatingWebhook", "BindingAdmissionWebhook"], ignore=True,
+    ),
+    _webhook(
+        "vnode", "validate", "/validate-node", ("", "v1", "nodes"), ["CREATE", "UPDATE"], ["NodeValidatingWebhook"],
+        scope="Cluster", ignore=True,
+    ),
+    _webhook(
+        "vconfigmap", "validate", "/validate-configmap", ("", "v1", "configmaps"), ["CREATE", "UPDATE", "DELETE"],
+        ["ConfigMapValidatingWebhook"], object_selector=_in(keys.CONFIG_MAP_TYPE, keys.CONFIG_MAP_TYPE_SLO),
+    ),
+    _webhook(
+        "velasticquota", "validate", f"/validate-{_QUOTAS}", ("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+        ["CREATE", "UPDATE", "DELETE"], ["ElasticValidatingWebhook"],
+    ),
+)  # fmt: skip
+"""In the order of the configuration objects."""
+
+
+def served(options: Options) -> list[Webhook]:
+    """The webhooks whose gates are on."""
+    return [webhook for webhook in WEBHOOKS if all(options.enabled(gate) for gate in webhook.gates)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """How the API server reaches us: by a Service, or by a URL when `host` is given."""
+
+    namespace: str
+    service: str
+    host: str = ""
+    port: int = 9876
+
+    def client_config(self, path: str, ca_bundle: bytes) -> JsonObject:
+        """`clientConfig` of an entry. ca_bundle: PEM"""
+        bundle = base64.b64encode(ca_bundle).decode()
+        if self.host:
+            shown = f"[{self.host}]" if ":" in self.host else self.host
+            return {"caBundle": bundle, "url": f"https://{shown}:{self.port}{path}"}
+        return {"caBundle": bundle, "service": {"namespace": self.namespace, "name": self.service, "path": path}}
+
+
+def configuration(
+    kind: Literal["mutate", "validate"], name: str, options: Options, address: Address, ca_bundle: bytes
+) -> JsonObject:
+    """The configuration object as we install it, with the entries of the served webhooks."""
+    entries: list[JsonObject] = []
+    for webhook in served(options):
+        if webhook.kind != kind:
+            continue
+        entry: JsonObject = {
+            "name": webhook.entry_name,
+            "admissionReviewVersions": list(_REVIEW_VERSIONS),
+            "clientConfig": address.client_config(webhook.path, ca_bundle),
+            "failurePolicy": webhook.failure_policy,
+            "sideEffects": "None",
+            "rules": [
+                {
+                    "apiGroups": [webhook.group],
+                    "apiVersions": [webhook.version],
+                    "operations": list(webhook.operations),
+                    "resources": [webhook.resource],
+                    "scope": webhook.scope,
+                }
+            ],
+        }
+        if webhook.namespace_selector:
+            entry["namespaceSelector"] = copy.deepcopy(webhook.namespace_selector)
+        if webhook.object_selector:
+            entry["objectSelector"] = copy.deepcopy(webhook.object_selector)
+        entries.append(entry)
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration" if kind == "mutate" else "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": entries,
+    }
+
+
+def reconciled(present: JsonObject, options: Options, address: Address, ca_bundle: bytes) -> JsonObject | None:
+    """The configuration object as it has to be; None when it is so already.
+
+    The entries as the user installed them are kept once, in the annotation `template`; from them come those whose path
+    is served, with our CA and address. What the API server filled in (defaults) stays as it is.
+    raises    InvalidInput when the kept entries cannot be read
+    source    manager spec, 7.3
+    """
+    metadata = cast("JsonObject", present.get("metadata") or {})
+    annotations = cast("JsonObject", metadata.get("annotations") or {})
+    kept = annotations.get(TEMPLATE_ANNOTATION)
+    if kept is None:
+        template = cast("list[JsonObject]", present.get("webhooks") or [])
+        kept = codec.encode(template).decode()
+    else:
+        template = _entries(str(kept))
+    paths = {webhook.path for webhook in served(options)}
+    entries: list[JsonObject] = []
+    for entry in template:
+        path = _path_of(cast("JsonObject", entry.get("clientConfig") or {}))
+        if path in paths:
+            entries.append({**entry, "clientConfig": _client_config(entry, address, path, ca_bundle)})
+    wanted: JsonObject = {
+        **present,
+        "metadata": {**metadata, "annotations": {**annotations, TEMPLATE_ANNOTATION: kept}},
+        "webhooks": entries,
+    }
+    return None if wanted == present else wanted
+
+
+def _client_config(entry: JsonObject, address: Address, path: str, ca_bundle: bytes) -> JsonObject:
+    fresh = address.client_config(path, ca_bundle)
+    before = seen(entry, "clientConfig", "service")
+    if "service" in fresh and "port" in before:
+        fresh["service"]["port"] = before["port"]
+    return fresh
+
+
+def _entries(text: str) -> list[JsonObject]:
+    found = lenient_json.parse_json(text)
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in cast("list[object]", found)):
+        raise InvalidInput("a JSON list of webhooks", text, f"metadata.annotations[{TEMPLATE_ANNOTATION}]")
+    return cast("list[JsonObject]", found)
+
+
+def _path_of(client_config: JsonObject) -> str:
+    service: Any = client_config.get("service")
+    if isinstance(service, dict):
+        return str(cast("JsonObject", service).get("path") or "")
+    _, _, rest = str(client_config.get("url") or "").partition("://")
+    _, slash, path = rest.partition("/")
+    return slash + path

@@ -1,0 +1,68 @@
+"""What the environment says about the webhook server, with the reference's names and defaults.
+
+source    manager spec, 7.1, 7.2; protocol spec, 11.1
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.webhooks import Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookEnvironment:
+    """Where to serve, where certificates are kept, which objects are ours.
+
+    host      WEBHOOK_HOST; "": the API server comes through the Service
+    writer    "secret": the Secret is shared by all replicas; "fs": only files
+    """
+
+    namespace: str = "koordinator-system"
+    port: int = 9876
+    host: str = ""
+    directory: Path = Path("/tmp/koordinator-webhook-certs")  # noqa: S108 - the reference's place, overridable
+    writer: Literal["fs", "secret"] = "secret"
+    secret: str = "koordinator-webhook-certs"  # noqa: S105 - the name of an object
+    service: str = "koordinator-webhook-service"
+    mutating: str = "koordinator-mutating-webhook-configuration"
+    validating: str = "koordinator-validating-webhook-configuration"
+
+    @property
+    def dns_name(self) -> str:
+        """The name that the certificate has to cover."""
+        return self.host or f"{self.service}.{self.namespace}.svc"
+
+    @property
+    def address(self) -> Address:
+        """How the API server reaches us."""
+        return Address(namespace=self.namespace, service=self.service, host=self.host, port=self.port)
+
+
+def read_environment(environ: Mapping[str, str]) -> WebhookEnvironment:
+    """From the process environment.
+
+    raises    InvalidInput for a port that is no number, and for an unknown writer
+    """
+    host = environ.get("WEBHOOK_HOST", "")
+    writer = environ.get("WEBHOOK_CERT_WRITER") or ("fs" if host else "secret")
+    if writer not in ("fs", "secret"):
+        raise InvalidInput("fs or secret", writer, "WEBHOOK_CERT_WRITER")
+    written = environ.get("WEBHOOK_PORT") or "9876"
+    if not written.isascii() or not written.isdigit() or int(written) > 65535:
+        raise InvalidInput("a port, 0..65535", written, "WEBHOOK_PORT")
+    defaults = WebhookEnvironment()
+    return WebhookEnvironment(
+        namespace=environ.get("POD_NAMESPACE") or defaults.namespace,
+        port=int(written),
+        host=host,
+        directory=Path(environ.get("WEBHOOK_CERT_DIR") or defaults.directory),
+        writer=writer,
+        secret=environ.get("SECRET_NAME") or defaults.secret,
+        service=environ.get("SERVICE_NAME") or defaults.service,
+        mutating=environ.get("MUTATING_WEBHOOK_NAME") or defaults.mutating,
+        validating=environ.get("VALIDATING_WEBHOOK_NAME") or defaults.validating,
+    )

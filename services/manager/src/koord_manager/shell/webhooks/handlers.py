@@ -1,0 +1,200 @@
+"""One review in, one answer out: the pure chain over the present fold, its quota gate, its records.
+
+source    manager spec, 7.1, 10.4, 10.7, 17.3
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+from koordcore.ports.clock import Clock
+from koordcore.ports.observations import ObservationLog
+from koordcore.protocol import keys
+from koordcore.service.logging import Logger
+from koordcore.service.tracing import Tracer
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.admission.binding_validating import BoundPod, validate_binding
+from koord_manager.domain.admission.chain import UNREADABLE, Surroundings, mutate, read_pod, surroundings, validate
+from koord_manager.domain.admission.colocation_profile import pod_namespace
+from koord_manager.domain.admission.json_object import seen, text
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.patch import json_patch
+from koord_manager.domain.admission.pending_quotas import PendingQuotas
+from koord_manager.domain.admission.quota import read_quota, resources_of
+from koord_manager.domain.admission.quota_evaluation import evaluated_request, quota_to_evaluate
+from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation, violation_of
+from koord_manager.domain.view import ManagerView
+from koord_manager.shell.decisions import Subject, tell
+from koord_manager.shell.webhooks.metrics import WebhookMetrics
+from koord_manager.shell.webhooks.quota_gate import QuotaGate
+from koord_manager.shell.webhooks.review import Asked, read_review, write_review
+
+Kind = Literal["mutate", "validate"]
+_QUOTAS: Final = "elasticquotas"
+
+
+class Desk(NamedTuple):
+    """What the handlers work on and with.
+
+    gate     None: there is no API server to keep accounts in, and quota admission refuses
+    steady   seconds of a steady clock
+    """
+
+    view: ManagerView
+    options: Options
+    pending: PendingQuotas
+    gate: QuotaGate | None
+    metrics: WebhookMetrics
+    tracer: Tracer
+    clock: Clock
+    steady: Callable[[], float]
+    logger: Logger
+    actor: str
+    verdicts: ObservationLog | None
+
+
+class Decided(NamedTuple):
+    """A verdict and the patch that carries it."""
+
+    verdict: Verdict
+    patch: list[dict[str, Any]]
+
+
+async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
+    """The answer to the review in a body.
+
+    raises    InvalidInput for a body that is no review: there is no request to answer
+    """
+    asked = read_review(body)
+    began = desk.steady()
+    with desk.tracer.span(f"manager.{kind}.{asked.request.resource}") as span:
+        decided = await _decide(desk, kind, asked.request)
+        traceparent = span.context.traceparent
+    verdict = decided.verdict
+    status = "allowed" if verdict.allowed else "rejected"
+    plugin = verdict.steps[0].partition("/")[0] if verdict.steps else (verdict.violations or [_NONE])[0].rule
+    desk.metrics.duration.labels(kind, asked.request.resource, str(asked.request.operation), plugin, status).observe(
+        desk.steady() - began
+    )
+    if (verdict.steps or not verdict.allowed) and not asked.request.dry_run:
+        subject = _subject(asked)
+        await tell(desk, subject, verdict, decided.patch, rfc3339(desk.clock.now()), traceparent)
+    return write_review(asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch)
+
+
+_NONE: Final = Violation(rule="", field="", message="")
+
+
+async def _decide(desk: Desk, kind: Kind, request: Request) -> Decided:
+    around = surroundings(request, desk.view.admission, desk.options, pending=_pending(desk))
+    if kind == "mutate":
+        verdict = mutate(request, around)
+        patch = _patch(request, verdict)
+        if isinstance(patch, InvalidInput):
+            return Decided(Verdict(object=request.object, violations=[violation_of(patch, UNREADABLE)]), [])
+        if verdict.allowed and request.resource == _QUOTAS:
+            _count_weight(desk, verdict)
+        return Decided(verdict, patch)
+    if (request.resource, request.subresource) == ("pods", "binding"):
+        return Decided(_binding(desk, request), [])
+    verdict = validate(request, around)
+    if verdict.allowed and (request.resource, request.subresource) == ("pods", ""):
+        verdict = await _quota_admission(desk, request, around)
+    if verdict.allowed and request.resource == _QUOTAS and not request.subresource and not request.dry_run:
+        _remember(desk, request)
+    return Decided(verdict, [])
+
+
+def _pending(desk: Desk) -> dict[str, Any]:
+    return desk.pending.current(desk.view.admission.quotas, desk.steady())
+
+
+def _patch(request: Request, verdict: Verdict) -> list[dict[str, Any]] | InvalidInput:
+    if not verdict.steps or request.object is None or verdict.object is None:
+        return []
+    try:
+        return json_patch(request.object, verdict.object)
+    except InvalidInput as error:
+        return error
+
+
+def _count_weight(desk: Desk, verdict: Verdict) -> None:
+    if not verdict.steps or verdict.object is None:
+        return
+    quota = read_quota(verdict.object)
+    for name, amount in resources_of(quota.annotations, keys.QUOTA_SHARED_WEIGHT).items():
+        desk.metrics.shared_weight.labels(quota.name, name).set(amount.nano / 1e9)
+
+
+def _remember(desk: Desk, request: Request) -> None:
+    if request.operation is Operation.DELETE:
+        name = request.name or (read_quota(request.old_object).name if request.old_object else "")
+        desk.pending.accept(name, None, desk.steady())
+    elif request.object is not None:
+        quota = read_quota(request.object)
+        desk.pending.accept(quota.name, quota, desk.steady())
+
+
+async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -> Verdict:
+    """The last word on a pod: its quota counts it. A dry run is only compared, and counts nothing."""
+    if request.object is None or not desk.options.enabled("EnableQuotaAdmission"):
+        return Verdict(object=request.object)
+    try:
+        pod = read_pod(request.object)
+        old = read_pod(request.old_object) if request.operation is Operation.UPDATE and request.old_object else None
+        namespace = pod_namespace(request.object, request.namespace)
+        name = quota_to_evaluate(pod, old, namespace, around.quotas, desk.options)
+        if name is None or request.dry_run:
+            return Verdict(object=request.object)
+        asked_for = evaluated_request(pod, desk.options)
+    except InvalidInput as error:
+        return Verdict(object=request.object, violations=[violation_of(error, UNREADABLE)])
+    field = f"labels.{keys.QUOTA_NAME}"
+    quota = around.quotas.get(name)
+    if quota is None:
+        found = Violation(rule="quota-not-found", field=field, message=f"quota {name} does not exist")
+    elif desk.gate is None:
+        found = Violation(
+            rule="quota-gate", field=field, message="quota admission needs the API server to keep its accounts in"
+        )
+    else:
+        answer = await desk.gate.ask(quota, asked_for)
+        if answer.allowed:
+            return Verdict(object=request.object)
+        found = Violation(rule="quota-exceeded", field=field, message=answer.message)
+    return Verdict(object=request.object, violations=[found])
+
+
+def _binding(desk: Desk, request: Request) -> Verdict:
+    enabled = desk.options.enabled("PodValidatingWebhook") and desk.options.enabled("BindingAdmissionWebhook")
+    if not enabled or request.operation is not Operation.CREATE:
+        return Verdict(object=request.object)
+    found = desk.view.pod(request.namespace, request.name)
+    metadata = found[1].object.metadata if found else None
+    pod = BoundPod(metadata.labels, metadata.annotations) if metadata else None
+    decision = validate_binding(desk.options.binding, request.user, request.namespace, pod)
+    desk.metrics.binding_decisions.labels(decision.decision).inc()
+    if decision.allowed:
+        return Verdict(object=request.object)
+    violation = Violation(rule="binding-denied", field="userInfo.username", message=decision.message)
+    return Verdict(object=request.object, violations=[violation])
+
+
+def _subject(asked: Asked) -> Subject:
+    request = asked.request
+    try:
+        metadata = seen(request.object or request.old_object, "metadata")
+        named = text(metadata, "name") or text(metadata, "generateName")
+    except InvalidInput:
+        named = ""
+    resource = f"{request.resource}-{request.subresource}" if request.subresource else request.resource
+    return Subject(
+        uid=request.uid,
+        door="webhook",
+        resource=resource,
+        namespace=request.namespace,
+        name=request.name or named,
+        operation=str(request.operation),
+        user=request.user,
+    )

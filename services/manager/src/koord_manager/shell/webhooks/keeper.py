@@ -1,0 +1,254 @@
+"""Keeps what the API server needs to call us: the shared certificate, its files, and the configuration objects.
+
+    Secret (or files) -> valid? -> else make and store it (409: another replica was first, take its) -> files, caBundle
+
+One pass at the start, then every minute. A pass that fails is told and repeated; the server goes on with what it has.
+
+source    manager spec, 7.2, 7.3
+"""
+
+import asyncio
+import base64
+import binascii
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, cast
+
+from koordcore.service.logging import Logger
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.admission.webhooks import reconciled
+from koord_manager.shell.gateway.api import Answer, Unreachable
+from koord_manager.shell.webhooks.certificates import (
+    CA_KEY,
+    KEY,
+    TLS_KEY,
+    Bundle,
+    make_bundle,
+    read_bundle,
+    why_invalid,
+)
+from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi
+
+PASS_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 2.0
+START_SECONDS: Final = 20.0
+CONFLICTS: Final = 5
+_SECRET_FILES: Final = frozenset((CA_KEY, KEY, TLS_KEY))
+_CURRENT: Final = "current"
+
+
+class NotKept(Exception):
+    """A pass could not be done; the next one tries again."""
+
+
+class Keeper:
+    """One replica's part in keeping certificate and configuration.
+
+    api        None: there is no API server, the files are all there is
+    renewed    called with each bundle that is in force, also an unchanged one
+    """
+
+    def __init__(
+        self,
+        environment: WebhookEnvironment,
+        options: Options,
+        api: ObjectsApi | None,
+        *,
+        now: Callable[[], datetime],
+        renewed: Callable[[Bundle], None],
+        logger: Logger,
+    ) -> None:
+        self._environment = environment
+        self._options = options
+        self._api = api
+        self._now = now
+        self._renewed = renewed
+        self._logger = logger
+        self.bundle: Bundle | None = None
+
+    @property
+    def certificate_file(self) -> Path:
+        """The serving certificate, behind the link that is switched."""
+        return self._environment.directory / _CURRENT / "tls.crt"
+
+    @property
+    def key_file(self) -> Path:
+        """Its key."""
+        return self._environment.directory / _CURRENT / "tls.key"
+
+    async def start(self) -> None:
+        """The first pass, tried for 20 s. Raises NotKept when none succeeded: the process had better end."""
+        reason = "no answer"
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while True:
+                    try:
+                        return await self.keep()
+                    except NotKept as error:
+                        self._logger.warning("webhook_certificates_not_kept", reason=str(error))
+                        reason = str(error)
+                        await asyncio.sleep(RETRY_SECONDS)
+        except TimeoutError:
+            raise NotKept(f"no certificate within {START_SECONDS:g} s: {reason}") from None
+
+    async def run(self) -> None:
+        """A pass every minute, for ever."""
+        while True:
+            await asyncio.sleep(PASS_SECONDS)
+            try:
+                await self.keep()
+            except NotKept as error:
+                self._logger.warning("webhook_certificates_not_kept", reason=str(error))
+
+    async def keep(self) -> None:
+        """One pass: a valid bundle, its files, the configuration objects. Raises NotKept."""
+        bundle = await self._valid_bundle()
+        if bundle != self.bundle:
+            await asyncio.to_thread(write_files, self._environment.directory, bundle)
+            self.bundle = bundle
+        self._renewed(bundle)
+        if self._api is not None:
+            address, ca = self._environment.address, bundle.ca_cert
+            for plural, name in (
+                ("mutatingwebhookconfigurations", self._environment.mutating),
+                ("validatingwebhookconfigurations", self._environment.validating),
+            ):
+                path = f"/apis/admissionregistration.k8s.io/v1/{plural}/{name}"
+                await self._keep_object(path, lambda present: reconciled(present, self._options, address, ca))
+
+    async def _valid_bundle(self) -> Bundle:
+        if self._environment.writer == "secret" and self._api is not None:
+            return await self._bundle_of_secret(self._api)
+        files = await asyncio.to_thread(read_files, self._environment.directory)
+        found = read_bundle(files)
+        return await self._valid(found) or cast("Bundle", found)
+
+    async def _valid(self, found: Bundle | None) -> Bundle | None:
+        """A new bundle in the place of an invalid one; None when it is valid."""
+        now = self._now()
+        reason = why_invalid(found, self._environment.dns_name, now)
+        if reason is None:
+            return None
+        self._logger.info("webhook_certificate_made", reason=reason, name=self._environment.dns_name)
+        return await asyncio.to_thread(make_bundle, self._environment.dns_name, now, found)
+
+    async def _bundle_of_secret(self, api: ObjectsApi) -> Bundle:
+        namespace, name = self._environment.namespace, self._environment.secret
+        every = f"/api/v1/namespaces/{namespace}/secrets"
+        for _ in range(CONFLICTS):
+            answer = await self._request(api, "GET", f"{every}/{name}")
+            if answer.status not in (200, 404):
+                raise NotKept(f"secret {namespace}/{name}: {answer.status} {answer.message()}")
+            present = _decoded(answer) if answer.status == 200 else None
+            found = read_bundle(_secret_files(present)) if present else None
+            fresh = await self._valid(found)
+            if fresh is None and found is not None:
+                return found
+            assert fresh is not None
+            data = {file: base64.b64encode(content).decode() for file, content in fresh.files().items()}
+            if present is None:
+                secret = {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "metadata": {"name": name, "namespace": namespace},
+                    "data": data,
+                }
+                written = await self._request(api, "POST", every, secret)
+            else:
+                written = await self._request(api, "PUT", f"{every}/{name}", {**present, "data": data})
+            if written.ok:
+                return fresh
+            if written.status != 409:
+                raise NotKept(f"secret {namespace}/{name}: {written.status} {written.message()}")
+            # another replica was first: all have to end with the same certificate, so its is taken
+        raise NotKept(f"secret {namespace}/{name}: changed by somebody else {CONFLICTS} times")
+
+    async def _keep_object(self, path: str, change: Callable[[JsonObject], JsonObject | None]) -> None:
+        """Read, change, replace, again when it was changed meanwhile; an object that is not there is left alone."""
+        assert self._api is not None
+        for _ in range(CONFLICTS):
+            answer = await self._request(self._api, "GET", path)
+            if answer.status == 404:
+                self._logger.warning("webhook_configuration_absent", path=path)
+                return
+            if not answer.ok:
+                raise NotKept(f"{path}: {answer.status} {answer.message()}")
+            try:
+                wanted = change(_decoded(answer))
+            except InvalidInput as error:
+                raise NotKept(f"{path}: {error.sentence()}") from error
+            if wanted is None:
+                return
+            written = await self._request(self._api, "PUT", path, wanted)
+            if written.ok:
+                self._logger.info("webhook_configuration_written", path=path, entries=len(wanted["webhooks"]))
+                return
+            if written.status != 409:
+                raise NotKept(f"{path}: {written.status} {written.message()}")
+        raise NotKept(f"{path}: changed by somebody else {CONFLICTS} times")
+
+    async def _request(self, api: ObjectsApi, method: str, path: str, body: object = None) -> Answer:
+        try:
+            return await api.request(method, path, body=body)
+        except Unreachable as error:
+            raise NotKept(str(error)) from error
+
+
+def _decoded(answer: Answer) -> JsonObject:
+    try:
+        return codec.decode(answer.body, dict[str, Any])
+    except codec.DecodeError as error:
+        raise NotKept(f"the API server's answer is no object: {error}") from error
+
+
+def _secret_files(secret: JsonObject) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for name, text in cast("dict[str, object]", secret.get("data") or {}).items():
+        try:
+            files[name] = base64.b64decode(str(text), validate=True)
+        except binascii.Error:
+            continue  # as good as missing: the bundle is made anew
+    return files
+
+
+def read_files(directory: Path) -> dict[str, bytes]:
+    """Contents of the files in force; none when there are none."""
+    folder = directory / _CURRENT
+    try:
+        return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    except OSError:
+        return {}
+
+
+def write_files(directory: Path, bundle: Bundle) -> None:
+    """Writes the bundle into a new folder, then switches the link: a reader sees the old files or the new ones.
+
+    raises    NotKept
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        fresh = directory / f"bundle-{uuid.uuid4().hex[:12]}"
+        fresh.mkdir(mode=0o700)
+        for name, content in bundle.files().items():
+            mode = 0o600 if name in _SECRET_FILES else 0o644
+            descriptor = os.open(fresh / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+        link = directory / _CURRENT
+        before = link.resolve() if link.is_symlink() else None
+        switched = directory / f"{fresh.name}.link"
+        switched.symlink_to(fresh.name)
+        switched.replace(link)
+        if before is not None and before != fresh:
+            shutil.rmtree(before, ignore_errors=True)
+    except OSError as error:
+        raise NotKept(f"{directory}: {error}") from error

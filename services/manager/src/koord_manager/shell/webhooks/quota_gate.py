@@ -1,0 +1,193 @@
+"""Quota admission at the webhook: requests of one quota are gathered, evaluated in order, and their account is written.
+
+    ask -> queue of the quota -> evaluate the batch -> write `child-request` (409: read again, evaluate again) -> answer
+
+A quota has one batch in hand at a time; at most 16 quotas are worked on at once. The account is written before anybody
+is let in, under the version that it was read at, so that two replicas cannot both give away the same room. Accounts are
+read from the API server, never from the fold, which knows no versions; what we wrote last is taken as read, and nobody
+is refused by it without another look.
+
+source    manager spec, 10.4
+"""
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+from koordcore.protocol import keys
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import ResourceList
+
+from koord_manager.domain.admission.quota import Quota, read_quota
+from koord_manager.domain.admission.quota_evaluation import Answer, Evaluation, child_request_text, evaluate_quota
+from koord_manager.domain.admission.request import JsonObject
+from koord_manager.shell.gateway.api import Answer as ApiAnswer
+from koord_manager.shell.gateway.api import Unreachable
+
+WAIT_SECONDS: Final = 10.0
+WORKERS: Final = 16
+KEPT_WRITES: Final = 100
+TIMED_OUT: Final = "elastic quota evaluation timed out"
+_CONFLICT: Final = 409
+
+
+class ObjectsApi(Protocol):
+    """The part of the API server's client that the webhooks use (`koord_manager.shell.gateway.api.KubernetesApi`)."""
+
+    async def request(
+        self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
+    ) -> ApiAnswer:
+        """One request with its whole answer. Raises Unreachable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatePolicy:
+    """Flags --quota-update-*.
+
+    jitter_seconds         each retry waits between half of it and all of it
+    total_jitter_seconds   all waits of one batch together
+    """
+
+    max_retries: int = 3
+    jitter_seconds: float = 0.0
+    total_jitter_seconds: float = 1.0
+
+
+class _Asked:
+    def __init__(self, request: ResourceList, done: "asyncio.Future[Answer]") -> None:
+        self.request = request
+        self.done = done
+
+
+class QuotaGate:
+    """Lets pods into their quotas.
+
+    uniform    a number in [0, 1) for the jitter
+    """
+
+    def __init__(self, api: ObjectsApi, policy: UpdatePolicy, uniform: Callable[[], float]) -> None:
+        self._api = api
+        self._policy = policy
+        self._uniform = uniform
+        self._queues: dict[tuple[str, str], list[_Asked]] = {}
+        self._workers: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(WORKERS)
+        self._written: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
+
+    async def ask(self, quota: Quota, request: ResourceList) -> Answer:
+        """Whether a pod fits into its quota; its request is counted when it does. Waits 10 s at most."""
+        key = (quota.namespace, quota.name)
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(key, []).append(_Asked(request, done))
+        if key not in self._workers:
+            self._workers[key] = asyncio.create_task(self._work(key), name=f"quota {quota.name}")
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await done
+        except TimeoutError:
+            return Answer(("",), TIMED_OUT)
+
+    async def close(self) -> None:
+        """Ends the workers; who waits is refused."""
+        for worker in list(self._workers.values()):
+            worker.cancel()
+        await asyncio.gather(*self._workers.values(), return_exceptions=True)
+
+    async def _work(self, key: tuple[str, str]) -> None:
+        try:
+            while batch := [asked for asked in self._queues.pop(key, []) if not asked.done.done()]:
+                async with self._room:
+                    answers = await self._decided(key, [asked.request for asked in batch])
+                for asked, answer in zip(batch, answers, strict=True):
+                    if not asked.done.done():
+                        asked.done.set_result(answer)
+        finally:
+            del self._workers[key]
+
+    async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[Answer]:
+        """Evaluate and write until it is written; everybody whom the account could not take in is refused."""
+        remembered = self._written.get(key)
+        document: JsonObject | str = remembered if remembered is not None else await self._read(key)
+        waited, tries = 0.0, 0
+        while True:
+            if isinstance(document, str):
+                return [Answer(("",), document)] * len(requests)
+            try:
+                evaluation = evaluate_quota(read_quota(document), requests)
+            except InvalidInput as error:
+                return [Answer(("",), f"quota {key[1]} cannot be read: {error.sentence()}")] * len(requests)
+            if document is remembered and not all(answer.allowed for answer in evaluation.answers):
+                # what pods have given back since is only known to who reads again
+                document = await self._read(key)
+                continue
+            if not evaluation.written:
+                return evaluation.answers
+            refusal = await self._write(key, document, evaluation)
+            if refusal is None:
+                return evaluation.answers
+            if refusal.status != _CONFLICT or tries >= self._budget(evaluation):
+                sentence = f"the account of quota {key[1]} could not be written: {refusal.status} {refusal.message()}"
+                return [answer if not answer.allowed else Answer(("",), sentence) for answer in evaluation.answers]
+            tries += 1
+            pause = min(
+                self._policy.jitter_seconds * (0.5 + self._uniform() / 2), self._policy.total_jitter_seconds - waited
+            )
+            if pause > 0:
+                waited += pause
+                await asyncio.sleep(pause)
+            document = await self._read(key)
+
+    def _budget(self, evaluation: Evaluation) -> int:
+        changed = max(1, sum(answer.allowed for answer in evaluation.answers))
+        return min(3 + int(math.log2(changed)), self._policy.max_retries)
+
+    async def _write(self, key: tuple[str, str], document: JsonObject, evaluation: Evaluation) -> ApiAnswer | None:
+        """None when it is written; else what the API server said."""
+        metadata = cast("JsonObject", document.get("metadata") or {})
+        change: dict[str, Any] = {
+            "metadata": {
+                "resourceVersion": metadata.get("resourceVersion"),
+                "annotations": {keys.QUOTA_CHILD_REQUEST: child_request_text(evaluation.used)},
+            }
+        }
+        try:
+            answer = await self._api.request(
+                "PATCH", _path(*key), body=change, content_type="application/merge-patch+json"
+            )
+        except Unreachable as error:
+            return ApiAnswer(503, str(error).encode())
+        if not answer.ok:
+            return answer
+        stored = _decoded(answer.body)
+        if stored is not None:
+            self._written[key] = stored
+            self._written.move_to_end(key)
+            while len(self._written) > KEPT_WRITES:
+                self._written.popitem(last=False)
+        return None
+
+    async def _read(self, key: tuple[str, str]) -> JsonObject | str:
+        """The quota as the API server has it, or why there is none."""
+        self._written.pop(key, None)
+        try:
+            answer = await self._api.request("GET", _path(*key))
+        except Unreachable as error:
+            return f"quota {key[1]} cannot be read: {error}"
+        found = _decoded(answer.body) if answer.ok else None
+        return found if found is not None else f"quota {key[1]} cannot be read: {answer.status} {answer.message()}"
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas/{name}"
+
+
+def _decoded(body: bytes) -> JsonObject | None:
+    try:
+        return codec.decode(body, JsonObject)
+    except codec.DecodeError:
+        return None

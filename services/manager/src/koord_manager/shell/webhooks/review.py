@@ -1,0 +1,101 @@
+"""AdmissionReview in and out, `admission.k8s.io/v1` and `v1beta1`.
+
+source    manager spec, 7.1
+"""
+
+import base64
+from typing import Any, Final
+
+import msgspec
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.request import Operation, Request
+
+VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+REFUSED: Final = 400
+
+
+class _Resource(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    uid: str
+    operation: str
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: _User = msgspec.field(default_factory=_User)
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    dry_run: bool | None = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    request: _Request
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A decoded review: the version to answer in, and the request."""
+
+    api_version: str
+    request: Request
+
+
+_decoder = msgspec.json.Decoder(_Review)
+
+
+def read_review(body: bytes) -> Asked:
+    """The request of a review.
+
+    raises    InvalidInput for a body that is no AdmissionReview of a known version
+    """
+    try:
+        review = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"an AdmissionReview ({error})", body[:80].decode("utf-8", "replace"), "body") from error
+    if review.kind != "AdmissionReview" or review.api_version not in VERSIONS:
+        raise InvalidInput(
+            f"an AdmissionReview of {' or '.join(VERSIONS)}", f"{review.api_version} {review.kind}", "body"
+        )
+    asked = review.request
+    try:
+        operation = Operation(asked.operation)
+    except ValueError as error:
+        raise InvalidInput(f"one of {', '.join(Operation)}", asked.operation, "request.operation") from error
+    request = Request(
+        uid=asked.uid,
+        operation=operation,
+        resource=asked.resource.resource,
+        subresource=asked.sub_resource,
+        namespace=asked.namespace,
+        name=asked.name,
+        object=asked.object,
+        old_object=asked.old_object,
+        dry_run=bool(asked.dry_run),
+        user=asked.user_info.username,
+    )
+    return Asked(review.api_version, request)
+
+
+def write_review(
+    asked: Asked, *, allowed: bool, message: str = "", code: int = REFUSED, patch: list[dict[str, Any]] | None = None
+) -> bytes:
+    """The answer to a review: allowed, with the patch if there is one, or refused with code and message."""
+    response: dict[str, Any] = {"uid": asked.request.uid, "allowed": allowed}
+    if not allowed:
+        response["status"] = {"code": code, "message": message, "reason": "BadRequest" if code == REFUSED else ""}
+    elif patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(codec.encode(patch)).decode()
+    return codec.encode({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": response})

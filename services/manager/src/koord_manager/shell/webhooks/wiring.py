@@ -1,0 +1,112 @@
+"""The webhook server as components of the service: first the certificate, then the server, then the passes.
+
+source    manager spec, 2.1, 7
+"""
+
+import os
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from koordcore.bus.factory import Bus
+from koordcore.service.clock import SystemClock
+from koordcore.service.http import HttpServer
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.pending_quotas import PendingQuotas
+from koord_manager.domain.view import ManagerView
+from koord_manager.settings import ManagerSettings
+from koord_manager.shell.webhooks.certificates import Bundle
+from koord_manager.shell.webhooks.environment import WebhookEnvironment, read_environment
+from koord_manager.shell.webhooks.handlers import Desk
+from koord_manager.shell.webhooks.keeper import Keeper
+from koord_manager.shell.webhooks.metrics import WebhookMetrics
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, UpdatePolicy
+from koord_manager.shell.webhooks.server import WebhookRoutes
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
+    """Whether this process serves webhooks; without the gate WebhookFramework there is no server and no certificate."""
+    if not options.enabled("WebhookFramework") or settings.webhooks == "off":
+        return False
+    return settings.webhooks == "on" or api is not None
+
+
+class Webhooks(NamedTuple):
+    """What was added: the HTTPS server, and who keeps its certificate and the configuration objects."""
+
+    server: HttpServer
+    keeper: Keeper
+
+
+def add_webhooks(
+    shell: Shell[ManagerSettings],
+    bus: Bus,
+    view: ManagerView,
+    options: Options,
+    api: ObjectsApi | None,
+    *,
+    unready: Callable[[], str | None],
+    environment: WebhookEnvironment | None = None,
+) -> Webhooks:
+    """Adds the webhook server to the service; it is added last, so that it is stopped first.
+
+    unready       why requests cannot be answered yet: the log is not folded
+    environment   by default that of the process
+    """
+    settings = shell.settings
+    environment = environment or read_environment(os.environ)
+    metrics = WebhookMetrics(shell.metrics.registry)
+    policy = UpdatePolicy(
+        max_retries=settings.quota_update_max_retries,
+        jitter_seconds=settings.quota_update_retry_jitter,
+        total_jitter_seconds=settings.quota_update_max_total_jitter,
+    )
+    gate = QuotaGate(api, policy, random.random) if api is not None else None
+    desk = Desk(
+        view=view,
+        options=options,
+        pending=PendingQuotas(),
+        gate=gate,
+        metrics=metrics,
+        tracer=shell.tracer,
+        clock=shell.clock,
+        steady=SystemClock().monotonic,
+        logger=shell.log,
+        actor=f"manager/{settings.instance}",
+        verdicts=bus.verdicts,
+    )
+
+    def renewed(bundle: Bundle) -> None:
+        metrics.certificate_expiry.set(bundle.expires().timestamp())
+        server.reload_certificate()
+
+    keeper = Keeper(environment, options, api, now=lambda: datetime.now(UTC), renewed=renewed, logger=shell.log)
+    served_with = {
+        "http_host": settings.webhook_address,
+        "http_port": environment.port,
+        "http_cert_file": keeper.certificate_file,
+        "http_key_file": keeper.key_file,
+        "http_client_ca_file": None,
+        # on a loopback address only loopback names are served, and the name that the certificate is for
+        "http_allowed_hosts": (environment.dns_name,) if settings.webhook_address in _LOOPBACK else (),
+    }
+    server = HttpServer(
+        settings.model_copy(update=served_with),
+        service=shell.service,
+        health=shell.health,
+        metrics=shell.metrics,
+        clock=shell.clock,
+    )
+    server.routes.extend(WebhookRoutes(desk, unready).routes())
+    shell.health.add_readiness("webhook-ready", lambda: None if server.is_serving else "the webhooks are not served")
+    shell.service.add(Component(name="webhook-certificates", start=keeper.start, run=keeper.run))
+    if gate is not None:
+        shell.service.add(Component(name="quota-gate", close=gate.close))
+    shell.service.add(Component(name="webhooks", start=server.start, run=server.run, stop=server.stop))
+    return Webhooks(server, keeper)
