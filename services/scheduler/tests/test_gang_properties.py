@@ -206,6 +206,15 @@ class Scheduling(RuleBasedStateMachine):
             self.enqueue(uid)
 
     @rule(data=st.data())
+    @precondition(lambda self: self.queue or self.gated)
+    def somebody_else_binds(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(self.queue + self.gated))
+        self.take_out(uid)
+        self.bound.add(uid)
+        gang = self.cache.roster.members[uid].gang_id.removeprefix("ns/")
+        self.react(self.cache.pod_seen(uid, gang_pod(uid, gang, "n")))
+
+    @rule(data=st.data())
     @precondition(lambda self: self.bound)
     def a_node_is_gone(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.bound)))
