@@ -118,10 +118,12 @@ def test_ancestors_are_asked_when_told_to_and_only_about_what_the_pod_requests()
     )
 
 
-def test_ancestors_are_not_asked_by_default() -> None:
-    manager = manager_with(quota("top", high={"cpu": 500}), quota("q", "top"), settings=QuotaSettings())
+@pytest.mark.parametrize("asked", [True, False])
+def test_full_ancestor_refuses_only_when_asked(asked: bool) -> None:
+    settings = QuotaSettings(enable_check_parent_quota=asked, enable_runtime_quota=False)
+    manager = manager_with(quota("top", high={"cpu": 500}), quota("q", "top"), settings=settings)
     manager.pod_seen(pod("1", "top", cpu=500), assigned=True)
-    assert manager.admit(pod("2", cpu=0)).admitted
+    assert submit(manager, pod("2", cpu=1)).admitted is not asked
 
 
 def test_default_quota_is_limited_by_its_max_only_without_runtime_quota() -> None:

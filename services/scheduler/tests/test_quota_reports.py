@@ -134,4 +134,5 @@ def test_gauges_tell_spec_and_status_by_resource() -> None:
         False,
     )
     assert values["elastic_quota_spec", "a", "sharedWeight"].value == 3
-    assert ("elastic_quota_status", "a", "used") not in values
+    assert values["elastic_quota_status", "a", "used"].value == 0
+    assert ("elastic_quota_status", keys.DEFAULT_QUOTA, "runtime") not in values

@@ -23,7 +23,7 @@ from koord_scheduler.domain.quota.overuse import OveruseClock
 from koord_scheduler.domain.quota.pods import PodFacts
 from koord_scheduler.domain.quota.runtime import Runtimes
 from koord_scheduler.domain.quota.settings import QuotaSettings
-from koord_scheduler.domain.quota.snapshot import QuotaSnapshot, SavedPod
+from koord_scheduler.domain.quota.snapshot import QuotaSnapshot, load_pods, save_pods
 from koord_scheduler.domain.quota.totals import Totals
 from koord_scheduler.domain.quota.warnings import warnings_below, warnings_of
 
@@ -125,11 +125,7 @@ class QuotaBooks:
             pod.facts = facts
         self._list(facts)
         pod.assigned = pod.assigned or assigned
-        if facts.ignored_at is not None and not pod.ignored:
-            if facts.ignored_at <= 0.0:
-                pod.ignored = True
-            else:
-                heapq.heappush(self._terminating, (facts.ignored_at, facts.uid))
+        self._await_end(pod)
         name = self.quota_of(facts)
         if name is None:
             return ""
@@ -207,26 +203,34 @@ class QuotaBooks:
 
     def snapshot(self) -> QuotaSnapshot:
         """The facts behind everything, in a canonical order; `restore` is the inverse."""
+        kinds, pods = save_pods(self.pods[uid] for uid in sorted(self.pods))
         return QuotaSnapshot(
             quotas=[self.membership.specs[name] for name in sorted(self.membership.specs)],
             nodes={name: dict(self.totals.nodes[name]) for name in sorted(self.totals.nodes)},
-            pods=[SavedPod(pod.facts, pod.assigned, pod.ignored) for _, pod in sorted(self.pods.items())],
+            kinds=kinds,
+            pods=pods,
             over_since=dict(sorted(self.clock.since.items())),
         )
 
     def restore(self, snapshot: QuotaSnapshot) -> None:
-        """Fill a fresh manager; facts that come again afterwards change nothing."""
-        assert not self.pods, "a snapshot is loaded into a fresh manager only"
+        """Fill fresh books; facts that come again afterwards change nothing."""
+        assert not self.pods, "a snapshot is loaded into fresh books only"
         for spec in snapshot.quotas:
             self.upsert_quota(spec)
         for name, allocatable in snapshot.nodes.items():
             self.set_node(name, allocatable)
-        for saved in snapshot.pods:
-            self.pods[saved.facts.uid] = QuotaPod(saved.facts, ignored=saved.ignored, assigned=saved.assigned)
-            self._list(saved.facts)
-            if saved.facts.ignored_at is not None and not saved.ignored:
-                heapq.heappush(self._terminating, (saved.facts.ignored_at, saved.facts.uid))
-        self._rehome(self.pods)
+        filled: dict[QuotaNode, None] = {}
+        for pod in load_pods(snapshot):
+            self.pods[pod.facts.uid] = pod
+            self._list(pod.facts)
+            self._await_end(pod)
+            name = self.quota_of(pod.facts)
+            if name is not None:
+                node = pod.quota = self.forest.nodes[name]
+                node.pods[pod.facts.uid] = pod
+                filled[node] = None
+        for node in filled:
+            self.accounting.recount_in_place(node)
         self.clock = OveruseClock(self.settings.delay_evict_seconds, snapshot.over_since)
 
     def _total_of(self, root: QuotaNode, resource: str) -> int | None:
@@ -272,6 +276,16 @@ class QuotaBooks:
 
     def _unlabelled(self, namespaces: Iterable[str]) -> list[str]:
         return [uid for namespace in namespaces for uid in self._by_namespace.get(namespace, ())]
+
+    def _await_end(self, pod: QuotaPod) -> None:
+        """A pod that is being deleted is ignored from its time on, or at once."""
+        ends = pod.facts.ignored_at
+        if ends is None or pod.ignored:
+            return
+        if ends <= 0.0:
+            pod.ignored = True
+        else:
+            heapq.heappush(self._terminating, (ends, pod.facts.uid))
 
     def _list(self, facts: PodFacts) -> None:
         index, key = self._index(facts)

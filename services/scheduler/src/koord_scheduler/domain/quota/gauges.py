@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from koord_scheduler.domain.quota.books import QuotaBooks
-from koord_scheduler.domain.quota.objects import QuotaSpec
+from koord_scheduler.domain.quota.objects import BUILT_IN, QuotaSpec
 from koord_scheduler.domain.quota.reports import QuotaReports
 from koord_scheduler.domain.quota.status import QuotaStatus
 
@@ -29,7 +29,7 @@ class QuotaGauge(NamedTuple):
 
 
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
-    """All values, by quota, field and resource; a resource that a list does not name has none."""
+    """All values, by quota, field and resource; a sum is 0 for a resource that max names and nothing counts for."""
     reports = QuotaReports(books)
     for name in books.names():
         node = books.forest.nodes[name]
@@ -47,11 +47,12 @@ def _fields(spec: QuotaSpec, status: QuotaStatus) -> Iterator[tuple[str, str, Ma
     yield SPEC, "sharedWeight", spec.weight
     if spec.is_root:
         yield SPEC, "unschedulable-resource", spec.unschedulable or {}
-    yield STATUS, "used", status.used
-    yield STATUS, "runtime", status.runtime
-    yield STATUS, "request", status.request
-    yield STATUS, "child-request", status.child_request
-    yield STATUS, "guaranteed", status.guaranteed
-    yield STATUS, "allocated", status.allocated
-    yield STATUS, "non-preemptible-request", status.non_preemptible_request
-    yield STATUS, "non-preemptible-used", status.non_preemptible_used
+    zeros = dict.fromkeys(spec.max, 0)
+    yield STATUS, "used", zeros | status.used
+    yield STATUS, "runtime", zeros | status.runtime if spec.name not in BUILT_IN else status.runtime
+    yield STATUS, "request", zeros | status.request
+    yield STATUS, "child-request", zeros | status.child_request
+    yield STATUS, "guaranteed", zeros | status.guaranteed
+    yield STATUS, "allocated", zeros | status.allocated
+    yield STATUS, "non-preemptible-request", zeros | status.non_preemptible_request
+    yield STATUS, "non-preemptible-used", zeros | status.non_preemptible_used

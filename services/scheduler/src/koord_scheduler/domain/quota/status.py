@@ -32,14 +32,14 @@ class QuotaStatus:
 
     name: str
     namespace: str = ""
-    used: Mapping[str, int] = field(default_factory=dict[str, int])
-    runtime: Mapping[str, int] = field(default_factory=dict[str, int])
-    request: Mapping[str, int] = field(default_factory=dict[str, int])
-    child_request: Mapping[str, int] = field(default_factory=dict[str, int])
-    guaranteed: Mapping[str, int] = field(default_factory=dict[str, int])
-    allocated: Mapping[str, int] = field(default_factory=dict[str, int])
-    non_preemptible_request: Mapping[str, int] = field(default_factory=dict[str, int])
-    non_preemptible_used: Mapping[str, int] = field(default_factory=dict[str, int])
+    used: dict[str, int] = field(default_factory=dict[str, int])
+    runtime: dict[str, int] = field(default_factory=dict[str, int])
+    request: dict[str, int] = field(default_factory=dict[str, int])
+    child_request: dict[str, int] = field(default_factory=dict[str, int])
+    guaranteed: dict[str, int] = field(default_factory=dict[str, int])
+    allocated: dict[str, int] = field(default_factory=dict[str, int])
+    non_preemptible_request: dict[str, int] = field(default_factory=dict[str, int])
+    non_preemptible_used: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
