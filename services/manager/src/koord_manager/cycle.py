@@ -34,6 +34,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quota_evaluation import quota_to_evaluate
 from koord_manager.domain.admitting import AdmissionRefused
 from koord_manager.domain.applied import Applied
+from koord_manager.domain.agent_evictions import agent_requests, standalone_groups
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import warning_drafts
@@ -101,6 +102,7 @@ class World(NamedTuple):
     conflict_pause: Callable[[], float]
     options: Options = Options()
     verdicts: ObservationLog | None = None
+    standalone: bool = False
 
 
 async def why_not_decide(world: World) -> str | None:
@@ -334,7 +336,11 @@ async def control_round(world: World, controllers: Controllers) -> str:
     quotas = await _append_all(world, controllers.quotas.drafts(view, now), now)
     # 7. each Recommendation says what it recommends; one pod at a time follows it
     recommended = await _append_all(world, controllers.recommender.drafts(view, now), now)
-    # 8. agents are told
+    # 8. evictions that agents ask for; without an API server they are carried out here
+    evicted = await _append_all(world, agent_requests(view), now)
+    if world.standalone:
+        await _append_groups(world, standalone_groups(view), now)
+    # 9. agents are told
     told = await _write_desired(world, policies)
     did = [
         f"{count} {what}"
@@ -345,6 +351,7 @@ async def control_round(world: World, controllers: Controllers) -> str:
             (assessed, "nodes of another health"),
             (quotas, "root quotas"),
             (recommended, "recommendations"),
+            (evicted, "evictions asked for by agents"),
         )
         if count
     ]

@@ -1,0 +1,59 @@
+"""Evictions that agents decided on: requested in the log, and carried out here where no API server does.
+
+    agent: PodsEvictedByAgent  ->  eviction.<uid>: PodEvictionRequested  ->  gateway, or `standalone_groups`
+
+With Kubernetes the gateway evicts through the API server, disruption budgets included. Without it a request of anybody
+means that the pod's object goes; its workload makes a new one. Source: agent spec, 12.1; event-bus spec, 2.1.
+"""
+
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.mirror import PodSpecDeleted
+from koordcore.state.aggregates import EvictionState, NodeAgentState, PodSpecState
+
+from koord_manager.domain.view import ManagerView, node_name
+
+INITIATOR = "agent"
+REASON = "Evicted"
+MOST_PER_ROUND = 200
+
+
+def agent_requests(view: ManagerView) -> list[Draft]:
+    """A request for every pod that an agent evicted and that is still there; one that was asked for stays as it is."""
+    asked, specs = view.state.of_kind(EvictionState), view.state.of_kind(PodSpecState)
+    drafts: list[Draft] = []
+    for token, agent in view.state.of_kind(NodeAgentState).items():
+        for uid, reason in agent.evicting.items():
+            spec = specs.get(uid)
+            if spec is None or uid in asked or spec.object.metadata.deletion_timestamp is not None:
+                continue
+            meta = spec.object.metadata
+            event = PodEvictionRequested(
+                namespace=meta.namespace,
+                name=meta.name,
+                node=node_name(token),
+                initiator=INITIATOR,
+                reason=REASON,
+                message=reason,
+            )
+            ref = AggregateRef("eviction", uid)
+            drafts.append(Draft(ref, event, view.state.last_seq(ref)))
+            if len(drafts) == MOST_PER_ROUND:
+                return drafts
+    return drafts
+
+
+def standalone_groups(view: ManagerView) -> list[list[Draft]]:
+    """Requests carried out without an API server: the pod's object goes and the request is answered, together."""
+    groups: list[list[Draft]] = []
+    specs = view.state.of_kind(PodSpecState)
+    for uid, asked in list(view.state.of_kind(EvictionState).items())[:MOST_PER_ROUND]:
+        spec = specs.get(uid)
+        done = Draft(AggregateRef("eviction", uid), PodEvicted(gone=spec is None), asked.seq)
+        if spec is None:
+            groups.append([done])
+            continue
+        meta = spec.object.metadata
+        gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
+        groups.append([Draft(AggregateRef("podspec", uid), gone, spec.seq), done])
+    return groups
