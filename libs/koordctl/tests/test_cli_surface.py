@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 COMMANDS = [
     "up", "down", "status", "demo", "apply", "delete", "get", "explain pod", "explain node", "events", "replay",
     "verify", "bus streams", "bus consumers", "bus skip", "bus dlq list", "bus dlq show", "bus dlq retry",
-    "bus dlq drop", "scheduler check-config",
+    "bus dlq drop", "scheduler check-config", "recommend",
 ]  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     [
         ["get", "pods"], ["apply", "-f", "/dev/null"], ["events"], ["replay"], ["verify"], ["status"],
         ["explain", "pod", "x"], ["explain", "node", "x"], ["bus", "streams"], ["bus", "consumers"],
-        ["bus", "dlq", "list"],
+        ["bus", "dlq", "list"], ["recommend"],
     ],
 )  # fmt: skip
 def test_without_a_stack_every_command_says_so_in_one_sentence(

@@ -13,7 +13,8 @@ from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
-from koordctl.stories import explanation_lines, formula_line, node_story, pod_story, quota
+from koordctl.node_policy import formula_line
+from koordctl.stories import explanation_lines, node_story, pod_story, quota
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 EXPLANATION = PlacementExplanation(

@@ -11,12 +11,14 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered, OvercommitTerms
+from koordcore.events.nodepolicy import OvercommitTerms
 from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.cluster import evolve
 from koordcore.values.resources import parse_amounts
 
 TOP = 3
@@ -216,6 +218,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     terms           resource -> terms of the last published overcommit; empty: none, or withdrawn
     slo             the NodeSLO in force; None: not rendered
+    policy          everything that the manager decided for it; None: nothing yet
     changes         newest last, at most five
     """
 
@@ -229,6 +232,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     overcommit_at: str = ""
     terms: dict[str, OvercommitTerms] = {}
     slo: dict[str, Any] | None = None
+    policy: NodePolicyState | None = None
     be_quota_us: int = -1
     changes: list[Change] = []
     running: int = 0
@@ -253,18 +257,11 @@ def node_story(
     report    its newest report
     """
     registered = CATALOGUE.read(spec) if spec is not None else None
-    overcommit: NodeOvercommitComputed | None = None
-    overcommit_at = ""
-    slo: dict[str, Any] | None = None
+    decided: NodePolicyState | None = None
     for stored in policy:
         event = CATALOGUE.read(stored)
-        match event:
-            case NodeOvercommitComputed():
-                overcommit, overcommit_at = event, stored.occurred_at
-            case NodeSloRendered():
-                slo = event.spec
-            case _:
-                pass
+        state_after = evolve(decided, event, stored) if event is not None else decided
+        decided = state_after if isinstance(state_after, NodePolicyState) else decided
     host, starts, running = "", 0, set[str]()
     changes: list[Change] = []
     for stored in state:
@@ -292,12 +289,13 @@ def node_story(
         allocatable=allocatable,
         host=host,
         agent_starts=starts,
-        batch_cpu_milli=overcommit.batch_cpu_milli if overcommit else None,
-        batch_memory_bytes=overcommit.batch_memory_bytes if overcommit else None,
-        overcommit_reason=overcommit.reason if overcommit else "",
-        overcommit_at=overcommit_at,
-        terms=overcommit.terms if overcommit else {},
-        slo=slo,
+        batch_cpu_milli=decided.batch_cpu_milli if decided else None,
+        batch_memory_bytes=decided.batch_memory_bytes if decided else None,
+        overcommit_reason=decided.reason if decided else "",
+        overcommit_at=decided.computed_at if decided else "",
+        terms=decided.terms if decided else {},
+        slo=decided.slo if decided else None,
+        policy=decided,
         be_quota_us=changes[-1].new_us if changes else -1,
         changes=changes[-LAST_CHANGES:],
         running=len(running),
@@ -311,30 +309,6 @@ def node_story(
 
 def _change(stored: StoredEvent, old_us: int, new_us: int, reason: str, terms: dict[str, int]) -> Change:
     return Change(at=stored.occurred_at, position=stored.seq, old_us=old_us, new_us=new_us, reason=reason, terms=terms)
-
-
-def formula_line(resource: str, terms: OvercommitTerms) -> str:
-    """`batch = capacity - margin - max(system, reserved) - used` with its numbers, cores or GiB."""
-    show = _cores if resource == "cpu" else _gib
-    taken = terms.high_priority_request if terms.policy == "request" else terms.high_priority_used
-    what = "requested" if terms.policy == "request" else "used"
-    around = (
-        f"reserved {show(terms.reserved)}"
-        if terms.policy == "request"
-        else f"max(system {show(terms.system_used)}, reserved {show(terms.reserved)})"
-    )
-    return (
-        f"batch {resource} {show(terms.result)} = capacity {show(terms.capacity)} - margin {show(terms.margin)}"
-        f" - {around} - {what} {show(taken)}   (policy {terms.policy})"
-    )
-
-
-def _cores(milli: int) -> str:
-    return f"{milli / 1000:g}"
-
-
-def _gib(amount: int) -> str:
-    return f"{amount / (1 << 30):.1f}Gi"
 
 
 def quota(microseconds: int) -> str:

@@ -8,13 +8,13 @@ from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 
 from koordctl.clients import manager, projector
 from koordctl.log import OpenLog, open_log, wait_for
+from koordctl.node_policy import other_lines, overcommit_lines
 from koordctl.output import Format, console, fail, field, gib, milli, show_document
 from koordctl.stories import (
     Moment,
     NodeStory,
     PodStory,
     explanation_lines,
-    formula_line,
     node_story,
     pod_story,
     quota,
@@ -157,10 +157,15 @@ def _print_node(story: NodeStory) -> None:
     _say("  overcommit", style="bold")
     if story.batch_cpu_milli is None:
         _say(f"    no batch resources: {story.overcommit_reason or 'not computed yet'}")
-    for resource, terms in sorted(story.terms.items()):
-        _say(f"    {formula_line(resource, terms)}")
+    for line in overcommit_lines(story.policy) if story.policy else ():
+        _say(f"    {line}")
     if story.terms:
         _say(f"    published {_time(story.overcommit_at)}: {story.overcommit_reason}")
+    others = list(other_lines(story.policy)) if story.policy else []
+    if others:
+        _say("  also decided", style="bold")
+    for line in others:
+        _say(f"    {line}")
     _say("  best-effort cpu", style="bold")
     _say(f"    quota now: {quota(story.be_quota_us)}")
     for change in story.changes:

@@ -1,0 +1,128 @@
+"""`koord recommend`: what containers should request, and the samples and percentiles behind it."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import namespaced_from_token
+from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
+from koordcore.state.aggregates import RecommendationState
+from koordcore.state.cluster import evolve
+
+from koordctl.log import open_log, wait_for
+from koordctl.node_policy import cores, gibibytes
+from koordctl.output import Format, console, fail, show_document, show_table
+
+KIND = "recommendation"
+
+
+def recommend(
+    name: Annotated[str | None, typer.Argument(help="One Recommendation, with the samples it came from.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+) -> None:
+    """What containers should request, learned from what they have used.
+
+    Examples:
+
+      koord recommend
+
+      koord recommend web -n shop
+
+      koord recommend web -o json
+    """
+    found = {
+        key: state
+        for key, state in wait_for(_states()).items()
+        if (state.target or state.conditions) and key[0] == (namespace or key[0]) and key[1] == (name or key[1])
+    }
+    if name is not None and not found:
+        fail(f"there is no Recommendation {name}" + (f" in namespace {namespace}" if namespace else ""))
+    if output in (Format.JSON, Format.YAML):
+        documents = [
+            {"namespace": key[0], "name": key[1], **msgspec.to_builtins(state)} for key, state in sorted(found.items())
+        ]
+        show_document(documents[0] if name is not None and len(documents) == 1 else documents, output)
+    elif name is not None:
+        for key, state in sorted(found.items()):
+            for line in recommendation_lines(*key, state):
+                console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+    else:
+        columns = ("namespace", "name", "target", "mode", "container", "cpu", "memory", "confidence", "condition")
+        show_table(columns, _rows(found), empty="no Recommendation has been made")
+
+
+async def _states() -> dict[tuple[str, str], RecommendationState]:
+    """(namespace, name) -> what is recommended now."""
+    states: dict[tuple[str, str], RecommendationState] = {}
+    async with open_log() as log:
+        head = await log.bus.events.head()
+        async for batch in log.bus.events.history(0, head.last_seq, kinds=(KIND,)):
+            for stored in batch:
+                event = CATALOGUE.read(stored)
+                key = namespaced_from_token(stored.ref.id)
+                state = evolve(states.get(key), event, stored) if event is not None else None
+                if isinstance(state, RecommendationState):
+                    states[key] = state
+    return states
+
+
+def _rows(found: dict[tuple[str, str], RecommendationState]) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for (namespace, name), state in sorted(found.items()):
+        condition = ", ".join(
+            c.type for c in state.conditions if c.status == "True" and not c.type.endswith("Provided")
+        )
+        head = [namespace, name, state.target or "-", state.mode]
+        rows.extend(
+            [
+                *head,
+                container.name,
+                cores(container.target.cpu_milli),
+                gibibytes(container.target.memory_bytes),
+                f"{container.confidence_days:.2f}d",
+                condition or "-",
+            ]
+            for container in state.containers
+        )
+        if not state.containers:
+            rows.append([*head, "-", "-", "-", "-", condition or "-"])
+    return rows
+
+
+def recommendation_lines(namespace: str, name: str, state: RecommendationState) -> list[str]:
+    """One Recommendation with everything that it came from."""
+    since = state.updated_at.replace("T", " ")[:19]
+    target = state.target or "no target"
+    lines = [f"Recommendation {namespace}/{name}: {target}, mode {state.mode}, {state.pods} pods, updated {since}"]
+    for condition in state.conditions:
+        why = ": ".join(part for part in (condition.reason, condition.message) if part)
+        lines.append(f"  {condition.type} {condition.status}" + (f" ({why})" if why else ""))
+    for container in state.containers:
+        lines += _container_lines(container)
+    return lines
+
+
+def _container_lines(container: ContainerRecommendation) -> list[str]:
+    capped = (
+        f"   (before the policy's caps {_amounts(container.uncapped_target)})"
+        if container.uncapped_target != container.target
+        else ""
+    )
+    span = f"from {container.first_sample_at[:19]} to {container.last_sample_at[:19]}"
+    lines = [
+        f"  container {container.name}",
+        f"    request {_amounts(container.target)}{capped}",
+        f"    leave alone from {_amounts(container.lower_bound)} to {_amounts(container.upper_bound)}",
+        f"    {container.samples} samples {span}, confidence {container.confidence_days:.2f} days",
+    ]
+    lines += [
+        f"    percentile of {what}: cpu {found.cpu_cores:.3g} cores, memory {gibibytes(int(found.memory_bytes))}"
+        for what, found in container.percentiles.items()
+    ]
+    return lines
+
+
+def _amounts(amounts: RecommendedAmounts) -> str:
+    return f"cpu {cores(amounts.cpu_milli)}, memory {gibibytes(amounts.memory_bytes)}"
