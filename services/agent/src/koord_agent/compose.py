@@ -14,7 +14,6 @@ import msgspec
 from koordcore.bus.connection import BusConnection, ConnectRefused, NotConnected
 from koordcore.bus.factory import open_bus
 from koordcore.service.bus import bus_settings
-from koordcore.service.gates import FeatureGates
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.values.timestamps import rfc3339
@@ -22,11 +21,14 @@ from koordcore.values.timestamps import rfc3339
 from koord_agent.cycle import Cycle
 from koord_agent.domain.audit import AuditEvent
 from koord_agent.domain.monitor import NodeMonitor
+from koord_agent.domain.prediction.model import HalfLives
+from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
 from koord_agent.domain.series import SeriesStore
 from koord_agent.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.audit_log import AuditLog, AuditQueries
 from koord_agent.shell.audit_routes import audit_routes
+from koord_agent.shell.checkpoints import CheckpointFolder
 from koord_agent.shell.collecting import CollectOptions
 from koord_agent.shell.desired_state import DesiredStates
 from koord_agent.shell.host.linux import LinuxHost
@@ -39,7 +41,9 @@ from koord_agent.shell.nodes_file import read_nodes, shard_of
 from koord_agent.shell.observing import AgentMetrics
 from koord_agent.shell.outbox import Outbox
 from koord_agent.shell.own_facts import AgentFacts
+from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import AuditSink, no_audit
+from koord_agent.shell.series_archive import SeriesArchive
 
 LINUX_TICK_SECONDS = 1.0
 SIMULATED_TICK_SECONDS = 2.0
@@ -50,6 +54,10 @@ LONGEST_WINDOW_MS = 1_800_000
 FLEET_WINDOW_MS = 330_000
 """A simulated node of many keeps its default aggregate window; longer windows are reported as cold."""
 FLEET_SAMPLES = 150
+FLEET_TRAINED_EVERY_ROUND = 300
+"""Nodes of a process whose models learn at the full pace."""
+OBJECT_WINDOW_MS = 660_000
+"""Samples of pods and containers: reports look back 5 minutes, the search for antagonists 10 (agent spec, 7, 18)."""
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:
@@ -101,7 +109,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     audit = no_audit if audit_log is None else _audit_sink(audit_log, shell)
     if fleet is None:
         name = node_name(settings, os.environ)
-        agents = {name: _linux_agent(settings, name, interval_ms, announced.get(name, set()), audit)}
+        agents = {name: _linux_agent(shell, name, interval_ms, announced.get(name, set()), audit)}
     else:
         agents = {
             node.name: _simulated_agent(settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit)
@@ -156,6 +164,8 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
 
     async def farewell() -> None:
         cycle.end()
+        for agent in agents.values():
+            agent.close(int(clock.unix() * 1000))
 
     async def close() -> None:
         if audit_log is not None:
@@ -223,35 +233,89 @@ def _audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
     return write
 
 
-def _collect_options(gates: FeatureGates) -> CollectOptions:
+def _collect_options(settings: AgentSettings) -> CollectOptions:
+    gates = settings.feature_gates
     return CollectOptions(
         psi=gates.enabled("PSICollector"),
         sched_delay=gates.enabled("PSICollector"),
         cpi=gates.enabled("CPICollector"),
-        resctrl=gates.enabled("ResctrlCollector"),
+        resctrl=gates.enabled("ResctrlCollector") and settings.enable_resctrl_collector,
         cold_pages=gates.enabled("ColdPageCollector"),
+        psi_interval_ms=round(settings.psi_collector_interval * 1000),
+        cpi_interval_ms=round(settings.cpi_collector_interval * 1000),
+        cpi_window_ms=round(settings.collect_cpi_timewindow * 1000),
+        resctrl_interval_ms=round(settings.resctrl_collector_interval * 1000),
+        cold_page_interval_ms=round(settings.coldpage_collector_interval * 1000),
+    )
+
+
+def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
+    return PeakPredictor(
+        PredictionSettings(
+            half_lives=HalfLives(
+                cpu=settings.prediction_cpu_histogram_decay_halflife,
+                memory=settings.prediction_memory_histogram_decay_halflife,
+            ),
+            cold_start_seconds=settings.prediction_cold_start_duration,
+            safety_margin_percent=settings.prediction_safety_margin_percent,
+            # a process of very many nodes learns about each of them less often
+            training_seconds=settings.prediction_training_interval * max(1, nodes // FLEET_TRAINED_EVERY_ROUND),
+            expiration_seconds=settings.prediction_model_expiration_duration,
+            checkpoint_seconds=settings.prediction_model_checkpoint_interval,
+            checkpoints_per_step=settings.prediction_model_checkpoint_max_per_step,
+        )
     )
 
 
 def _linux_agent(
-    settings: AgentSettings, node: str, interval_ms: int, announced: set[str], audit: AuditSink
+    shell: Shell[AgentSettings], node: str, interval_ms: int, announced: set[str], audit: AuditSink
 ) -> NodeAgent:
+    settings = shell.settings
     host = LinuxHost(
-        monotonic_ns=time.monotonic_ns, roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root)
+        monotonic_ns=time.monotonic_ns,
+        roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root, sys=settings.sys_root),
     )
-    store = SeriesStore(retention_ms=LONGEST_WINDOW_MS + 60_000)
-    monitor = NodeMonitor(collect_interval_ms=interval_ms, store=store)
-    return NodeAgent(
+    store = SeriesStore(
+        retention_ms=round(settings.tsdb_retention_duration * 1000), object_retention_ms=OBJECT_WINDOW_MS
+    )
+    agent = NodeAgent(
         node,
         host,
         interval_ms=interval_ms,
-        monitor=monitor,
+        monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store),
         announced=announced,
-        options=_collect_options(settings.feature_gates),
+        options=_collect_options(settings),
         gates=settings.feature_gates,
         audit=audit,
         draw=random.random,
+        predicting=Predicting(
+            _predictor(settings, 1),
+            CheckpointFolder(settings.state_dir / "predictions") if settings.state_dir is not None else None,
+        ),
+        archive=_archive(shell, store),
     )
+    for finding in agent.features.missing():
+        shell.log.info("feature_missing", feature=finding.feature, file=finding.file, reason=finding.why)
+    return agent
+
+
+def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive | None:
+    """The samples of the last process, and where those of this one go."""
+    settings = shell.settings
+    if settings.state_dir is None:
+        return None
+    archive = SeriesArchive(
+        settings.state_dir / "series",
+        retention_ms=round(settings.tsdb_retention_duration * 1000),
+        max_bytes=settings.tsdb_max_bytes,
+    )
+    try:
+        restored = archive.restore(store, int(shell.clock.unix() * 1000))
+    except OSError as error:
+        shell.log.error("series_not_kept", reason=str(error))
+        return None
+    shell.log.info("series_restored", samples=restored)
+    return archive
 
 
 def _simulated_agent(
@@ -265,16 +329,16 @@ def _simulated_agent(
     host = fleet.host(node)
     retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
     store = SeriesStore(retention_ms=retention_ms)
-    monitor = NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False)
     return NodeAgent(
         node,
         host,
         interval_ms=interval_ms,
-        monitor=monitor,
+        monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False),
         runner=host,
         announced=announced,
-        options=_collect_options(settings.feature_gates),
+        options=_collect_options(settings),
         gates=settings.feature_gates,
         audit=audit,
         draw=random.random,
+        predicting=Predicting(_predictor(settings, len(fleet.nodes))),
     )

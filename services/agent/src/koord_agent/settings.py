@@ -49,6 +49,33 @@ class AgentSettings(ServiceSettings):
     )
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="Where the cgroup file systems are mounted.")
     proc_root: Path = Field(Path("/proc"), description="Where procfs is mounted.")
+    sys_root: Path = Field(Path("/sys"), description="Where sysfs is mounted.")
+    psi_collector_interval: Seconds = Field(10.0, gt=0, description="Between looks at PSI, in the run's time.")
+    cpi_collector_interval: Seconds = Field(60.0, gt=0, description="Between measurements of CPI, in the run's time.")
+    collect_cpi_timewindow: Seconds = Field(10.0, gt=0, description="How long CPI is measured each time.")
+    coldpage_collector_interval: Seconds = Field(5.0, gt=0, description="Between looks at cold pages.")
+    resctrl_collector_interval: Seconds = Field(10.0, gt=0, description="Between looks at resctrl counters.")
+    enable_resctrl_collector: bool = Field(False, description="Collect resctrl counters; needs its gate, too.")
+    tsdb_retention_duration: Seconds = Field(
+        12 * 3600.0, gt=0, description="How long samples of the node are kept, in the run's time."
+    )
+    tsdb_max_bytes: int = Field(100 * 1024 * 1024, ge=1 << 20, description="Disk that kept samples may take.")
+    prediction_cold_start_duration: Seconds = Field(
+        24 * 3600.0, ge=0, description="A younger pod counts with its whole request."
+    )
+    prediction_safety_margin_percent: int = Field(10, ge=0, le=100, description="Added to every predicted peak.")
+    prediction_cpu_histogram_decay_halflife: Seconds = Field(
+        12 * 3600.0, gt=0, description="A cpu sample loses half of its weight in this time."
+    )
+    prediction_memory_histogram_decay_halflife: Seconds = Field(
+        24 * 3600.0, gt=0, description="A memory sample loses half of its weight in this time."
+    )
+    prediction_training_interval: Seconds = Field(60.0, gt=0, description="Between training rounds.")
+    prediction_model_expiration_duration: Seconds = Field(
+        1_800.0, gt=0, description="A model that learns nothing for this long is dropped."
+    )
+    prediction_model_checkpoint_interval: Seconds = Field(600.0, gt=0, description="Between checkpoints of a model.")
+    prediction_model_checkpoint_max_per_step: int = Field(12, ge=1, description="Checkpoints written at a time.")
     audit_log_dir: Path = Field(
         Path("/var/log/koordlet"), description="Folder of the audit log; written with the gate AuditEvents."
     )

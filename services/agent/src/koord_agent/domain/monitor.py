@@ -13,7 +13,7 @@ from koord_agent.domain.best_effort import be_real_limit_milli, be_request_milli
 from koord_agent.domain.counters import PAGE_BYTES, CgroupCounters, NodeCounters
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.numa_usage import numa_cores_of_ticks, numa_system_cpu_cores, numa_system_memory_bytes
-from koord_agent.domain.series import Sample, SeriesStore
+from koord_agent.domain.series import OUT_OF_ORDER_MS, Sample, SeriesStore
 from koord_agent.domain.usage import Measured, SystemParts, cgroup_usage, node_usage, system_usage, throttled_ratio
 
 KEEP_INTERVALS = 20
@@ -109,6 +109,7 @@ class NodeMonitor:
         self._with_page_cache = with_page_cache
         self._previous: dict[tuple[str, str], tuple[int, NodeCounters | CgroupCounters]] = {}
         self._last: dict[tuple[str, str], tuple[int, float]] = {}
+        self._newest_ms = 0
         self.observations = 0
 
     def observe(self, reading: HostReading, now_ms: int, *, apps_with_page_cache: bool = False) -> Latest:
@@ -117,6 +118,9 @@ class NodeMonitor:
         now_ms                  time of the samples on the service's clock; the counters carry their own time base
         apps_with_page_cache    whether host applications count with their page cache in the system's rest (6.6)
         """
+        if now_ms < self._newest_ms - OUT_OF_ORDER_MS:
+            self.store.clock_set_back(now_ms)
+        self._newest_ms = now_ms
         ticks = self._observe_node(reading.node, now_ms)
         pods = self._observe_group(reading.pods, now_ms, _PODS)
         self._observe_group(reading.containers, now_ms, _CONTAINERS)

@@ -1,7 +1,7 @@
 """The node's own time series: samples in time order, bounded by retention and size, and the aggregates over them.
 
-Filled by `monitor`, read by `report` and by the QoS strategies. In memory only: a restarted agent starts with empty
-series, which its report shows as cold windows rather than as wrong numbers.
+Filled by `monitor`, read by `report` and by the QoS strategies. `koord_agent.shell.series_archive` keeps them over a
+restart; what it lost is seen as cold windows, never as wrong numbers.
 """
 
 import struct
@@ -121,7 +121,7 @@ class Series:
     def append(self, at_ms: int, value: float) -> bool:
         """Keep a sample; False if it is more than a minute older than the newest one (it is dropped).
 
-        Samples beyond the retention are released when they make up half of what is held, so an append costs O(1)
+        Samples beyond the retention are released when they make up a quarter of what is held, so an append costs O(1)
         on average; queries never show them.
         """
         times, values = self._times, self._values
@@ -135,7 +135,7 @@ class Series:
             times.append(at_ms)
             values.append(value)
         oldest_kept = times[-1] - self.retention_ms
-        if len(times) >= 8 and times[len(times) // 2] < oldest_kept:
+        if len(times) >= 8 and times[len(times) // 4] < oldest_kept:
             self.drop_before(oldest_kept)
         return True
 
@@ -146,6 +146,19 @@ class Series:
             del self._times[:cut]
             del self._values[:cut]
         return cut
+
+    def drop_after(self, newest_kept_ms: int) -> int:
+        """Release samples newer than the given time; how many were released."""
+        cut = bisect_right(self._times, newest_kept_ms)
+        released = len(self._times) - cut
+        del self._times[cut:]
+        del self._values[cut:]
+        return released
+
+    def after(self, at_ms: int) -> Points:
+        """Samples newer than the given time."""
+        low = bisect_right(self._times, at_ms)
+        return Points(times_ms=self._times[low:], values=self._values[low:])
 
     def drop_oldest_half(self) -> int:
         """Release the older half of the samples (at least one); how many were released."""
@@ -178,11 +191,19 @@ class SeriesStore:
     """All series of a node, by kind and labels.
 
     `of` names the labels: "" for a kind without any, the value of the one label, or the tuple of values in the order
-    of `metric_kinds.LABELS`.
+    of `metric_kinds.LABELS`. A node has few series of its own and many of its objects (pods, containers, ...), which
+    may be kept for a shorter time.
     """
 
-    def __init__(self, *, retention_ms: int = DEFAULT_RETENTION_MS, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        retention_ms: int = DEFAULT_RETENTION_MS,
+        object_retention_ms: int | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
         self.retention_ms = retention_ms
+        self.object_retention_ms = retention_ms if object_retention_ms is None else object_retention_ms
         self.max_bytes = max_bytes
         self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
 
@@ -194,7 +215,7 @@ class SeriesStore:
         series = self._series[kind].get(of)
         if series is None:
             require_labels(kind, of)
-            series = self._series[kind][of] = Series(self.retention_ms)
+            series = self._series[kind][of] = Series(self.retention_ms if of == "" else self.object_retention_ms)
         series.append(at_ms, value)
 
     def append_all(self, samples: Sequence[Sample]) -> None:
@@ -256,12 +277,11 @@ class SeriesStore:
         source    agent spec, 5 (storage GC)
         """
         released = 0
-        oldest_kept = now_ms - self.retention_ms
         for held in self._series.values():
-            for of in [of for of, series in held.items() if (series.newest_ms or 0) < oldest_kept]:
+            for of in [of for of, one in held.items() if (one.newest_ms or 0) < now_ms - one.retention_ms]:
                 released += len(held.pop(of))
             for series in held.values():
-                released += series.drop_before(oldest_kept)
+                released += series.drop_before(now_ms - series.retention_ms)
         excess = (self.size_bytes - self.max_bytes) // SAMPLE_BYTES
         if excess > 0:
             by_length = [(-len(series), index, series) for index, series in enumerate(self._all())]
@@ -275,6 +295,17 @@ class SeriesStore:
                 else:
                     break
         return released
+
+    def clock_set_back(self, now_ms: int) -> int:
+        """Drop samples from what is now the future: they would keep new ones out; how many were released."""
+        return sum(series.drop_after(now_ms) for series in self._all())
+
+    def newer_than(self, at_ms: int) -> Iterator[tuple[Kind, Of, Points]]:
+        """Every series that has samples newer than a time, with these."""
+        for kind, held in self._series.items():
+            for of, series in held.items():
+                if (series.newest_ms or 0) > at_ms:
+                    yield kind, of, series.after(at_ms)
 
     @property
     def size_bytes(self) -> int:

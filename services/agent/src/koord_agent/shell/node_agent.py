@@ -32,6 +32,7 @@ from koord_agent.shell.host.host import Host
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, AuditSink, QosRound, no_audit
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
+from koord_agent.shell.series_archive import SeriesArchive
 
 
 class PodRunner(Protocol):
@@ -80,6 +81,7 @@ class NodeAgent:
     gates         which strategies run
     audit         where every write goes
     predicting    None = no prediction
+    archive       where the series are kept over a restart; None = nowhere
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class NodeAgent:
         audit: AuditSink = no_audit,
         draw: Callable[[], float] = lambda: 0.5,
         predicting: Predicting | None = None,
+        archive: SeriesArchive | None = None,
     ) -> None:
         self.node = node
         self.host = host
@@ -112,6 +115,7 @@ class NodeAgent:
         self._topology = host.cpu_topology()
         self._collectors = Collectors(host, monitor, features=host.features(), options=options, topology=self._topology)
         self._predicting = predicting
+        self._archive = archive
         self._be_quota_us = -1
         self._pods: Mapping[str, AgentPod] = {}
         self._pods_of: Mapping[str, AgentPod] | None = None
@@ -154,8 +158,7 @@ class NodeAgent:
             owners=self._cpu_owners(self._pods),
         )
         look = self._look(desired, pods, now_ms)
-        trouble = self._predicting.round(look.metrics, pods, now_ms / 1000) if self._predicting is not None else None
-        problems.extend([trouble] if trouble is not None else [])
+        problems.extend(self._keep(look.metrics, pods, now_ms))
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
         done = self._qos.run(look, view, desired.policy, end=self._end)
@@ -170,6 +173,15 @@ class NodeAgent:
             decision=done.decision,
             outcomes=done.outcomes,
         )
+
+    def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
+        """Learn from the samples and keep them, when it is time; what failed."""
+        troubles: list[str | None] = []
+        if self._predicting is not None:
+            troubles.append(self._predicting.round(metrics, pods, now_ms / 1000))
+        if self._archive is not None and self._archive.is_due(now_ms):
+            troubles.append(self._archive.save(self._monitor.store, now_ms))
+        return [trouble for trouble in troubles if trouble is not None]
 
     def _look(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> NodeLook:
         return NodeLook(
@@ -275,9 +287,11 @@ class NodeAgent:
         """What its machine can do."""
         return self._collectors.features
 
-    def close(self) -> None:
-        """Let go of what is open on the machine; its pods go on."""
+    def close(self, now_ms: int) -> None:
+        """Let go of what is open on the machine, keep the series; its pods go on."""
         self._collectors.close()
+        if self._archive is not None:
+            self._archive.save(self._monitor.store, now_ms)
 
     @property
     def be_quota_us(self) -> int:
