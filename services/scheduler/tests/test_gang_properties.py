@@ -222,6 +222,13 @@ class Scheduling(RuleBasedStateMachine):
         self.react(self.cache.unbound(uid))
         self.enqueue(uid)
 
+    @rule()
+    def the_scheduler_restarts(self) -> None:
+        self.cache = load_gangs(save_gangs(self.cache), self.cache.args)
+        unplaced = [*self.queue, *self.gated, *self.waiting, *self.released]
+        for uid in unplaced:
+            self.enqueue(uid)
+
     # --- what always holds
 
     @invariant()
