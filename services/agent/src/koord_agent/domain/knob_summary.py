@@ -81,11 +81,11 @@ class KnobSummary:
         self._losing = losing
         return tuple(news)
 
-    def due(self, now_ms: int) -> KnobsChanged | None:
+    def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> KnobsChanged | None:
         """The fact, once enough time has passed since the last one and there is something to say."""
         if self.said_ms is None:
             self.said_ms = now_ms
-        if now_ms - self.said_ms < SAY_AFTER_MS:
+        if now_ms - self.said_ms < every_ms:
             return None
         return self.said(now_ms)
 

@@ -32,8 +32,13 @@ class SuppressionSummary:
     highest_us: int = 0
     _last: Decision | None = None
 
-    def written(self, decision: Decision, now_ms: int, capacity_milli: int) -> BeCpuSuppressed | BeCpuReleased | None:
-        """Take a decision whose quota was written; the fact to say now, if any."""
+    def written(
+        self, decision: Decision, now_ms: int, capacity_milli: int, every_ms: int = SAY_AFTER_MS
+    ) -> BeCpuSuppressed | BeCpuReleased | None:
+        """Take a decision whose quota was written; the fact to say now, if any.
+
+        every_ms    how long small changes wait
+        """
         fact = quota_changed(decision)
         new = decision.new_quota_us
         if fact is None or new is None:
@@ -47,11 +52,11 @@ class SuppressionSummary:
         significant_us = capacity_milli * QUOTA_US_PER_MILLI * SIGNIFICANT_PERCENT // 100
         if self.said_us in (None, UNLIMITED) or abs(new - (self.said_us or 0)) >= significant_us:
             return self._say(decision, now_ms)
-        return self.due(now_ms)
+        return self.due(now_ms, every_ms)
 
-    def due(self, now_ms: int) -> BeCpuSuppressed | None:
+    def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
         """The fact about small changes once they have waited long enough."""
-        if self._last is None or now_ms - self.said_ms < SAY_AFTER_MS:
+        if self._last is None or now_ms - self.said_ms < every_ms:
             return None
         return self._say(self._last, now_ms)
 

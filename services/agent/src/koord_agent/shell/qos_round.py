@@ -20,7 +20,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.arbiter import Arbitration, Loser
 from koord_agent.domain.audit import AuditEvent
 from koord_agent.domain.cgroup_files import UNLIMITED, Unsupported, from_file_text
-from koord_agent.domain.knob_summary import KnobSummary, KnobWrite
+from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile, Plan, writable_trees
@@ -45,6 +45,8 @@ from koord_agent.shell.host.host import Host
 STRATEGY_INTERVALS = 2
 """A plan lives for two intervals of its strategy (agent spec, 10.2)."""
 SIGNAL_EVERY_MS = 10_000
+REPORTS_PER_FACT = 12
+"""Small changes wait for so many reports, or ten minutes."""
 TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
 DEFAULT_GATES = parse_feature_gates([], GATES)
 _NOTHING: Mapping[str, Any] = {}
@@ -113,16 +115,25 @@ class QosRound:
         self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
         self._class_directories = frozenset(host.layout.qos_directory(qos) for qos in KubeQos)
         self._left: dict[str, str] = {}
+        self._tell_every_ms = SAY_AFTER_MS
 
     def run(
-        self, look: NodeLook, view: NodeView, policy: SuppressPolicy | None, *, end: Callable[[str], bool]
+        self,
+        look: NodeLook,
+        view: NodeView,
+        policy: SuppressPolicy | None,
+        *,
+        report_interval_ms: int = 0,
+        end: Callable[[str], bool],
     ) -> QosOutcome:
         """One round.
 
-        view, policy   of CPU suppression
-        end            ends a pod's processes here and now if this node can; False = it cannot
+        view, policy         of CPU suppression
+        report_interval_ms   of the node's reports: small changes are told with every few of them
+        end                  ends a pod's processes here and now if this node can; False = it cannot
         """
         problems: list[str] = []
+        self._tell_every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
         slo: Mapping[str, Any] = look.slo or {}
 
         # 1. who is disturbed
@@ -268,10 +279,10 @@ class QosRound:
         for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
             self._audit(self._lost(loser, arbitration), 2)
         if self._wrote_quota(outcomes):
-            said = self._said.written(decision, look.now_ms, view.capacity_milli)
+            said = self._said.written(decision, look.now_ms, view.capacity_milli, self._tell_every_ms)
         else:
-            said = self._said.due(look.now_ms)
-        told = self._knobs.due(look.now_ms)
+            said = self._said.due(look.now_ms, self._tell_every_ms)
+        told = self._knobs.due(look.now_ms, self._tell_every_ms)
         return [fact for fact in (said, told) if fact is not None]
 
     def _event_of(self, look: NodeLook, write: KnobWrite) -> AuditEvent:
