@@ -6,6 +6,7 @@ source    event-bus spec, 12 (koord_bus_drift_total); manager spec, 17.1
 from collections.abc import Mapping
 from typing import Protocol
 
+from koordcore.service.metrics import BusMetrics
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from koord_manager.shell.gateway.listwatch import WatchFigures
@@ -44,7 +45,8 @@ NO_GATEWAY_METRICS = _Nothing()
 class PrometheusGatewayMetrics:
     """The figures on `/metrics`."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, bus: BusMetrics) -> None:
+        self._bus = bus  # it has the counter of drifts already
         self._writes = Counter(
             "koord_gateway_writes", "Writes to the API server by answer.", ("purpose", "answer"), registry=registry
         )
@@ -60,9 +62,6 @@ class PrometheusGatewayMetrics:
         self._unreadable = Gauge(
             "koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",), registry=registry
         )
-        self._drift = Counter(
-            "koord_bus_drift", "Differences between fold and API server.", ("kind",), registry=registry
-        )
 
     def written(self, purpose: str, meaning: str) -> None:
         """See `GatewayMetrics.written`."""
@@ -77,4 +76,4 @@ class PrometheusGatewayMetrics:
 
     def drifted(self, kind: str) -> None:
         """See `GatewayMetrics.drifted`."""
-        self._drift.labels(kind).inc()
+        self._bus.drift(kind)

@@ -81,7 +81,7 @@ def make_gateway(
             actor=f"manager/{settings.instance}",
             instance=settings.instance,
             folded=folded,
-            metrics=PrometheusGatewayMetrics(shell.metrics.registry),
+            metrics=PrometheusGatewayMetrics(shell.metrics.registry, shell.metrics.bus),
         ),
         gateway_settings(settings, slo_config, other_configs),
     )
@@ -102,6 +102,7 @@ def gateway_settings(
             node_status=settings.write_node_status,
             node_slo=settings.write_node_slo,
             node_metric=settings.write_node_metric,
+            object_status=settings.write_object_status,
         ),
         node_metric_status=settings.write_node_metric_status and not settings.take_node_metrics,
         watch_seconds=settings.watch_timeout,
