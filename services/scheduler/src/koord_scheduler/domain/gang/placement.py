@@ -12,9 +12,11 @@ source    scheduler-core spec, 9; vectors scheduler/network_topology_place
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from koord_scheduler.domain.gang.parameters import MUST_GATHER, GatherRule
 from koord_scheduler.domain.gang.topology import Domain, NetworkTopology
+from koord_scheduler.domain.gang.topology_layers import NODE_LAYER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,9 @@ class _Offer:
     existing: int = 0
 
 
+_NO_OFFER: Final = _Offer()
+
+
 def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
     """The nodes of all members, or none of them."""
     multiples = multiples_of(demand.gather)
@@ -108,24 +113,29 @@ def multiples_of(gather: Sequence[GatherRule]) -> dict[str, int]:
 def _offers(topology: NetworkTopology, demand: Demand, multiples: Mapping[str, int]) -> dict[Domain, _Offer]:
     """Sums of every domain with a slot, a score or a running pod below it."""
     offers: dict[Domain, _Offer] = {}
-    by_depth: dict[int, dict[Domain, None]] = {}
+    multiple = multiples.get(NODE_LAYER, 1)
     for node in {**demand.slots, **demand.existing}:
         leaf = topology.leaf(node)
-        if leaf is None:
-            continue
-        score = demand.scores.get(node, 0) if node in demand.slots else 0
-        offers[leaf] = _Offer(demand.slots.get(node, 0), score, demand.existing.get(node, 0))
-        by_depth.setdefault(leaf.depth, {})[leaf] = None
-    for depth in range(len(topology.layers) + 1, -1, -1):
-        for domain in by_depth.get(depth, {}):
-            offer = offers[domain]
-            offer.slots = _whole(offer.slots, multiples.get(domain.layer, 1))
-            if domain.parent is not None:
-                above = offers.setdefault(domain.parent, _Offer())
-                above.slots += offer.slots
-                above.score += offer.score
-                above.existing += offer.existing
-                by_depth.setdefault(depth - 1, {})[domain.parent] = None
+        if leaf is not None:
+            score = demand.scores.get(node, 0) if node in demand.slots else 0
+            slots = _whole(demand.slots.get(node, 0), multiple)
+            offers[leaf] = _Offer(slots, score, demand.existing.get(node, 0))
+    level = list(offers)
+    while level:
+        above: dict[Domain, None] = {}
+        for domain in level:
+            offer, parent = offers[domain], domain.parent
+            if not domain.is_node:
+                offer.slots = _whole(offer.slots, multiples.get(domain.layer, 1))
+            if parent is not None:
+                total = offers.get(parent)
+                if total is None:
+                    total = offers[parent] = _Offer()
+                    above[parent] = None
+                total.slots += offer.slots
+                total.score += offer.score
+                total.existing += offer.existing
+        level = list(above)
     return offers
 
 
@@ -134,7 +144,7 @@ def _whole(slots: int, multiple: int) -> int:
 
 
 def _of(offers: Mapping[Domain, _Offer], domain: Domain) -> _Offer:
-    return offers.get(domain) or _Offer()
+    return offers.get(domain, _NO_OFFER)
 
 
 def _start(topology: NetworkTopology, gather: Sequence[GatherRule]) -> list[Domain]:
