@@ -12,8 +12,12 @@ from koordcore.events import CATALOGUE
 from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef, BasedOn, Origin
 from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
@@ -622,3 +626,99 @@ async def test_nodes_states_are_equal_after_a_restart(tmp_path: Path) -> None:
         await world.until(lambda: world.gateway.problem is None and world.view.state.position > 0)
 
         assert world.view.state.hash() == before
+
+
+# -- users' custom resources ------------------------------------------------------------------------------------------
+
+
+async def test_gangs_quotas_and_recommendations_show_their_status(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        sigs, here = "scheduling.sigs.k8s.io/v1alpha1", {"namespace": "default"}
+        await world.server.apply(
+            {"apiVersion": sigs, "kind": "PodGroup", "metadata": {"name": "job", **here}, "spec": {"minMember": 2}}
+        )
+        await world.server.apply(
+            {
+                "apiVersion": sigs,
+                "kind": "ElasticQuota",
+                "metadata": {"name": "team", **here},
+                "spec": {"max": {"cpu": 8}},
+            }
+        )
+        await world.server.apply(
+            {
+                "apiVersion": "analysis.koordinator.sh/v1alpha1",
+                "kind": "Recommendation",
+                "metadata": {"name": "web", **here},
+                "spec": {"target": {"type": "podSelector", "podSelector": {"matchLabels": {"app": "web"}}}},
+            }
+        )
+        await world.append(
+            AggregateRef("gang", "default=job"),
+            GangPhaseChanged(namespace="default", name="job", phase="Scheduling", scheduled=1),
+        )
+        for cpu in (2500, 1000):
+            used = {"cpu": cpu, "memory": 1 << 30} if cpu > 1000 else {"cpu": cpu}
+            await world.append(
+                AggregateRef("quota", "team"),
+                QuotaStatusComputed(name="team", namespace="default", used=used, runtime={"cpu": 8000}),
+            )
+        amounts = RecommendedAmounts(460, 700 << 20)
+        computed = ContainerRecommendation(
+            name="app", target=amounts, lower_bound=amounts, upper_bound=amounts, uncapped_target=amounts
+        )
+        await world.append(
+            AggregateRef("recommendation", "default=web"),
+            RecommendationComputed(
+                namespace="default", name="web", target="pods app=web", containers=[computed], cause="first"
+            ),
+        )
+
+        def shown(plural: str, name: str) -> Json:
+            return world.server.object(plural, "default", name) or {}
+
+        await world.until(lambda: shown("podgroups", "job").get("status", {}).get("phase") == "Scheduling")
+        await world.until(lambda: shown("elasticquotas", "team").get("status", {}).get("used") == {"cpu": "1"})
+        annotations = shown("elasticquotas", "team")["metadata"]["annotations"]
+        assert json.loads(annotations["quota.scheduling.koordinator.sh/runtime"]) == {"cpu": "8"}
+        await world.until(lambda: shown("recommendations", "web").get("status"))
+        status = shown("recommendations", "web")["status"]
+        assert status["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "460m"
+        await world.until(lambda: world.gateway.is_idle)
+
+
+async def test_the_root_quota_of_a_profile_is_kept_as_rendered(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        tree = "quota.scheduling.koordinator.sh/tree-id"
+        profile = {
+            "apiVersion": "quota.koordinator.sh/v1alpha1",
+            "kind": "ElasticQuotaProfile",
+            "metadata": {"name": "pool", "namespace": "default"},
+            "spec": {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}},
+        }
+        await world.server.apply(profile)
+        ref = custom_ref("elasticquotaprofiles", "default", "pool")
+        await world.until(lambda: ref.id in world.view.state.of_kind(CustomObjectState))
+        rendered = QuotaProfileRendered(
+            quota_namespace="default", quota_name="root", labels={tree: "7"}, min={"cpu": "8"}, max={"cpu": "100"}
+        )
+        await world.append(AggregateRef("quotaprofile", "default=pool"), rendered)
+
+        def quota() -> Json:
+            return world.server.object("elasticquotas", "default", "root") or {}
+
+        await world.until(lambda: quota().get("spec", {}).get("min") == {"cpu": "8"})
+        assert quota()["metadata"]["labels"] == {tree: "7"}
+        stored = world.server.object("elasticquotaprofiles", "default", "pool")
+        assert stored is not None
+        await world.until(
+            lambda: (world.server.object("elasticquotaprofiles", "default", "pool") or {})["metadata"].get("labels")
+        )
+        await world.server.apply(
+            {**quota(), "metadata": {"name": "root", "namespace": "default"}, "spec": {"min": {"cpu": 1}}}
+        )
+        await world.until(lambda: quota().get("spec", {}).get("min") == {"cpu": "8"})

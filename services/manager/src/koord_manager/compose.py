@@ -17,6 +17,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import Told, World, keep_control, serve_documents
 from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings, admission_options, config_names
@@ -108,7 +109,7 @@ def assemble(
         verdicts=bus.verdicts,
         standalone=api is None,
     )
-    controllers = Controllers()
+    controllers = Controllers(quotas=QuotaRounds(keeps_objects=api is None))
     book = controllers.recommender.book
     view.recommend_with(lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace))
 

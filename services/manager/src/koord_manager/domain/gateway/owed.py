@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from koordcore.events.custom import CustomObjectObserved, plural_of
-from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.gateway import PodBindFailed, PodBound, PodEvictionRequested
 from koordcore.events.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced
@@ -17,6 +17,7 @@ from koordcore.protocol.config.tables import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
 
+from koord_manager.domain.gateway.object_writes import STATUS_KINDS, ref_of_object
 from koord_manager.domain.gateway.pod_words import (
     MANAGER,
     Involved,
@@ -37,6 +38,7 @@ class Owed:
 
     bindings, evictions, nominated    pods (uids)
     nodes                             nodes (tokens)
+    objects                           aggregates whose facts stand on custom resources
     words                             Kubernetes events to record
     """
 
@@ -45,6 +47,7 @@ class Owed:
         self.evictions: dict[str, None] = {}
         self.nominated: dict[str, str] = {}
         self.nodes: dict[str, None] = {}
+        self.objects: dict[AggregateRef, None] = {}
         self.words: deque[Word] = deque(maxlen=MOST_WORDS)
 
     def seed(self, view: ManagerView) -> None:
@@ -53,6 +56,7 @@ class Owed:
         self.evictions = dict.fromkeys(view.state.of_kind(EvictionState))
         self.nodes = dict.fromkeys(view.state.of_kind(NodeSpecState))
         self.nominated = {uid: pod.nominated for uid, pod in view.state.of_kind(PodState).items() if pod.nominated}
+        self.objects = {ref: None for ref, _ in view.state if ref.kind in STATUS_KINDS}
         self.words.clear()
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
@@ -86,11 +90,16 @@ class Owed:
             case ConfigRejected():
                 self.words.extend(_config_words(view, event))
             case CustomObjectObserved():
-                if plural_of(ref.id) == "noderesourcetopologies":
-                    self.nodes[ref.id.partition("=")[2]] = None
+                plural, names = plural_of(ref.id), ref.id.partition("=")[2]
+                if plural == "noderesourcetopologies":
+                    self.nodes[names] = None
+                elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:
+                    self.objects[about] = None
             case _:
                 if ref.kind in ("nodespec", "nodepolicy"):
                     self.nodes[ref.id] = None
+                elif ref.kind in STATUS_KINDS:
+                    self.objects[ref] = None
 
 
 def _pod(view: ManagerView, uid: str) -> Pod | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
 from koordcore.service.failpoints import failpoint
 from koordcore.service.logging import Logger
@@ -41,6 +42,7 @@ from koord_manager.domain.gateway.eviction import (
 )
 from koord_manager.domain.gateway.node_objects import Known, owed_node_metric, owed_node_slo, owed_zones
 from koord_manager.domain.gateway.node_writes import owed_metadata, owed_status
+from koord_manager.domain.gateway.object_writes import owed_objects
 from koord_manager.domain.gateway.owed import Owed
 from koord_manager.domain.gateway.pod_words import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
@@ -51,7 +53,7 @@ from koord_manager.shell.gateway.scribe import Scribe
 
 WORKERS: Final = 32
 Key = tuple[str, str]
-"""(what, id): ("bind", uid), ("evict", uid), ("node", token)"""
+"""(what, id): ("bind", uid), ("evict", uid), ("node", token), or an aggregate whose fact stands on a custom resource"""
 
 Counted = Callable[[str, str], None]
 """(purpose, meaning) of each write, for metrics."""
@@ -64,11 +66,13 @@ class Writes:
     node_status     extended resources, annotations and labels of nodes; batch resources of topology zones
     node_slo        NodeSLO objects
     node_metric     NodeMetric objects (their spec)
+    object_status   status of PodGroups, quotas and recommendations, root quotas of profiles
     """
 
     node_status: bool = True
     node_slo: bool = True
     node_metric: bool = True
+    object_status: bool = True
 
 
 @dataclass(slots=True)
@@ -115,7 +119,8 @@ class Outbox:
     def is_idle(self) -> bool:
         """Whether nothing is owed, under way or waiting."""
         owed = self._owed
-        return not (owed.bindings or owed.evictions or owed.nodes or self._in_flight or self._waiting or self._again)
+        touched = owed.bindings or owed.evictions or owed.nodes or owed.objects
+        return not (touched or self._in_flight or self._waiting or self._again)
 
     async def run(self) -> None:
         """Carries out what is owed until cancelled; then what is under way is cancelled, too. Raises NotLeading."""
@@ -150,6 +155,13 @@ class Outbox:
                     self._again.add(key)  # decided on an older fold: looked at again when it is done
                 else:
                     return key
+        while owed.objects:
+            ref = next(iter(owed.objects))
+            del owed.objects[ref]
+            if tuple(ref) in self._in_flight:
+                self._again.add((ref.kind, ref.id))
+            else:
+                return ref.kind, ref.id
         return None
 
     async def _attempt(self, key: Key, room: asyncio.Semaphore) -> None:
@@ -174,7 +186,11 @@ class Outbox:
 
     def _touch(self, key: Key) -> None:
         what, id_ = key
-        {"bind": self._owed.bindings, "evict": self._owed.evictions, "node": self._owed.nodes}[what][id_] = None
+        touched = {"bind": self._owed.bindings, "evict": self._owed.evictions, "node": self._owed.nodes}.get(what)
+        if touched is not None:
+            touched[id_] = None
+        else:
+            self._owed.objects[AggregateRef(what, id_)] = None
         self._news.set()
 
     async def _carry_out(self, key: Key) -> bool | float:
@@ -185,8 +201,13 @@ class Outbox:
                 return await self._bind(id_)
             case "evict":
                 return await self._evict(id_)
-            case _:
+            case "node":
                 return await self._node(id_)
+            case _:
+                ref = AggregateRef(what, id_)
+                if not self._writes.object_status:
+                    return True
+                return await self._send_all([lambda: owed_objects(self._scribe.view, ref)])
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
@@ -248,19 +269,25 @@ class Outbox:
     async def _node(self, token: str) -> bool | float:
         view, writes = self._scribe.view, self._writes
         slos, metrics = self._known.get("nodeslos", {}), self._known.get("nodemetrics", {})
-        owed: list[Callable[[], Request | None]] = []
+        owed: list[Callable[[], list[Request]]] = []
+
+        def add(decide: Callable[[], Request | None]) -> None:
+            owed.append(lambda: [request] if (request := decide()) is not None else [])
+
         if writes.node_status:
-            owed += [lambda: owed_status(view, token), lambda: owed_metadata(view, token)]
-            owed += [lambda: owed_zones(view, token)]
+            add(lambda: owed_status(view, token))
+            add(lambda: owed_metadata(view, token))
+            add(lambda: owed_zones(view, token))
         if writes.node_slo and "nodeslos" in self._known:
-            owed.append(lambda: owed_node_slo(view, token, slos))
+            add(lambda: owed_node_slo(view, token, slos))
         if writes.node_metric and "nodemetrics" in self._known:
-            owed.append(lambda: owed_node_metric(view, token, metrics))
+            add(lambda: owed_node_metric(view, token, metrics))
+        return await self._send_all(owed)
+
+    async def _send_all(self, owed: list[Callable[[], list[Request]]]) -> bool | float:
+        """Sends what each decision gives, decided right before; True when nothing has to be repeated."""
         again: float | None = None
-        for decide in owed:
-            request = decide()
-            if request is None:
-                continue
+        for request in (request for decide in owed for request in decide()):
             answer = await self._send(request)
             match meaning_of(answer.status):
                 case Meaning.DONE | Meaning.GONE:

@@ -36,6 +36,9 @@ class KubernetesSettings(ElectedSettings):
     write_node_status: bool = Field(True, description="Write extended resources, annotations and labels of nodes.")
     write_node_slo: bool = Field(True, description="Write NodeSLO objects.")
     write_node_metric: bool = Field(True, description="Write NodeMetric objects (what the agent shall measure).")
+    write_object_status: bool = Field(
+        True, description="Write the status of PodGroups, ElasticQuotas and Recommendations, and quotas of profiles."
+    )
     write_node_metric_status: bool = Field(False, description="Write our agents' reports as NodeMetric status.")
 
     @property
