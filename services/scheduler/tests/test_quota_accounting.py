@@ -210,3 +210,14 @@ def test_own_pods_of_a_parent_count_beside_its_children() -> None:
     assert (document["used"], document["selfUsed"]) == ({"cpu": "1500m"}, {"cpu": "1"})
     assert document["podCache"] == {"n/1": {"isAssigned": True, "resource": {"cpu": "1"}}}
     assert sorted(QuotaReports(manager).documents()) == ["c", keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA, "p"]
+
+
+def test_min_is_scaled_to_the_total_of_the_moment_also_for_quotas_that_nothing_happened_to() -> None:
+    manager = manager_with(quota("a", low={"cpu": 10_000}), quota("b", low={"cpu": 10_000}))
+    manager.pod_seen(pod("a1", "a", {"cpu": 3000}))
+    manager.pod_seen(pod("b1", "b", {"cpu": 8000}))
+    assert manager.runtime_of("b")["cpu"] == 8000
+    manager.set_node("node", {"cpu": 12_000})
+    assert manager.runtime_of("b")["cpu"] == 8000
+    manager.pod_seen(pod("a2", "a", {"cpu": 30_000}))
+    assert (manager.runtime_of("a")["cpu"], manager.runtime_of("b")["cpu"]) == (6000, 6000)

@@ -365,14 +365,14 @@ def steps_in_one_tree(draw: st.DrawFn) -> tuple[list[QuotaSpec], list[object]]:
         lends = draw(st.sampled_from((True, True, False)))
         minimum = {"cpu": draw(st.integers(0, 6))}
         specs.append(QuotaSpec(name=name, parent=parent, min=minimum, max=maximum, weight=weight, allow_lent=lends))
-    steps: list[object] = [NodeIs("node", {"cpu": draw(st.integers(0, 40))})]
+    steps: list[object] = [NodeIs("node", {"cpu": draw(st.integers(0, 25))})]
     for _ in range(draw(st.integers(5, 20))):
         kind = draw(st.sampled_from(("asks", "asks", "running", "node")))
         if kind == "node":
-            steps.append(NodeIs("node", {"cpu": draw(st.integers(0, 40))}))
+            steps.append(NodeIs("node", {"cpu": draw(st.integers(0, 25))}))
             continue
         leaf = draw(st.sampled_from(("z", "a", "b", "c")))
-        requests = {"cpu": draw(st.integers(0, 12))}
+        requests = {"cpu": draw(st.integers(0, 8))}
         facts = PodFacts(uid=f"of {leaf}", namespace="n", name=leaf, quota_label=leaf, requests=requests)
         steps.append((kind, facts))
     return specs, steps

@@ -120,14 +120,15 @@ class Pool:
     """How one resource of a parent was divided among its children the last time.
 
     children      those that take part, by name; index: their places
-    claims        what they brought in, aligned with children
+    claims        what they brought in, aligned with children; [] before the first division
     sum_min       sum of their mins
     known         what there was; None: the resource was not known
+    short_of      the total to which the mins in the claims are scaled down; None: they are not
     slack         what was left over when everyone got its whole claim; None: it did not suffice for that
     needs_base    some claim depends on its base even if there is enough for all: it does not lend, or has no weight
     """
 
-    __slots__ = ("children", "claims", "index", "known", "needs_base", "slack", "sum_min")
+    __slots__ = ("children", "claims", "index", "known", "needs_base", "short_of", "slack", "sum_min")
 
     def __init__(self, children: list[QuotaNode], sum_min: int) -> None:
         self.children = children
@@ -135,5 +136,6 @@ class Pool:
         self.claims: list[Claim] = []
         self.sum_min = sum_min
         self.known: int | None = None
+        self.short_of: int | None = None
         self.slack: int | None = None
         self.needs_base = True

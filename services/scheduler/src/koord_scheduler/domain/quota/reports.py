@@ -11,7 +11,8 @@ from koordcore.protocol import keys
 
 from koord_scheduler.domain.quota.books import QuotaBooks
 from koord_scheduler.domain.quota.debug import quota_document
-from koord_scheduler.domain.quota.explanation import QuotaExplanation, explain_share
+from koord_scheduler.domain.quota.explanation import QuotaExplanation, ResourceShare, explain_share
+from koord_scheduler.domain.quota.node import QuotaNode
 from koord_scheduler.domain.quota.status import QuotaStatus
 from koord_scheduler.domain.quota.text import without_zeros
 from koord_scheduler.domain.quota.warnings import warnings_of
@@ -61,23 +62,10 @@ class QuotaReports:
         node = self._books.forest.nodes[name]
         self._books.runtimes.refresh(node)
         parent, spec = node.parent, node.spec
-        shares = []
+        shares: list[ResourceShare] = []
         if parent is not None and node.is_divided_to:
-            siblings = parent.claimants()
-            shares = [
-                explain_share(
-                    name,
-                    resource,
-                    self._books.runtimes.resource_total(parent, resource) or 0,
-                    [sibling.name for sibling in siblings],
-                    self._books.runtimes.claims(parent, resource, siblings),
-                    [sibling.runtime[resource] for sibling in siblings],
-                    spec.min.get(resource, 0),
-                    self._books.runtimes.rounds(parent, resource, siblings),
-                )
-                for resource in sorted(spec.max)
-                if resource in self._books.runtimes.divided_keys(parent)
-            ]
+            divided = self._books.runtimes.divided_keys(parent)
+            shares = [self._share(node, parent, resource) for resource in sorted(spec.max) if resource in divided]
         return QuotaExplanation(
             name=name,
             tree=node.tree,
@@ -96,6 +84,20 @@ class QuotaReports:
             children=tuple(sorted(node.children)),
             shares=tuple(shares),
             warnings=tuple(warnings_of(node)),
+        )
+
+    def _share(self, node: QuotaNode, parent: QuotaNode, resource: str) -> ResourceShare:
+        siblings = parent.claimants()
+        claims, rounds = self._books.runtimes.division(parent, resource)
+        return explain_share(
+            node.name,
+            resource,
+            self._books.runtimes.resource_total(parent, resource) or 0,
+            [sibling.name for sibling in siblings],
+            claims,
+            [sibling.runtime[resource] for sibling in siblings],
+            node.spec.min.get(resource, 0),
+            rounds,
         )
 
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:

@@ -73,22 +73,26 @@ class Runtimes:
             result[resource] = scaled_min(total or 0, minimum, sum_min) if is_short else minimum
         return result
 
-    def claims(self, parent: QuotaNode, resource: str, children: list[QuotaNode]) -> list[Claim]:
-        """What the children bring into the division of a resource."""
-        total = self.resource_total(parent, resource)
-        sum_min = sum([child.spec.min.get(resource, 0) for child in children])
-        short_of = total if self._scales and total is not None and total < sum_min else None
-        return [self._claim(child, resource, short_of, sum_min) for child in children]
+    def division(self, parent: QuotaNode, resource: str) -> tuple[list[Claim], list[Round]]:
+        """What the children that take part bring into the division of a resource, and how it goes: for explanations.
 
-    def rounds(self, parent: QuotaNode, resource: str, children: list[QuotaNode]) -> list[Round]:
-        """How the division of a resource went, for explanations."""
+        The runtimes of the parent have to be up to date.
+        """
+        children = parent.claimants()
+        pool = self._pool(resource, children)
+        total = self.resource_total(parent, resource)
+        pool.short_of = self._short_of(pool, total)
+        claims = [self._claim(child, resource, pool) for child in children]
         rounds: list[Round] = []
-        divide(self.resource_total(parent, resource) or 0, self.claims(parent, resource, children), rounds)
-        return rounds
+        divide(total or 0, claims, rounds)
+        return claims, rounds
 
     def divided_keys(self, parent: QuotaNode) -> Collection[str]:
         """Resources that the parent divides among its children."""
         return self._keys_of(parent) if parent.is_root else parent.spec.max.keys()
+
+    def _pool(self, resource: str, children: list[QuotaNode]) -> Pool:
+        return Pool(children, sum([child.spec.min.get(resource, 0) for child in children]))
 
     def _divide_all(self, parent: QuotaNode) -> None:
         parent.stale = False
@@ -101,16 +105,20 @@ class Runtimes:
                 del child.runtime[resource]
                 child.touch(resource)
         for resource in keys:
-            sum_min = sum([child.spec.min.get(resource, 0) for child in children])
-            pool = parent.pools[resource] = Pool(children, sum_min)
+            pool = parent.pools[resource] = self._pool(resource, children)
             self._divide(parent, resource, pool, children)
 
     def _divide(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> None:
         """Divide a resource anew. touched: children whose claim is not as the pool has it."""
         known = self.resource_total(parent, resource)
-        if known != pool.known and (self._is_short(pool, known) or self._is_short(pool, pool.known)):
-            touched = pool.children
-        self._take_claims(resource, pool, known, touched)
+        short_of = self._short_of(pool, known)
+        if not pool.claims or short_of != pool.short_of:
+            pool.short_of = short_of
+            pool.claims = [self._claim(child, resource, pool) for child in pool.children]
+        else:
+            for child in touched:
+                if child.is_divided_to:
+                    pool.claims[pool.index[child]] = self._claim(child, resource, pool)
         claims, total = pool.claims, known or 0
         whole = [claim.whole() for claim in claims]
         slack = total - sum(whole)
@@ -120,15 +128,6 @@ class Runtimes:
         pool.known, pool.slack = known, slack if slack >= 0 else None
         pool.needs_base = any(not (claim.lends and claim.weight) for claim in claims)
 
-    def _take_claims(self, resource: str, pool: Pool, known: int | None, touched: Iterable[QuotaNode]) -> None:
-        short_of = known if self._is_short(pool, known) else None
-        if touched is pool.children:
-            pool.claims = [self._claim(child, resource, short_of, pool.sum_min) for child in pool.children]
-            return
-        for child in touched:
-            if child.is_divided_to:
-                pool.claims[pool.index[child]] = self._claim(child, resource, short_of, pool.sum_min)
-
     def _move(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> bool:
         """The short ways, which cost what was touched only; False: there is none, and nothing was changed.
 
@@ -136,10 +135,9 @@ class Runtimes:
         There is not: a child that asked for more than it got, and still does, asks in vain, and nothing moves.
         """
         known = self.resource_total(parent, resource)
-        is_short = self._is_short(pool, known)
         slack = pool.slack
         if known != pool.known:
-            if slack is None or (pool.needs_base and (is_short or self._is_short(pool, pool.known))):
+            if slack is None or (pool.needs_base and self._short_of(pool, known) != pool.short_of):
                 return False
             slack += (known or 0) - (pool.known or 0)
         moved: list[tuple[int, Claim]] = []
@@ -148,7 +146,7 @@ class Runtimes:
                 continue
             index = pool.index[child]
             before = pool.claims[index]
-            claim = self._claim(child, resource, known if is_short else None, pool.sum_min)
+            claim = self._claim(child, resource, pool)
             if slack is not None:
                 slack -= claim.whole() - before.whole()
             elif claim.base != before.base or child.runtime[resource] >= min(claim.request, before.request):
@@ -163,16 +161,15 @@ class Runtimes:
                 _set_runtime(pool.children[index], resource, claim.whole())
         return True
 
-    def _is_short(self, pool: Pool, known: int | None) -> bool:
-        """Whether the mins are scaled down to this total."""
-        return self._scales and known is not None and known < pool.sum_min
+    def _short_of(self, pool: Pool, known: int | None) -> int | None:
+        """The total to which the mins are scaled down; None: they are not."""
+        return known if self._scales and known is not None and known < pool.sum_min else None
 
-    def _claim(self, child: QuotaNode, resource: str, short_of: int | None, sum_min: int) -> Claim:
-        """short_of: the parent's total when it is less than sum_min, else None."""
+    def _claim(self, child: QuotaNode, resource: str, pool: Pool) -> Claim:
         spec = child.spec
         base = spec.min.get(resource, 0)
-        if short_of is not None:
-            base = scaled_min(short_of, base, sum_min)
+        if pool.short_of is not None:
+            base = scaled_min(pool.short_of, base, pool.sum_min)
         if self._accounting.guarantee_usage:
             base = max(base, child.guaranteed.get(resource, 0))
         return Claim(child.limited.get(resource, 0), base, spec.weight.get(resource, 0), self._accounting.lends(child))
