@@ -114,9 +114,9 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """With Kubernetes, its API server is where objects come from: what `koord apply` sends is refused, for ever."""
+    """With Kubernetes, its API server is where objects come from: what `koord apply` sends is refused, until the end."""
     reason = "objects of this cluster come from its API server; use kubectl"
-    while True:
-        for work in await intake.take(MOST_REFUSED):
+    while works := await intake.take(MOST_REFUSED):
+        for work in works:
             if not work.done.done():
                 work.done.set_result(Result("failed", errors=[FieldError("", reason, "")]))
