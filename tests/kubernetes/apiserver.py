@@ -49,7 +49,7 @@ class ApiServer:
 
     bookmark_seconds    how often watches that ask for it get a bookmark
     expire_with_status  an expired watch is refused with HTTP 410; else it gets an ERROR event with code 410
-    requests            (method, path) of every request, in order
+    requests            (method, path) of every request, in order; WATCH for watches
     """
 
     def __init__(self, *, bookmark_seconds: float = 1.0) -> None:
@@ -135,7 +135,8 @@ class ApiServer:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        self.requests.append((request.method, request.url.path))
+        watches = request.query_params.get("watch") in ("1", "true")
+        self.requests.append(("WATCH" if watches else request.method, request.url.path))
         try:
             response = await self._answer(request)
         except ApiError as error:
