@@ -12,7 +12,18 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.nodepolicy import OvercommitTerms
-from koordcore.events.nodestate import AgentStarted, BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.nodestate import (
+    AgentStarted,
+    AgentStopped,
+    BeCpuReleased,
+    BeCpuSuppressed,
+    InterferenceDetected,
+    InterferenceEnded,
+    KnobsChanged,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
@@ -23,6 +34,7 @@ from koordcore.values.resources import parse_amounts
 
 TOP = 3
 LAST_CHANGES = 5
+LAST_PROTECTION = 8
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -213,6 +225,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     terms: dict[str, int] = {}
 
 
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that the agent did besides the quota, or that happened to a pod, in a sentence."""
+
+    at: str
+    position: int
+    what: str
+    sentence: str
+
+
 class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node now, with the terms of what was decided about it.
 
@@ -220,6 +241,8 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slo             the NodeSLO in force; None: not rendered
     policy          everything that the manager decided for it; None: nothing yet
     changes         newest last, at most five
+    protection      evictions, interference, knobs and the agent's stops, newest last, at most eight
+    contended       pods that are disturbed now, with the signal
     """
 
     name: str
@@ -235,6 +258,8 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: NodePolicyState | None = None
     be_quota_us: int = -1
     changes: list[Change] = []
+    protection: list[Protection] = []
+    contended: list[str] = []
     running: int = 0
     node_usage: Usage | None = None
     system_usage: Usage | None = None
@@ -264,11 +289,21 @@ def node_story(
         decided = state_after if isinstance(state_after, NodePolicyState) else decided
     host, starts, running = "", 0, set[str]()
     changes: list[Change] = []
+    protection: list[Protection] = []
+    contended: dict[str, str] = {}
     for stored in state:
         event = CATALOGUE.read(stored)
+        told = protection_of(stored)
+        if told is not None:
+            protection.append(told)
         match event:
             case AgentStarted():
                 host, starts = event.host, starts + 1
+                contended.clear()
+            case InterferenceDetected():
+                contended[event.contention] = f"{event.namespace}/{event.name} {event.signal}"
+            case InterferenceEnded():
+                contended.pop(event.contention, None)
             case PodsStarted():
                 running.update(event.pods)
             case PodsStopped():
@@ -298,6 +333,8 @@ def node_story(
         policy=decided,
         be_quota_us=changes[-1].new_us if changes else -1,
         changes=changes[-LAST_CHANGES:],
+        protection=protection[-LAST_PROTECTION:],
+        contended=sorted(contended.values()),
         running=len(running),
         node_usage=sample.node_usage if sample else None,
         system_usage=sample.system_usage if sample else None,
@@ -305,6 +342,40 @@ def node_story(
         reported_at=sample.updated_at if sample else "",
         pods_reported=len(sample.pods) if sample else 0,
     )
+
+
+def protection_of(stored: StoredEvent) -> Protection | None:
+    """What an agent's fact says about protection besides the quota; None for other facts."""
+    event = CATALOGUE.read(stored)
+    match event:
+        case PodsEvictedByAgent():
+            names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in event.pods)
+            what, sentence = "evicted", f"{event.feature} took {names}: {event.reason}"
+        case InterferenceDetected():
+            suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in event.suspects[:3]) or "nobody"
+            mitigation = "; ".join(event.mitigation) or "only reported"
+            what = "disturbed"
+            sentence = (
+                f"{event.namespace}/{event.name}: {event.signal} {event.value:g} reached {event.threshold:g};"
+                f" suspects {suspects}; {mitigation}"
+            )
+        case InterferenceEnded():
+            what, sentence = (
+                "undisturbed",
+                f"{event.signal} of {event.pod_uid} ended after {event.lasted_seconds:.0f} s",
+            )
+        case KnobsChanged():
+            most = ", ".join(f"{change.knob} {change.old} -> {change.new}" for change in event.changes[:2])
+            lost = sum(len(change.lost) for change in event.changes)
+            what = "knobs"
+            sentence = (
+                f"{event.writes} writes in {event.seconds:.0f} s ({event.failed} refused, {lost} plans lost): {most}"
+            )
+        case AgentStopped():
+            what, sentence = "stopped", f"the agent stopped; {len(event.left)} knobs of classes stay as they are"
+        case _:
+            return None
+    return Protection(at=stored.occurred_at, position=stored.seq, what=what, sentence=sentence)
 
 
 def _change(stored: StoredEvent, old_us: int, new_us: int, reason: str, terms: dict[str, int]) -> Change:

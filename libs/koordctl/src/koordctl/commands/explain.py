@@ -170,6 +170,12 @@ def _print_node(story: NodeStory) -> None:
     _say(f"    quota now: {quota(story.be_quota_us)}")
     for change in story.changes:
         _say(f"    {_time(change.at)}  {quota(change.old_us)} -> {quota(change.new_us)}: {change.reason}")
+    if story.protection or story.contended:
+        _say("  protection", style="bold")
+    for disturbed in story.contended:
+        _say(f"    disturbed now: {disturbed}", style="yellow")
+    for told in story.protection:
+        _say(f"    {_time(told.at)}  {told.what:<11} {told.sentence}")
     _say("  NodeSLO in force", style="bold")
     for line in _flat(story.slo or {}):
         _say(f"    {line}")

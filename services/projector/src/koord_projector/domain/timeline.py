@@ -61,6 +61,11 @@ STEPS = {
     "PodsStopped": "stopped",
     "BeCpuSuppressed": "suppressed",
     "BeCpuReleased": "unsuppressed",
+    "PodsEvictedByAgent": "evicted",
+    "InterferenceDetected": "disturbed",
+    "InterferenceEnded": "undisturbed",
+    "KnobsChanged": "knobs",
+    "AgentStopped": "agent stopped",
     "PodUnschedulable": "unschedulable",
     "DecisionAbandoned": "abandoned",
 }
@@ -151,18 +156,45 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "NodeSloRendered":
             return f"node {_name(id_)} got a new NodeSLO"
         case "NodeMetricPolicyRendered":
-            interval = (body.get("spec") or {}).get("reportIntervalSeconds")
+            spec: dict[str, Any] = body.get("spec") or {}
+            interval = spec.get("reportIntervalSeconds")
             return f"the agent of node {_name(id_)} shall report every {interval} s"
         case "NodeRatiosComputed":
             normalization, amplification = body.get("cpu_normalization"), body.get("amplification")
-            faults = "".join(f"; {fault}" for fault in (body.get("faults") or {}).values())
+            why: dict[str, str] = body.get("faults") or {}
+            faults = "".join(f"; {fault}" for fault in why.values())
             return (
                 f"node {_name(id_)}: cpu normalization {normalization or 'as it is'},"
                 f" amplification {amplification or 'none'}{faults}"
             )
         case "NodeDevicesComputed":
-            names = ", ".join(f"{name} {amount}" for name, amount in sorted((body.get("resources") or {}).items()))
+            given: dict[str, int] = body.get("resources") or {}
+            names = ", ".join(f"{name} {amount}" for name, amount in sorted(given.items()))
             return f"devices of node {_name(id_)} give it {names or 'nothing'}"
+        case "NodeHealthAssessed":
+            because = ", ".join(body.get("reasons") or ()) or "nothing stands out"
+            return (
+                f"node {_name(id_)} is {body.get('level')} ({because}): weight {body.get('reported_weight')},"
+                f" water levels {_offsets(body.get('offsets'))}"
+            )
+        case "MassAbnormalityChanged":
+            if not body.get("active"):
+                return "no more nodes look abnormal than may be lowered"
+            abnormal = f"{body.get('abnormal')} of {body.get('nodes')} nodes look abnormal"
+            return f"{abnormal}, only {body.get('cap')} may be lowered"
+        case "ConfigWarned":
+            warnings: dict[str, str] = body.get("warnings") or {}
+            return f"configuration {_name(id_)}: " + ("; ".join(warnings.values()) or "nothing to look at any more")
+        case "QuotaProfileRendered":
+            quota = f"{body.get('quota_namespace')}/{body.get('quota_name')}"
+            if body.get("fault"):
+                return f"quota profile {_name(id_)} cannot be rendered: {body.get('fault')}"
+            return f"quota profile {_name(id_)}: {quota} is as large as its {body.get('nodes', 0)} nodes"
+        case "RecommendationComputed":
+            amounts = "; ".join(_recommended(container) for container in body.get("containers") or ())
+            return f"{body.get('target') or _name(id_)} should request {amounts or 'nothing yet'} ({body.get('cause')})"
+        case "RecommendationDropped":
+            return f"recommendation {_name(id_)} is gone"
         case "AgentStarted":
             return f"the agent of node {_name(id_)} started ({body.get('host')})"
         case "BeCpuSuppressed":
@@ -172,10 +204,39 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             )
         case "BeCpuReleased":
             return f"best-effort pods of node {_name(id_)} are no longer held back; {body.get('reason')}"
+        case "PodsEvictedByAgent":
+            victims: list[dict[str, Any]] = body.get("pods") or []
+            names = ", ".join(f"{pod.get('namespace')}/{pod.get('name')}" for pod in victims)
+            return f"the agent of node {_name(id_)} evicted {names} ({body.get('feature')}): {body.get('reason')}"
+        case "InterferenceDetected":
+            steps: list[str] = body.get("mitigation") or []
+            mitigation = "; ".join(steps)
+            return (
+                f"pod {body.get('namespace')}/{body.get('name')} on node {_name(id_)} is disturbed:"
+                f" {body.get('signal')} {body.get('value')} reached {body.get('threshold')}"
+                f"{'; ' + mitigation if mitigation else ''}"
+            )
+        case "InterferenceEnded":
+            return f"a disturbance on node {_name(id_)} ended: {body.get('signal')} of {body.get('pod_uid')}"
+        case "KnobsChanged":
+            return f"the agent of node {_name(id_)} wrote {body.get('writes')} times to {_knobs(body)}"
+        case "AgentStopped":
+            return f"the agent of node {_name(id_)} stopped; its pods go on"
         case "EventSkipped":
             return f"fold {id_} passes over event {body.get('seq')}: {body.get('reason')}"
         case _:
             return f"{type_name} of {kind} {_name(id_)}"
+
+
+def _offsets(offsets: dict[str, int] | None) -> str:
+    lowered = ", ".join(f"{name} {offset:+d}" for name, offset in sorted((offsets or {}).items()) if offset)
+    return lowered or "as configured"
+
+
+def _recommended(container: dict[str, Any]) -> str:
+    target: dict[str, int] = container.get("target") or {}
+    memory = target.get("memory_bytes", 0) / (1 << 30)
+    return f"{container.get('name')} {target.get('cpu_milli', 0) / 1000:g} cores and {memory:.1f} GiB"
 
 
 def _named(body: dict[str, Any]) -> str:
@@ -187,6 +248,11 @@ def _named(body: dict[str, Any]) -> str:
 def _count(body: dict[str, Any]) -> str:
     number = len(body.get("pods") or ())
     return "1 pod" if number == 1 else f"{number} pods"
+
+
+def _knobs(body: dict[str, Any]) -> str:
+    number = len(body.get("changes") or ()) + int(body.get("omitted") or 0)
+    return "1 knob" if number == 1 else f"{number} knobs"
 
 
 def _cores(quota_us: Any) -> str:

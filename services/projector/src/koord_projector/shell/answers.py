@@ -144,6 +144,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pods          on it, newest placement first, at most 500
     overcommit    how its batch resources were computed, newest first
     suppression   changes of the best-effort class's quota, newest first
+    protection    evictions, interference, knobs and stops of the agent, newest first
     usage         newest last
     """
 
@@ -153,6 +154,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pods: list[PodItem]
     overcommit: list[NodeEvent]
     suppression: list[NodeEvent]
+    protection: list[NodeEvent]
     usage: list[UsagePoint]
 
 

@@ -50,6 +50,7 @@ _NODE_EVENTS = text(
      WHERE kind = :kind AND id = :token AND seq <= :position AND type = ANY(:types) ORDER BY seq DESC LIMIT :count
     """
 )
+PROTECTION = ["PodsEvictedByAgent", "InterferenceDetected", "InterferenceEnded", "KnobsChanged", "AgentStopped"]
 _EXPIRED_AFTER_INTERVALS = 5
 _SHOWN_EVENTS = 50
 _SHOWN_REPORTS = 120
@@ -79,6 +80,7 @@ async def describe_node(connection: AsyncConnection, moment: Moment, name: str) 
         pods=await pods_on_node(connection, moment, item.name),
         overcommit=await _events(connection, moment, "nodepolicy", token, ["NodeOvercommitComputed"]),
         suppression=await _events(connection, moment, "nodestate", token, ["BeCpuSuppressed", "BeCpuReleased"]),
+        protection=await _events(connection, moment, "nodestate", token, PROTECTION),
         usage=[UsagePoint(*point) for point in reversed(usage)],
     )
 

@@ -11,7 +11,10 @@ const TIME_LABELS = [
 ];
 const BINARY_STEPS = Array.from({ length: 56 }, (_, power) => 2 ** power);
 
-/** lines: [{label, color (name of a theme colour), values, width?, dash?, fill?}]; times in seconds, ascending. */
+/**
+ * lines: [{label, color (name of a theme colour), values, width?, dash?, fill?, stepped?}]; times in seconds, ascending.
+ * marks: [{time, label, color}], lines across the plot at moments.
+ */
 export class Chart {
   constructor({ height = 190, format, binary = false }) {
     this.height = height;
@@ -29,8 +32,9 @@ export class Chart {
     this.plot?.destroy();
   }
 
-  show(times, lines) {
-    this.last = [times, lines];
+  show(times, lines, marks = []) {
+    this.last = [times, lines, marks];
+    this.marks = marks;
     const data = [times, ...lines.map((line) => line.values)];
     const shape = lines.map((line) => line.label).join("|");
     if (this.plot && shape === this.shape) this.plot.setData(data);
@@ -39,8 +43,32 @@ export class Chart {
 
   repaint() {
     if (!this.last) return;
-    this.shape = "";
+    this.shape = ""; // drawn anew, in the colours of now
     this.show(...this.last);
+  }
+
+  #drawMarks(plot) {
+    const { ctx, bbox } = plot;
+    const scale = devicePixelRatio;
+    ctx.save();
+    ctx.font = `${10 * scale}px sans-serif`;
+    let labelled = -Infinity;
+    for (const mark of [...(this.marks ?? [])].sort((one, other) => one.time - other.time)) {
+      const x = plot.valToPos(mark.time, "x", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = ctx.fillStyle = color(mark.color);
+      ctx.lineWidth = scale;
+      ctx.setLineDash([2 * scale, 3 * scale]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      if (x - labelled > 60 * scale) { // labels that would cover each other are left out; the table has them all
+        ctx.fillText(mark.label, x + 3 * scale, bbox.top + 10 * scale);
+        labelled = x;
+      }
+    }
+    ctx.restore();
   }
 
   #width() { return Math.max(200, this.element.clientWidth); }
@@ -54,6 +82,7 @@ export class Chart {
       height: this.height,
       cursor: { points: { size: 7 }, drag: { x: false, y: false } },
       legend: { live: true },
+      hooks: { draw: [(plot) => this.#drawMarks(plot)] },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [{ ...axis, values: TIME_LABELS }, { ...axis, size: 66, incrs: this.binary ? BINARY_STEPS : undefined, values: (_plot, ticks) => ticks.map(this.format) }],
       series: [
@@ -64,6 +93,7 @@ export class Chart {
           width: line.width ?? 2,
           dash: line.dash,
           fill: line.fill ? `${color(line.color)}26` : undefined,
+          paths: line.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
           points: { show: false },
           spanGaps: true,
           value: (_plot, value) => (value === null || value === undefined ? "–" : this.format(value)),

@@ -8,8 +8,8 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   const answer = await get(`/api/nodes/${encodeURIComponent(parameters[0])}`, { at }, signal);
   const { node } = answer;
   if (!root.kept) {
-    const page = { head: h("div", { class: "title" }), gauges: h("div", { class: "gauge" }), terms: h("div", {}), history: h("div", {}), pods: h("div", {}) };
-    page.chart = new Chart({ height: 200, format: (value) => cores(value) });
+    const page = { head: h("div", { class: "title" }), gauges: h("div", { class: "gauge" }), terms: h("div", {}), history: h("div", {}), protection: h("div", {}), pods: h("div", {}) };
+    page.chart = new Chart({ height: 260, format: (value) => cores(value) });
     page.close = () => page.chart.close();
     page.repaint = () => page.chart.repaint();
     fill(root, h("div", { class: "stack" }, page.head,
@@ -18,8 +18,9 @@ export async function nodeView(root, { parameters, at, signal, go }) {
           h("section", { class: "panel" }, h("h2", {}, "Resources"), page.gauges),
           h("section", { class: "panel" }, h("h2", {}, "Why so much is reclaimed"), page.terms)),
         h("div", { class: "stack", css: { "align-content": "start" } },
-          h("section", { class: "panel" }, h("h2", {}, "CPU used ", h("span", { class: "note" }, "cores")), page.chart.element),
-          h("section", { class: "panel" }, h("h2", {}, "Best effort held back"), page.history))),
+          h("section", { class: "panel" }, h("h2", {}, "Load and protection ", h("span", { class: "note" }, "cores; lines across mark evictions, disturbances and the agent's writes")), page.chart.element),
+          h("section", { class: "panel" }, h("h2", {}, "Best effort held back"), page.history),
+          h("section", { class: "panel" }, h("h2", {}, "Evictions, disturbances, knobs"), page.protection))),
       h("section", { class: "panel" }, h("h2", {}, "Pods"), page.pods)));
     root.kept = page;
   }
@@ -29,14 +30,17 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   fill(page.gauges, gauges(node));
   fill(page.terms, overcommit(answer.overcommit));
   fill(page.history, suppression(answer.suppression));
+  fill(page.protection, protection(answer.protection));
   fill(page.pods, podTable(answer.pods, at, go));
   if (answer.usage.length > 1) {
     const times = answer.usage.map((point) => new Date(point.reported_at).getTime() / 1000);
     page.chart.show(times, [
       { label: "allocatable", color: "c6", values: times.map(() => node.cpu_milli), width: 1.5, dash: [5, 4] },
       { label: "used", color: "c2", values: answer.usage.map((point) => point.cpu_used), fill: true },
+      { label: "latency-sensitive", color: "c1", values: answer.usage.map((point) => point.cpu_used - point.be_cpu_used - point.system_cpu_used) },
       { label: "best effort", color: "c3", values: answer.usage.map((point) => point.be_cpu_used), fill: true },
-    ]);
+      { label: "best-effort quota", color: "c4", values: quotaOver(times, answer.suppression), width: 1.5, dash: [3, 3], stepped: true },
+    ], marks(answer.protection));
   }
   return answer.moment;
 }
@@ -92,6 +96,48 @@ function suppression(events) {
     h("thead", {}, h("tr", {}, h("th", {}, "When"), h("th", { class: "number" }, "Quota"), h("th", {}, "Why"))),
     h("tbody", {}, events.slice(0, 12).map((event) => h("tr", {}, h("td", { class: "nowrap" }, moment(event.occurred_at)),
       h("td", { class: "number" }, `${quota(event.body.old_quota_us)} → ${quota(event.body.new_quota_us)}`), h("td", {}, event.body.reason))))));
+}
+
+const inSeconds = (text) => new Date(text).getTime() / 1000;
+
+// The quota in force at each time, in milli-cores; nothing where best effort was not held back.
+function quotaOver(times, events) {
+  const changes = [...events].reverse().map((event) => [inSeconds(event.occurred_at), event.body.new_quota_us ?? -1]);
+  let next = 0;
+  let quota = -1;
+  return times.map((time) => {
+    while (next < changes.length && changes[next][0] <= time) quota = changes[next++][1];
+    return quota < 0 ? null : quota / 100;
+  });
+}
+
+const MARKS = { PodsEvictedByAgent: ["evicted", "bad"], InterferenceDetected: ["disturbed", "c5"], KnobsChanged: ["knobs", "muted"], AgentStopped: ["agent stopped", "muted"] };
+
+function marks(events) {
+  return events.filter((event) => MARKS[event.type]).map((event) => {
+    const [label, tint] = MARKS[event.type];
+    return { time: inSeconds(event.occurred_at), label, color: tint };
+  });
+}
+
+function protection(events) {
+  if (events.length === 0) return h("p", { class: "empty" }, "Nobody was evicted or disturbed here.");
+  const names = (pods) => pods.map((pod) => `${pod.namespace}/${pod.name}`).join(", ");
+  const sentence = {
+    PodsEvictedByAgent: (body) => `${names(body.pods)} (${body.feature}): ${body.reason}`,
+    InterferenceDetected: (body) => `${body.namespace}/${body.name}: ${body.signal} ${body.value} reached ${body.threshold}`
+      + `${body.suspects?.length ? `; suspects ${body.suspects.map((one) => `${one.name} ${percent(one.score)}`).join(", ")}` : ""}`
+      + `${body.mitigation?.length ? `; ${body.mitigation.join("; ")}` : ""}`,
+    InterferenceEnded: (body) => `${body.signal} ended after ${grouped(Math.round(body.lasted_seconds))} s`,
+    KnobsChanged: (body) => `${grouped(body.writes)} writes: ${body.changes.slice(0, 3).map((one) => `${one.knob} ${one.old} → ${one.new}`).join(", ")}`
+      + `${body.changes.flatMap((one) => one.lost ?? []).map((lost) => `; ${lost.strategy} lost ${lost.value} (${lost.loss})`).join("")}`,
+    AgentStopped: (body) => `${Object.keys(body.left ?? {}).length} knobs stay as they are`,
+  };
+  const what = { ...Object.fromEntries(Object.entries(MARKS).map(([type, [label]]) => [type, label])), InterferenceEnded: "undisturbed" };
+  return h("div", { class: "table" }, h("table", { class: "list" },
+    h("thead", {}, h("tr", {}, h("th", {}, "When"), h("th", {}, "What"), h("th", {}, "Which and why"))),
+    h("tbody", {}, events.slice(0, 20).map((event) => h("tr", {}, h("td", { class: "nowrap" }, moment(event.occurred_at)),
+      h("td", { class: "nowrap" }, what[event.type]), h("td", {}, sentence[event.type](event.body)))))));
 }
 
 function podTable(pods, at, go) {
