@@ -81,6 +81,18 @@ def test_root_system_and_default_quota_have_no_share_to_explain() -> None:
         assert (reports.explain(name).runtime, reports.explain(name).shares) == (None, ())
 
 
+def test_tree_is_explained_from_the_top() -> None:
+    manager = lending_world()
+    manager.upsert_quota(QuotaSpec(name="a2", parent="a", max={"cpu": 60_000}, weight={"cpu": 1}))
+    manager.upsert_quota(QuotaSpec(name="a1", parent="a", max={"cpu": 60_000}, weight={"cpu": 1}))
+    reports = QuotaReports(manager)
+    explained = reports.explain_tree()
+    names = [one.name for one in explained]
+    assert names == ["a", "a1", "a2", "b", "c", "d", keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA]
+    assert explained == [reports.explain(name) for name in names]
+    assert reports.explain_tree("unknown") == []
+
+
 def test_explanation_is_plain_data() -> None:
     explained = codec.decode(codec.encode(QuotaReports(lending_world()).explain("a")), dict[str, object])
     assert (explained["name"], explained["runtime"]) == ("a", {"cpu": 35_750})

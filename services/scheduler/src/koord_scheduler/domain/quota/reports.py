@@ -5,17 +5,21 @@ All questions by name raise KeyError for a quota that does not exist.
 source    scheduler-core spec, 10.9, 14
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from koordcore.protocol import keys
 
 from koord_scheduler.domain.quota.books import QuotaBooks
 from koord_scheduler.domain.quota.debug import quota_document
+from koord_scheduler.domain.quota.division import Claim, Round
 from koord_scheduler.domain.quota.explanation import QuotaExplanation, ResourceShare, explain_share
 from koord_scheduler.domain.quota.node import QuotaNode
 from koord_scheduler.domain.quota.status import QuotaStatus
 from koord_scheduler.domain.quota.text import without_zeros
 from koord_scheduler.domain.quota.warnings import warnings_of
+
+Division: TypeAlias = tuple[list[Claim], list[Round]]
+"""What went into a division, and what happened in it."""
 
 
 class QuotaReports:
@@ -59,15 +63,37 @@ class QuotaReports:
 
     def explain(self, name: str) -> QuotaExplanation:
         """Why a quota may use what it may use."""
-        node = self._books.forest.nodes[name]
+        return self._explain(self._books.forest.nodes[name], {})
+
+    def explain_tree(self, tree: str = "") -> list[QuotaExplanation]:
+        """The same of all quotas of a tree, every parent before its children, siblings by name; for `koord quota tree`.
+
+        A child of the tree's root names the root quota as its parent. An unknown tree is empty.
+        """
+        root = self._books.forest.roots.get(tree)
+        divisions: dict[tuple[QuotaNode, str], Division] = {}
+        found: list[QuotaExplanation] = []
+        to_visit = [root.children[name] for name in sorted(root.children, reverse=True)] if root is not None else []
+        while to_visit:
+            node = to_visit.pop()
+            found.append(self._explain(node, divisions))
+            to_visit += [node.children[name] for name in sorted(node.children, reverse=True)]
+        return found
+
+    def _explain(self, node: QuotaNode, divisions: dict[tuple[QuotaNode, str], Division]) -> QuotaExplanation:
         self._books.runtimes.refresh(node)
         parent, spec = node.parent, node.spec
         shares: list[ResourceShare] = []
         if parent is not None and node.is_divided_to:
             divided = self._books.runtimes.divided_keys(parent)
-            shares = [self._share(node, parent, resource) for resource in sorted(spec.max) if resource in divided]
+            for resource in sorted(spec.max):
+                if resource in divided:
+                    division = divisions.get((parent, resource))
+                    if division is None:
+                        division = divisions[parent, resource] = self._books.runtimes.division(parent, resource)
+                    shares.append(self._share(node, parent, resource, division))
         return QuotaExplanation(
-            name=name,
+            name=node.name,
             tree=node.tree,
             parent=parent.name if parent is not None else "",
             is_parent=spec.is_parent,
@@ -79,16 +105,16 @@ class QuotaReports:
             request=without_zeros(node.request),
             limited_request=without_zeros(node.limited),
             scaled_min=self._books.runtimes.scaled_min_of(node),
-            runtime=self._books.runtime_of(name) if node.is_divided_to and not node.is_root else None,
+            runtime=self._books.runtime_of(node.name) if node.is_divided_to and not node.is_root else None,
             pods=len(node.pods),
             children=tuple(sorted(node.children)),
             shares=tuple(shares),
             warnings=tuple(warnings_of(node)),
         )
 
-    def _share(self, node: QuotaNode, parent: QuotaNode, resource: str) -> ResourceShare:
+    def _share(self, node: QuotaNode, parent: QuotaNode, resource: str, division: Division) -> ResourceShare:
         siblings = parent.claimants()
-        claims, rounds = self._books.runtimes.division(parent, resource)
+        claims, rounds = division
         return explain_share(
             node.name,
             resource,

@@ -25,7 +25,7 @@ class Totals:
         before = self.nodes.pop(name, {})
         after = allocatable or {}
         if allocatable is not None:
-            self.nodes[name] = allocatable
+            self.nodes[name] = dict(allocatable)
         if before == after:
             return []
         for amounts, sign in ((before, -1), (after, 1)):
