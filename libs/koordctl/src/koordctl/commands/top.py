@@ -1,0 +1,172 @@
+"""`koord top node|pod`: who uses how much now, from the newest reports of the agents; live with `--watch`."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import typer
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import AggregateRef, name_from_token, name_token
+from koordcore.events.observation import NodeUsageReported
+from rich.live import Live
+from rich.table import Table
+
+from koordctl.clients import projector
+from koordctl.log import open_log, wait_for
+from koordctl.output import console, fail, gib, milli, show_table
+
+app = typer.Typer(help="Who uses how much now.", no_args_is_help=True)
+
+REFRESH_SECONDS: Final = 2.0
+NODE_COLUMNS: Final = (
+    "node",
+    "cpu",
+    "cpu%",
+    "best effort",
+    "quota",
+    "memory",
+    "memory%",
+    "batch free",
+    "pods",
+    "reported",
+)
+POD_COLUMNS: Final = ("namespace", "pod", "node", "qos", "priority", "cpu", "memory")
+Sort: TypeAlias = Literal["cpu", "memory", "name"]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every 2 s until interrupted.")]
+Sorting = Annotated[str, typer.Option("--sort", help="cpu, memory or name.")]
+Row: TypeAlias = Sequence[object]
+
+
+@app.command("node")
+def top_node(
+    name: Annotated[str | None, typer.Argument(help="Only this node.")] = None,
+    sort: Sorting = "cpu",
+    watch: Watch = False,
+) -> None:
+    """Nodes: what they use, what best effort uses of it, and the quota that holds it.
+
+    Examples:
+
+      koord top node
+
+      koord top node --watch --sort memory
+    """
+    _show(NODE_COLUMNS, lambda: node_rows(projector.get("/api/nodes")["nodes"], name, _sort(sort)), watch=watch)
+
+
+@app.command("pod")
+def top_pod(
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only pods of this node.")] = None,
+    sort: Sorting = "cpu",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 40,
+    watch: Watch = False,
+) -> None:
+    """Pods: what they used on average in the newest report of their node.
+
+    Examples:
+
+      koord top pod
+
+      koord top pod --node node-1 --sort memory -w
+    """
+    chosen = _sort(sort)
+
+    def rows() -> list[Row]:
+        names = [node] if node else [str(item["name"]) for item in projector.get("/api/nodes")["nodes"]]
+        return pod_rows(wait_for(_reports(names)), namespace, chosen)[:limit]
+
+    _show(POD_COLUMNS, rows, watch=watch)
+
+
+def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
+    """One row per node, the busiest first; nodes without a report last."""
+    chosen = [node for node in nodes if name is None or node["name"] == name]
+    chosen.sort(key=lambda node: node["name"])
+    if sort != "name":
+        chosen.sort(key=lambda node: -(node[f"{sort}_used"] if node[f"{sort}_used"] is not None else -1))
+    return [
+        (
+            node["name"],
+            milli(node["cpu_used"]),
+            _share(node["cpu_used"], node["cpu_milli"]),
+            milli(node["be_cpu_used"]),
+            "unlimited" if node["be_quota_us"] < 0 else milli(node["be_quota_us"] // 100),
+            gib(node["memory_used"]),
+            _share(node["memory_used"], node["memory_bytes"]),
+            milli(None if node["batch_cpu"] is None else node["batch_cpu"] - node["batch_cpu_requested"]),
+            node["pods_running"],
+            _time(node["reported_at"]),
+        )
+        for node in chosen
+    ]
+
+
+def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
+    """One row per pod of the newest reports, the hungriest first."""
+    pods = [
+        (node, pod)
+        for node, report in reports.items()
+        for pod in report.pods
+        if namespace is None or pod.namespace == namespace
+    ]
+    pods.sort(key=lambda found: (found[1].namespace, found[1].name))
+    if sort != "name":
+        pods.sort(key=lambda found: -(found[1].usage.cpu_milli if sort == "cpu" else found[1].usage.memory_bytes))
+    return [
+        (
+            pod.namespace,
+            pod.name,
+            node,
+            pod.qos,
+            pod.priority_class,
+            milli(pod.usage.cpu_milli),
+            gib(pod.usage.memory_bytes),
+        )
+        for node, pod in pods
+    ]
+
+
+async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
+    """The newest report of each node that has one."""
+    async with open_log() as log:
+        stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
+    reports = ((name_from_token(event.ref.id), CATALOGUE.read(event)) for event in stored)
+    return {name: report for name, report in reports if isinstance(report, NodeUsageReported)}
+
+
+def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool) -> None:
+    if not watch:
+        show_table(columns, rows(), empty="no node has reported yet")
+        return
+    with Live(_table(columns, rows()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        try:
+            while True:
+                time.sleep(REFRESH_SECONDS)
+                live.update(_table(columns, rows()), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), overflow="fold")
+    for row in rows[: max(console.height - 2, 1)]:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    return table
+
+
+def _sort(text: str) -> Sort:
+    found: dict[str, Sort] = {"cpu": "cpu", "memory": "memory", "name": "name"}
+    if text not in found:
+        fail(f"--sort: must be cpu, memory or name, got {text!r}", status=2)
+    return found[text]
+
+
+def _share(part: int | None, whole: int) -> str:
+    return "-" if part is None or whole <= 0 else f"{100 * part / whole:.0f}%"
+
+
+def _time(text: str | None) -> str:
+    return "-" if not text else text[11:19]
