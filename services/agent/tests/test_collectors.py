@@ -13,7 +13,7 @@ from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.shell.collecting import CollectOptions, Collectors
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_pods import SimulatedNode
+from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.predicting import Predicting
 from koordcore.events.node import PodOnNode

@@ -14,7 +14,7 @@ from koord_agent.domain.series import SeriesStore
 from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_pods import SimulatedNode
+from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node_agent import NodeAgent, Tick
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent

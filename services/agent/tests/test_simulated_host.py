@@ -19,7 +19,7 @@ from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_pods import SimulatedNode
+from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.sensing import read_best_effort, read_host, suppress_view
 from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import pod_from_json

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import msgspec
 from koordcore.bus.connection import BusConnection, ConnectRefused, NotConnected
@@ -33,7 +34,6 @@ from koord_agent.shell.collecting import CollectOptions
 from koord_agent.shell.desired_state import DesiredStates
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.kept import Kept
 from koord_agent.shell.link import Link, Ports
 from koord_agent.shell.node_agent import NodeAgent
@@ -44,6 +44,9 @@ from koord_agent.shell.own_facts import AgentFacts
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import AuditSink, no_audit
 from koord_agent.shell.series_archive import SeriesArchive
+
+if TYPE_CHECKING:
+    from koord_agent.shell.host.simulated import SimulatedFleet
 
 LINUX_TICK_SECONDS = 1.0
 SIMULATED_TICK_SECONDS = 2.0
@@ -192,12 +195,15 @@ def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:
     return settings.node_name or environ.get("NODE_NAME", "") or os.uname().nodename.lower()
 
 
-def _fleet(settings: AgentSettings, now: float) -> SimulatedFleet | None:
+def _fleet(settings: AgentSettings, now: float) -> "SimulatedFleet | None":
     file = settings.simulated_nodes_file
     if settings.host_mode == "linux" or (settings.host_mode == "auto" and file is None):
         return None
     if file is None:
         raise ValueError("simulated_nodes_file: needed with host_mode=simulated")
+    # the arrays that it brings along are 15 MiB that a real node keeps for its pods
+    from koord_agent.shell.host.simulated import SimulatedFleet
+
     return SimulatedFleet(shard_of(read_nodes(file), settings.shard), start_seconds=now)
 
 
@@ -320,7 +326,7 @@ def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive |
 
 def _simulated_agent(
     settings: AgentSettings,
-    fleet: SimulatedFleet,
+    fleet: "SimulatedFleet",
     node: str,
     interval_ms: int,
     announced: set[str],

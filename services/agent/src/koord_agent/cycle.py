@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
 from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
@@ -22,12 +22,14 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_agent.shell.audit_log import AuditLog
 from koord_agent.shell.desired_state import DesiredStates
-from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.kept import Kept
 from koord_agent.shell.link import Link
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.observing import AgentMetrics
 from koord_agent.shell.outbox import Fact, Outbox
+
+if TYPE_CHECKING:
+    from koord_agent.shell.host.simulated import SimulatedFleet
 
 LONGEST_STRETCH_SECONDS: Final = 0.02
 """Of a round without letting pushes, appends and probes have the event loop."""
@@ -52,7 +54,7 @@ class Cycle:
     """
 
     agents: Mapping[str, NodeAgent]
-    fleet: SimulatedFleet | None
+    fleet: "SimulatedFleet | None"
     states: DesiredStates
     outbox: Outbox
     kept: Kept

@@ -8,7 +8,7 @@ import msgspec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
 
-from koord_agent.shell.host.simulated_pods import SimulatedNode
+from koord_agent.shell.host.simulated_node import SimulatedNode
 
 
 class _Line(msgspec.Struct, kw_only=True):

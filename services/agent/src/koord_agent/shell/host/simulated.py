@@ -20,7 +20,8 @@ from koord_agent.domain.simulated_interference import (
 )
 from koord_agent.domain.simulation import Floats, mean_fractions, share_cpu, sum_by_node
 from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_pods import PodColumns, SimulatedNode, Snapshot
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.host.simulated_pods import PodColumns, Snapshot
 
 NANOSECONDS = 1_000_000_000
 PERIOD_SECONDS = CFS_PERIOD_US / 1_000_000

@@ -1,4 +1,4 @@
-"""Nodes to simulate, and the pods of all of them as columns; `simulated` advances them together."""
+"""Pods of all simulated nodes as columns; `simulated` advances them together."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,12 @@ from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_B
 from koordcore.protocol.qos import KubeQos
 from numpy.typing import NDArray
 
-from koord_agent.domain.cgroup_layout import Driver
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.simulation import Floats, ProfileKind, ProfileTable, UsageProfile
 
 PAGE_CACHE_FRACTION = 0.1
 """Share of a pod's memory request that it keeps as page cache."""
 FIRST_ROWS = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedNode:
-    """A node to simulate."""
-
-    name: str
-    cpu_milli: int
-    memory_bytes: int
-    driver: Driver = Driver.SYSTEMD
 
 
 @dataclass(slots=True)

@@ -1,0 +1,266 @@
+"""What an agent costs: one node of 100 pods and 200 containers at the default intervals, and 300 simulated nodes.
+
+The node is a fake cgroup v1 tree with the kernel's formats; its agent runs in a process of its own, so that resident
+memory is the agent's. A day passes in steps of 300 s with pods coming and going; growth is what resident memory gained
+in its second half.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bench.results import Better, Result
+
+PODS = 100
+CONTAINERS = 2
+ROUNDS = 40
+DAY_SECONDS = 86_400
+STEP_SECONDS = 300
+AGENTS = 300
+ROUND_SECONDS = 2.0
+MEMORY_KEYS = (
+    *("cache", "rss", "rss_huge", "shmem", "mapped_file", "dirty", "writeback", "pgpgin", "pgpgout", "pgfault"),
+    *("pgmajfault", "inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable"),
+)
+MEMORY_STAT = "".join(f"{prefix}{name} 1048576\n" for prefix in ("", "total_") for name in MEMORY_KEYS)
+FILES = {
+    "cpuacct/cpuacct.usage": "123456789012\n",
+    "memory/memory.stat": MEMORY_STAT,
+    "memory/memory.numa_stat": "total=4096 N0=4096\nfile=1024 N0=1024\nanon=3072 N0=3072\nunevictable=0 N0=0\n",
+    "cpu/cpu.stat": "nr_periods 100\nnr_throttled 3\nthrottled_time 5000000\n",
+    "cpu/cpu.cfs_quota_us": "-1\n",
+    "cpu/cpu.cfs_period_us": "100000\n",
+    "cpu/cpu.shares": "1024\n",
+    "cpu/cpu.cfs_burst_us": "0\n",
+    "cpu/tasks": "",
+    "cpuset/cpuset.cpus": "0-31\n",
+}
+SLO = {
+    "resourceUsedThresholdWithBE": {
+        "enable": True,
+        "cpuSuppressThresholdPercent": 65,
+        "cpuSuppressPolicy": "cfsQuota",
+    }
+}
+
+
+def measure() -> Iterator[Result]:
+    """One node in a process of its own, then many simulated ones in this one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.measure_agent"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    yield Result(
+        name="agent: 100 pods, 200 containers, every second",
+        value=found["percent"],
+        unit="% of a core",
+        target=3.0,
+        better=Better.LOWER,
+    )
+    yield Result(
+        name="agent: resident memory", value=found["resident_mib"], unit="MiB", target=100.0, better=Better.LOWER
+    )
+    yield Result(
+        name="agent: growth over the second half of a day",
+        value=found["growth_mib"],
+        unit="MiB",
+        target=4.0,
+        better=Better.LOWER,
+    )
+    yield from _many_agents()
+
+
+def _many_agents() -> Iterator[Result]:
+    from koord_agent.domain.desired import view_of
+    from koord_agent.domain.monitor import NodeMonitor
+    from koord_agent.domain.prediction.predictor import PeakPredictor
+    from koord_agent.domain.series import SeriesStore
+    from koord_agent.shell.host.simulated import SimulatedFleet
+    from koord_agent.shell.host.simulated_node import SimulatedNode
+    from koord_agent.shell.node_agent import NodeAgent
+    from koord_agent.shell.predicting import Predicting
+    from koordcore.events.node import PodOnNode
+    from koordcore.ports.desired import DesiredNode
+
+    fleet = SimulatedFleet(SimulatedNode(name=f"n{i}", cpu_milli=32_000, memory_bytes=128 << 30) for i in range(AGENTS))
+    agents: list[NodeAgent] = []
+    for i in range(AGENTS):
+        host = fleet.host(f"n{i}")
+        monitor = NodeMonitor(collect_interval_ms=2_000, store=SeriesStore(retention_ms=330_000), with_page_cache=False)
+        agent = NodeAgent(
+            f"n{i}", host, interval_ms=2_000, monitor=monitor, runner=host, predicting=Predicting(PeakPredictor())
+        )
+        pods = [
+            PodOnNode(
+                uid=f"p{i}-{k}",
+                namespace="default",
+                name=f"p{k}",
+                requests={"cpu" if k < 7 else "kubernetes.io/batch-cpu": 2_000},
+                qos="LS" if k < 7 else "BE",
+                kube_qos="Burstable" if k < 7 else "BestEffort",
+                priority_class="koord-prod" if k < 7 else "koord-batch",
+            )
+            for k in range(10)
+        ]
+        amounts = {"cpu": 32_000, "memory": 128 << 30}
+        agent.desired = view_of(
+            DesiredNode(node=f"n{i}", pods=pods, slo=dict(SLO), capacity=amounts, allocatable=amounts)
+        )
+        agents.append(agent)
+    spent: list[float] = []
+    for tick in range(1, 41):
+        before = time.process_time()
+        fleet.advance(tick * ROUND_SECONDS)
+        for agent in agents:
+            agent.tick(round(tick * ROUND_SECONDS * 1000))
+        spent.append(time.process_time() - before)
+    yield Result(
+        name="agent: 300 simulated nodes of 10 pods, every 2 s",
+        value=100 * sum(spent[5:]) / len(spent[5:]) / ROUND_SECONDS,
+        unit="% of a core",
+        target=25.0,
+        better=Better.LOWER,
+    )
+
+
+def _one_node(folder: Path) -> dict[str, float]:
+    """The figures of one node; run in a process that imports nothing but the agent."""
+    from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
+    from koord_agent.domain.desired import view_of
+    from koord_agent.domain.monitor import NodeMonitor
+    from koord_agent.domain.pods import AgentPod, agent_pod_from_json
+    from koord_agent.domain.prediction.predictor import PeakPredictor
+    from koord_agent.domain.series import SeriesStore
+    from koord_agent.shell.checkpoints import CheckpointFolder
+    from koord_agent.shell.host.linux import LinuxHost
+    from koord_agent.shell.host.probe import HostRoots
+    from koord_agent.shell.node_agent import NodeAgent
+    from koord_agent.shell.predicting import Predicting
+    from koord_agent.shell.series_archive import SeriesArchive
+    from koordcore.ports.desired import DesiredNode
+    from koordcore.protocol.qos import KubeQos
+
+    layout = CgroupLayout(Driver.SYSTEMD)
+
+    def put(directory: str) -> None:
+        for file, text in FILES.items():
+            hierarchy, _, name = file.partition("/")
+            path = folder / "cgroup" / hierarchy / directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def pod(uid: str, best_effort: bool) -> AgentPod:
+        qos, kube_qos = ("BE", KubeQos.BEST_EFFORT) if best_effort else ("LS", KubeQos.BURSTABLE)
+        ids = [f"containerd://{uid}-c{k}" for k in range(CONTAINERS)]
+        statuses: list[dict[str, object]] = [
+            {"name": f"c{k}", "containerID": identity, "state": {"running": {}}} for k, identity in enumerate(ids)
+        ]
+        resource = "kubernetes.io/batch-cpu" if best_effort else "cpu"
+        amount = "1000" if best_effort else "1"
+        made = agent_pod_from_json(
+            {
+                "metadata": {
+                    "name": uid,
+                    "namespace": "default",
+                    "uid": uid,
+                    "labels": {"koordinator.sh/qosClass": qos},
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                },
+                "spec": {
+                    "containers": [
+                        {"name": f"c{k}", "resources": {"requests": {resource: amount}, "limits": {resource: amount}}}
+                        for k in range(CONTAINERS)
+                    ]
+                },
+                "status": {"phase": "Running", "qosClass": str(kube_qos), "containerStatuses": statuses},
+            }
+        )
+        put(layout.pod_directory(kube_qos, uid))
+        for identity in ids:
+            put(layout.container_directory(kube_qos, uid, identity))
+        return made
+
+    for qos in (KubeQos.GUARANTEED, KubeQos.BURSTABLE, KubeQos.BEST_EFFORT):
+        put(layout.qos_directory(qos))
+    now = [0]
+
+    def clock() -> int:
+        return now[0] * 1_000_000
+
+    proc = folder / "proc"
+    proc.mkdir()
+    cpus = "".join(f"cpu{n} 50 5 25 500 15 2 3 3 0 0\n" for n in range(32))
+    (proc / "stat").write_text("cpu  1600 160 800 16000 480 64 96 96 0 0\n" + cpus + "intr 1\n")
+    (proc / "meminfo").write_text("MemTotal: 131072000 kB\nMemFree: 60000000 kB\nMemAvailable: 90000000 kB\n")
+    store = SeriesStore(retention_ms=12 * 3600 * 1000, object_retention_ms=660_000)
+    host = LinuxHost(
+        monotonic_ns=clock,
+        roots=HostRoots(cgroup=folder / "cgroup", proc=proc, sys=Path("/sys")),
+        version=1,
+        layout=layout,
+        jiffy=10_000_000,
+    )
+    archive = SeriesArchive(folder / "series")
+    archive.restore(store, 0)
+    agent = NodeAgent(
+        "n",
+        host,
+        interval_ms=1_000,
+        monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
+        predicting=Predicting(PeakPredictor(), CheckpointFolder(folder / "predictions")),
+        archive=archive,
+    )
+    amounts = {"cpu": 32_000, "memory": 131072000 * 1024}
+    view = view_of(DesiredNode(node="n", slo=dict(SLO), capacity=amounts, allocatable=amounts))
+    pods = {uid: pod(uid, index % 4 == 0) for index in range(PODS) for uid in (f"pod-{index}",)}
+    agent.desired = replace(view, pods=pods)
+
+    def tick(seconds: int) -> None:
+        now[0] += seconds * 1000
+        agent.tick(now[0])
+
+    # the memory of eleven minutes of pods' samples, and the cost of a round in the midst of it
+    for _ in range(660 - ROUNDS):
+        tick(1)
+    before = time.process_time()
+    for _ in range(ROUNDS):
+        tick(1)
+        if now[0] % 60_000 == 0:
+            agent.report(now[0], str)
+    percent = 100 * (time.process_time() - before) / ROUNDS
+    resident = _resident_mib()
+
+    half = 0.0
+    for step in range(DAY_SECONDS // STEP_SECONDS):
+        if step % 8 == 0:
+            gone = f"pod-{step // 8}" if step < 8 * PODS else ""
+            uid = f"new-{step}"
+            pods = {name: one for name, one in pods.items() if name != gone} | {uid: pod(uid, best_effort=False)}
+            agent.desired = replace(view, pods=pods)
+        tick(STEP_SECONDS)
+        if step % 5 == 0:
+            agent.collect_garbage(now[0])
+        if step == DAY_SECONDS // STEP_SECONDS // 2:
+            half = _resident_mib()
+    return {"percent": percent, "resident_mib": resident, "growth_mib": _resident_mib() - half}
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / (1 << 20)
+
+
+if __name__ == "__main__":
+    importlib.import_module("koord_agent.compose")  # what the service itself has loaded
+    with tempfile.TemporaryDirectory() as name:
+        print(json.dumps(_one_node(Path(name))))
