@@ -13,6 +13,7 @@ from koord_manager.domain.node_resources.amounts import (
     amount_of_usage,
     high_priority_pods,
     node_capacity,
+    pod_facts,
 )
 from koord_manager.domain.node_resources.batch import compute_batch
 from koord_manager.domain.node_resources.decide import degradation
@@ -105,7 +106,7 @@ def _look(given: dict[str, Json]) -> _Look | None:
     if report is None or degradation(report, strategy, datetime.fromisoformat(given["now"])) is not None:
         return None
     node = node_from_json(given["node"])
-    pods = [(str(number), pod_from_json(pod)) for number, pod in enumerate(_items(given, "pods"))]
+    pods = [(pod, pod_facts(pod)) for pod in map(pod_from_json, _items(given, "pods"))]
     capacity = node_capacity(node)
     assert capacity is not None
     return _Look(node, capacity, list(high_priority_pods(pods, report)), report, strategy)

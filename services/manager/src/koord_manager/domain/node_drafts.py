@@ -230,7 +230,7 @@ def overcommit_of(
     published = view.policy(token)
     look = NodeLook(
         node=node,
-        pods=view.pods_on(token),
+        pods=view.pods_with_facts(token),
         report=view.reports.get(token),
         topology=view.topology(token),
         strategy=policies.colocation(token, node, published.health if published else None),

@@ -47,6 +47,7 @@ from koordcore.state.aggregates import (
 
 from koord_manager.domain.admission.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.fold_facts import facts_of, fold_fact
+from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
 from koord_manager.domain.node_resources.topology import (
     Device,
     NodeResourceTopology,
@@ -97,6 +98,7 @@ class ManagerView:
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
+        self._pod_facts: dict[str, tuple[Pod, PodFacts]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
         self._customs: dict[str, set[str]] = {}
@@ -222,6 +224,7 @@ class ManagerView:
                 self._pods_of_owner.setdefault(owner_uid, set()).add(uid)
 
     def _drop_pod(self, uid: str, event: PodSpecDeleted) -> None:
+        self._pod_facts.pop(uid, None)
         if self._pod_uids.get((event.namespace, event.name)) == uid:
             del self._pod_uids[event.namespace, event.name]
         for owner_uid in self._owners.pop(uid, ()):  # the spec is gone from the fold by now
@@ -280,6 +283,20 @@ class ManagerView:
         if ledger is not None:
             specs = self.state.of_kind(PodSpecState)
             yield from ((uid, specs[uid].object) for uid in sorted(ledger.pods) if uid in specs)
+
+    def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
+        """As `pods_on`, in no order, each with what overcommit looks at of its spec."""
+        ledger = self.ledger(token)
+        if ledger is None:
+            return
+        specs, facts = self.state.of_kind(PodSpecState), self._pod_facts
+        for uid in ledger.pods:
+            spec = specs.get(uid)
+            if spec is not None:
+                known = facts.get(uid)
+                if known is None or known[0] is not spec.object:
+                    known = facts[uid] = (spec.object, pod_facts(spec.object))
+                yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
         """A custom resource by name, also when it is gone (object None)."""

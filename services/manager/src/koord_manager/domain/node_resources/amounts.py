@@ -38,13 +38,25 @@ class Amount(NamedTuple):
         return Amount(min(self.cpu, other.cpu), min(self.memory, other.memory))
 
 
+class PodFacts(NamedTuple):
+    """What the pod's spec alone says: the same for every report, so it is worked out once.
+
+    counts    whether it is alive and neither batch nor free
+    is_lse    its cpu counts as requested, whatever it uses
+    """
+
+    counts: bool
+    band: PriorityBand
+    request: Amount
+    is_lse: bool
+
+
 class PodUse(NamedTuple):
     """What one pod that batch work must not disturb asks for and uses.
 
     pod       None: it is measured, but gone or finished
     request   nothing for a pod that is gone
     usage     None: not measured yet
-    is_lse    its cpu counts as requested, whatever it uses
     """
 
     pod: Pod | None
@@ -52,6 +64,19 @@ class PodUse(NamedTuple):
     request: Amount
     usage: Amount | None
     is_lse: bool
+
+
+def pod_facts(pod: Pod) -> PodFacts:
+    """What counts of a pod; nothing of its request when it is low-priority or finished.
+
+    source    manager spec, 1.2, 5.3
+    """
+    band = priority_class(pod)
+    if pod.status.phase not in _ALIVE or band in LOW_PRIORITY:
+        return PodFacts(counts=False, band=band, request=Amount(), is_lse=False)
+    asked = pod_requests(pod)
+    request = Amount(asked.get("cpu", 0), asked.get("memory", 0))
+    return PodFacts(counts=True, band=band, request=request, is_lse=qos(pod) is QosClass.LSE)
 
 
 def scaled(amount: int, percent: int) -> int:
@@ -84,30 +109,24 @@ def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ..
     return total
 
 
-def high_priority_pods(pods: Iterable[tuple[str, Pod]], report: NodeUsageReported) -> Iterator[PodUse]:
+def high_priority_pods(pods: Iterable[tuple[Pod, PodFacts]], report: NodeUsageReported) -> Iterator[PodUse]:
     """Every pod that is neither batch nor free, measured or not, and every measured one whose pod is gone.
 
-    pods      (uid, pod) on the node; those in another phase than Running or Pending are left out
+    pods      on the node, each with its `pod_facts`; those in another phase than Running or Pending count as gone
     report    usage by namespace and name
 
     source    manager spec, 5.3
     """
     dangling: dict[tuple[str, str], PodUsage] = {(sample.namespace, sample.name): sample for sample in report.pods}
-    for _, pod in pods:
-        if pod.status.phase not in _ALIVE:
+    for pod, facts in pods:
+        meta = pod.metadata
+        if not facts.counts:
+            if pod.status.phase in _ALIVE:
+                dangling.pop((meta.namespace, meta.name), None)
             continue
-        sample = dangling.pop((pod.metadata.namespace, pod.metadata.name), None)
-        band = priority_class(pod)
-        if band in LOW_PRIORITY:
-            continue
-        asked = pod_requests(pod)
-        yield PodUse(
-            pod,
-            band,
-            Amount(asked.get("cpu", 0), asked.get("memory", 0)),
-            amount_of_usage(sample.usage) if sample else None,
-            qos(pod) is QosClass.LSE,
-        )
+        sample = dangling.pop((meta.namespace, meta.name), None)
+        usage = amount_of_usage(sample.usage) if sample else None
+        yield PodUse(pod, facts.band, facts.request, usage, facts.is_lse)
     for sample in dangling.values():
         if sample.priority_class not in LOW_PRIORITY:
             yield PodUse(None, None, Amount(), amount_of_usage(sample.usage), is_lse=False)

@@ -69,10 +69,20 @@ def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriori
 
 def high_priority_use(pods: Iterable[PodUse]) -> HighPriorityUse:
     """The sums over a node's pods."""
-    total = HighPriorityUse()
+    # as `use_of`, summed in plain integers: this runs for every pod of every report
+    used_cpu = used_memory = request_cpu = request_memory = larger_cpu = larger_memory = 0
     for pod in pods:
-        total = total.plus(use_of(pod.request, pod.usage, is_lse=pod.is_lse))
-    return total
+        cpu, memory = pod.request
+        request_cpu += cpu
+        request_memory += memory
+        usage_cpu, usage_memory = pod.request if pod.usage is None else pod.usage
+        used_cpu += cpu if pod.is_lse else usage_cpu
+        used_memory += usage_memory
+        larger_cpu += max(cpu, usage_cpu)
+        larger_memory += max(memory, usage_memory)
+    return HighPriorityUse(
+        Amount(used_cpu, used_memory), Amount(request_cpu, request_memory), Amount(larger_cpu, larger_memory)
+    )
 
 
 def compute_batch(

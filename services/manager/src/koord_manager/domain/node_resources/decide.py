@@ -24,6 +24,7 @@ from koordcore.values import codec
 
 from koord_manager.domain.node_resources.amounts import (
     Amount,
+    PodFacts,
     PodUse,
     amount_of_usage,
     high_priority_pods,
@@ -42,7 +43,7 @@ _MILLI = 1000
 class NodeLook(NamedTuple):
     """One look at a node: everything that its overcommitted resources are computed from.
 
-    pods            (uid, pod) that hold resources of the node
+    pods            that hold resources of the node, each with its `pod_facts`
     report          its newest report; None: never seen
     topology        None: its agent has not reported any
     strategy        effective for the node
@@ -51,7 +52,7 @@ class NodeLook(NamedTuple):
     """
 
     node: Node
-    pods: Iterable[tuple[str, Pod]]
+    pods: Iterable[tuple[Pod, PodFacts]]
     report: NodeUsageReported | None
     topology: NodeResourceTopology | None
     strategy: ColocationStrategy

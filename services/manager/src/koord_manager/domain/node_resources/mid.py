@@ -54,10 +54,8 @@ def compute_mid(
         )
         return Mid(cpu.result, memory.result, {"cpu": cpu, "memory": memory})
     taken = system_usage(report, MID_SYSTEM_CLASSES).larger(node_reserved(node))
-    requested = Amount()
-    for pod in pods:
-        if pod.band is not PriorityBand.MID:
-            requested = requested.plus(pod.request)
+    asked = [pod.request for pod in pods if pod.band is not PriorityBand.MID]
+    requested = Amount(sum(request.cpu for request in asked), sum(request.memory for request in asked))
     reclaimable = amount_of_usage(report.prod_reclaimable)
     unused = Amount() if used is None else Amount(capacity.cpu - used.cpu, capacity.memory - used.memory)
     percent = strategy.mid_unallocated_percent
