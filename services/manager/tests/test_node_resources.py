@@ -21,7 +21,7 @@ from koordcore.events.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, ObjectMeta
 from manager_world import GIB, ManagerWorld, usage_of
 
@@ -38,7 +38,7 @@ def zone(name: str, cpu: str = "5", memory: str = "50Gi") -> dict[str, Any]:
 
 
 def topology(*zones: str, model: str = "", node: str = "n") -> dict[str, Any]:
-    annotations = {}
+    annotations: dict[str, str] = {}
     if model:
         info = {"cpuModel": model, "hyperThreadEnabled": True, "turboEnabled": True}
         annotations["node.koordinator.sh/cpu-basic-info"] = json.dumps(info)
@@ -246,22 +246,22 @@ def test_lending_more_than_there_is_is_warned_about_once_and_taken_back_when_it_
     assert warning_drafts(made.policies, made.view) == []
 
 
-@pytest.mark.parametrize(
-    ("sections", "field"),
-    [
-        (
-            {"colocation": COLOCATION | {"nodeConfigs": [{"nodeSelector": {}, "memoryReclaimThresholdPercent": 110}]}},
-            "colocation-config.nodeConfigs[0].memoryReclaimThresholdPercent",
-        ),
-        (
-            {
-                "colocation": COLOCATION | {"cpuReclaimThresholdPercent": 80},
-                "resource_threshold": {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 65}},
-            },
-            "resource-threshold-config.cpuSuppressThresholdPercent",
-        ),
-    ],
-)
+QUESTIONABLE: list[tuple[dict[str, Any], str]] = [
+    (
+        {"colocation": COLOCATION | {"nodeConfigs": [{"nodeSelector": {}, "memoryReclaimThresholdPercent": 110}]}},
+        "colocation-config.nodeConfigs[0].memoryReclaimThresholdPercent",
+    ),
+    (
+        {
+            "colocation": COLOCATION | {"cpuReclaimThresholdPercent": 80},
+            "resource_threshold": {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 65}},
+        },
+        "resource-threshold-config.cpuSuppressThresholdPercent",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sections", "field"), QUESTIONABLE)
 def test_what_is_worth_a_look_is_named_by_its_field(sections: dict[str, Any], field: str) -> None:
     assert list(config_warnings(world(**sections).policies.config)) == [field]
 
@@ -287,7 +287,7 @@ def test_batch_and_protected_usage_together_never_exceed_the_share_that_may_be_u
     pods: list[tuple[int, int]], percent: int, system: int
 ) -> None:
     made = world(colocation=COLOCATION | {"cpuReclaimThresholdPercent": percent})
-    usages = []
+    usages: list[PodUsage] = []
     for number, (cpu, memory) in enumerate(pods):
         document = {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}, "spec": {"containers": [{"name": "c"}]}}
         usages.append(usage_of(made.pod(f"p{number}", document, on="n"), cpu, memory))
