@@ -49,6 +49,7 @@ class ApiServer:
 
     bookmark_seconds    how often watches that ask for it get a bookmark
     expire_with_status  an expired watch is refused with HTTP 410; else it gets an ERROR event with code 410
+    refused             (user, verb, resource, name) of every request that RBAC refused
     requests            (method, path) of every request, in order; WATCH for watches
     """
 
@@ -60,6 +61,7 @@ class ApiServer:
         self.bookmark_seconds = bookmark_seconds
         self.expire_with_status = False
         self.requests: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str, str, str]] = []
         self.users: dict[str, User] = {"admin-token": User("kubernetes-admin")}
         self.url = ""
         self.ca_file: Path | None = None
@@ -192,6 +194,7 @@ class ApiServer:
         }.get(request.method, "")
         asked = f"{resource.plural}/{subresource}" if subresource else resource.plural
         if not user.may(verb, resource.group, asked, namespace, name):
+            self.refused.append((user.name, verb, f"{asked}.{resource.group}", name))
             raise ApiError(
                 403,
                 f'{asked} is forbidden: User "{user.name}" cannot {verb} resource "{asked}" in API group '

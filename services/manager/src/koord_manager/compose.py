@@ -16,6 +16,7 @@ from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import Told, World, keep_control, serve_documents
+from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
@@ -27,6 +28,7 @@ from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
+from koord_manager.shell.ports import add_ports
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
@@ -43,6 +45,7 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
     leadership = lease_leadership(settings, api) if api is not None else leadership_of(settings, bus)
     shell.service.add(Component(name="bus", close=resources.aclose))
     shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
+    add_ports(shell, leadership)
     assemble(shell, bus, leadership, api)
 
 
@@ -109,7 +112,10 @@ def assemble(
         verdicts=bus.verdicts,
         standalone=api is None,
     )
-    controllers = Controllers(quotas=QuotaRounds(keeps_objects=api is None))
+    controllers = Controllers(
+        policies=NodePolicies(sync_shared_gpus=options.enabled("EnableSyncGPUSharedResource")),
+        quotas=QuotaRounds(keeps_objects=api is None),
+    )
     book = controllers.recommender.book
     view.recommend_with(lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace))
 

@@ -25,6 +25,10 @@ class KubernetesSettings(ElectedSettings):
     rest_config_burst: int = Field(50, ge=1, description="Requests at once beyond that rate.")
     leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
     leader_elect_resource_lock: Literal["leases"] = Field("leases", description="Kind of the lock.")
+    metrics_addr: str = Field("", description="Serve metrics on host:port, too; empty or 0: only where the rest is.")
+    health_probe_addr: str = Field(
+        "", description="Serve health on host:port, too; empty or 0: only where the rest is."
+    )
     namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty: in all.")
     sync_period: Seconds = Field(0.0, ge=0, description="Time between full lists; 0: only when a watch is too old.")
     watch_timeout: Seconds = Field(300.0, gt=0, description="How long the API server keeps a watch open, at least.")

@@ -114,7 +114,7 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """With Kubernetes, its API server is where objects come from: what `koord apply` sends is refused, until the end."""
+    """With Kubernetes, its API server is where objects come from: what `koord apply` sends is refused."""
     reason = "objects of this cluster come from its API server; use kubectl"
     while works := await intake.take(MOST_REFUSED):
         for work in works:

@@ -1,0 +1,70 @@
+"""The reference's ports beside the service's own: metrics and health on addresses of their own, who leads as a gauge.
+
+source    manager spec, 2.1, 2.2, 17.1
+"""
+
+from typing import TypeVar
+
+from koordcore.ports.leadership import Leadership
+from koordcore.service.http import HttpServer
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+from koordcore.values.invalid import InvalidInput
+from prometheus_client import Gauge
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from koord_manager.shell.gateway.settings import KubernetesSettings
+
+S = TypeVar("S", bound=KubernetesSettings)
+
+_OFF = ("", "0")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `:port` (every address).
+
+    raises    InvalidInput
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidInput("host:port or :port", text)
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what `:port` means
+
+
+def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
+    """Adds the servers that `--metrics-addr` and `--health-probe-addr` ask for, and the gauge of the leader."""
+    settings = shell.settings
+    leads = Gauge("koordinator_manager_is_leader", "Whether this instance leads.", registry=shell.metrics.registry)
+    leads.set_function(lambda: 1.0 if leadership.term is not None else 0.0)
+    servers: list[HttpServer] = []
+    for name, address in (("metrics-port", settings.metrics_addr), ("health-port", settings.health_probe_addr)):
+        if address in _OFF:
+            continue
+        host, port = parse_address(address)
+        plain = {"http_host": host, "http_port": port, "http_cert_file": None, "http_key_file": None}
+        server = HttpServer(
+            settings.model_copy(update={**plain, "http_client_ca_file": None}),
+            service=shell.service,
+            health=shell.health,
+            metrics=shell.metrics,
+            clock=shell.clock,
+        )
+        server.routes.extend(_metrics_routes(shell))
+        shell.service.add(Component(name=name, start=server.start, run=server.run, stop=server.stop))
+        servers.append(server)
+    return servers
+
+
+def _metrics_routes(shell: Shell[S]) -> list[Route]:
+    """The reference's further names for the page: all of ours are internal."""
+
+    async def every(request: Request) -> Response:
+        body, content_type = shell.metrics.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    async def none(_: Request) -> Response:
+        return Response(b"", media_type="text/plain")
+
+    return [Route("/all-metrics", every), Route("/internal-metrics", every), Route("/external-metrics", none)]

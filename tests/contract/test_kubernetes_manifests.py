@@ -1,0 +1,109 @@
+"""The manifests under k8s/: complete, least rights, and just enough of them for a manager that does everything."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from koord_manager.domain.admission.webhooks import WEBHOOKS
+from koord_manager.shell.gateway.settings import LEASE_NAME
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.nodepolicy import NodeSloRendered
+from koordcore.protocol.crd.catalogue import definition_texts
+from koordcore.state.aggregates import EvictionState
+from kubernetes.authorization import User
+from kubernetes.gateway_world import gateway_world, node, pod
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "k8s" / "base"
+
+Json = dict[str, Any]
+
+
+def documents(file: str) -> list[Json]:
+    return [item for item in yaml.safe_load_all((BASE / file).read_text(encoding="utf-8")) if item]
+
+
+def manager_user() -> User:
+    """The manager's service account with the rights of the manifests."""
+    rules = documents("manager-role.yaml")[0]["rules"]
+    own = documents("manager-namespace-role.yaml")[0]["rules"]
+    return User("system:serviceaccount:koordinator-system:koord-manager", rules, {"koordinator-system": own})
+
+
+def test_every_manifest_is_listed_and_every_definition_is_installed() -> None:
+    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    files = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    definitions = yaml.safe_load((ROOT / "schemas" / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+
+    assert set(listed) == {*files, "../../schemas"}
+    assert definitions == [f"crds/{name}" for name in definition_texts()]
+
+
+@pytest.mark.parametrize("file", ["manager-role.yaml", "manager-namespace-role.yaml"])
+def test_rights_name_every_verb_and_resource(file: str) -> None:
+    for rule in documents(file)[0]["rules"]:
+        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+
+
+def test_secrets_are_only_those_of_the_own_namespace() -> None:
+    assert all("secrets" not in rule["resources"] for rule in documents("manager-role.yaml")[0]["rules"])
+
+
+def test_the_lease_that_is_allowed_is_the_one_that_is_used() -> None:
+    rules = documents("manager-namespace-role.yaml")[0]["rules"]
+    names = [name for rule in rules if "leases" in rule["resources"] for name in rule.get("resourceNames", [])]
+
+    assert names == [LEASE_NAME]
+
+
+def test_the_manager_runs_without_root_and_without_a_writable_root() -> None:
+    spec = documents("manager.yaml")[0]["spec"]["template"]["spec"]
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    for container in spec["containers"]:
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_webhook_objects_have_every_webhook_that_exists() -> None:
+    entries = {entry["name"]: entry for item in documents("webhooks.yaml") for entry in item["webhooks"]}
+
+    assert set(entries) == {webhook.entry_name for webhook in WEBHOOKS}
+    for webhook in WEBHOOKS:
+        entry = entries[webhook.entry_name]
+        assert entry["clientConfig"]["service"]["path"] == webhook.path
+        assert entry["failurePolicy"] == webhook.failure_policy
+        assert entry["rules"][0]["operations"] == list(webhook.operations)
+
+
+async def test_the_rights_suffice_for_everything_that_the_gateway_does(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        server = world.server
+        for text in definition_texts().values():
+            await server.apply(yaml.safe_load(text))
+        server.users["manager"] = manager_user()
+        await world.begin(token="manager")
+        await server.apply(node("node-1"))
+        await server.apply(pod("a"))
+        uid = await world.mirrored("a")
+        await world.place(uid, "node-1")
+        await world.until(lambda: world.node_of("a") == "node-1")
+        await world.append(
+            AggregateRef("nodepolicy", "node-1"),
+            NodeSloRendered(spec={"resourceUsedThresholdWithBE": {"enable": True}}),
+        )
+        await world.until(lambda: server.object("nodeslos", "", "node-1"))
+        for method in ("evict", "delete"):
+            wanted = PodEvictionRequested(
+                namespace="default", name="a", initiator="scheduler", method=method, reason="Preempted"
+            )
+            await world.append(AggregateRef("eviction", uid), wanted)
+            await world.until(lambda: uid not in world.view.state.of_kind(EvictionState))
+        await world.until(lambda: server.objects("events", ""))
+        await world.until(lambda: world.gateway.is_idle)
+
+        assert server.refused == []
