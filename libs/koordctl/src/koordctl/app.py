@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from koordctl.commands import bus, demo, events, explain, history, objects, recommend, scheduler, stack, top
+from koordctl.commands import bus, demo, events, explain, history, lint, objects, recommend, scheduler, stack, top
 
 app = typer.Typer(
     name="koord",
@@ -42,6 +42,7 @@ app.command(rich_help_panel=RUN)(stack.down)
 app.command(rich_help_panel=RUN)(stack.status)
 app.command(rich_help_panel=RUN)(demo.demo)
 app.command(rich_help_panel=ASK)(objects.apply)
+app.command(rich_help_panel=ASK)(lint.lint)
 app.command(rich_help_panel=ASK)(objects.delete)
 app.command(rich_help_panel=ASK)(objects.get)
 app.add_typer(explain.app, name="explain", rich_help_panel=ASK)

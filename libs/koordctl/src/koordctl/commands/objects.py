@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from koord_manager.domain.admitting import WITHIN_RULE
+from koordcore.protocol.crd import resource_versions
 
 from koordctl.clients import manager
 from koordctl.output import Format, errors, fail, field, show_document, show_table
@@ -21,17 +23,33 @@ KINDS = {
     "namespace": "Namespace", "ns": "Namespace", "priorityclass": "PriorityClass", "pc": "PriorityClass",
     "deployment": "Deployment", "deploy": "Deployment", "job": "Job",
 }  # fmt: skip
+SHORT = {"quota": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation", "pg": "PodGroup"}
+"""Our own short names, beside those of the definitions."""
 CLUSTER_SCOPED = {"Node", "Namespace", "PriorityClass"}
 
 
 def kind_named(text: str) -> str:
-    """The kind for `pods`, `po`, `Pod` ..."""
+    """The kind for `pods`, `po`, `Pod`, `elasticquotas`, `eqp` ..."""
     lower = text.lower()
     found = KINDS.get(lower) or KINDS.get(lower.removesuffix("s")) or KINDS.get(lower.removesuffix("es"))
-    return found or fail(f"unknown kind {text!r}; known: {', '.join(sorted(set(KINDS.values())))}", status=2)
+    found = found or SHORT.get(lower) or SHORT.get(lower.removesuffix("s"))
+    for resource in resource_versions():
+        if found is None and lower in (resource.kind.lower(), resource.plural, *resource.short_names):
+            return resource.kind
+    known = sorted({*KINDS.values(), *(resource.kind for resource in resource_versions())})
+    return found or fail(f"unknown kind {text!r}; known: {', '.join(known)}", status=2)
 
 
-def apply(filename: Files) -> None:
+def is_cluster_scoped(kind: str) -> bool:
+    """Whether objects of a kind are in no namespace."""
+    scopes = {resource.kind: resource.scope for resource in resource_versions()}
+    return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would become of each document; change nothing.")]
+
+
+def apply(filename: Files, dry_run: DryRun = False) -> None:
     """Apply manifests: every document is taken whole or refused whole.
 
     Examples:
@@ -39,8 +57,10 @@ def apply(filename: Files) -> None:
       koord apply -f examples/pod.yaml
 
       cat *.yaml | koord apply -f -
+
+      koord apply -f examples/ --dry-run
     """
-    _submit("/v1/apply", filename)
+    _submit("/v1/apply?dryRun=All" if dry_run else "/v1/apply", filename)
 
 
 def delete(
@@ -65,7 +85,7 @@ def delete(
         fail("name what to delete: koord delete KIND NAME [NAME ...], KIND/NAME, or -f FILE", status=2)
     kind = kind_named(target[0])
     documents = [
-        {"kind": kind, "name": name, **({} if kind in CLUSTER_SCOPED else {"namespace": namespace})}
+        {"kind": kind, "name": name, **({} if is_cluster_scoped(kind) else {"namespace": namespace})}
         for name in target[1:]
     ]
     _report(manager.post("/v1/delete", json.dumps({"kind": "List", "items": documents}).encode()).json())
@@ -73,7 +93,11 @@ def delete(
 
 def get(
     kind: Annotated[
-        str, typer.Argument(help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs")
+        str,
+        typer.Argument(
+            help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs, or a custom resource: "
+            "elasticquotas, clustercolocationprofiles, reservations, podgroups ..."
+        ),
     ],
     name: Annotated[str | None, typer.Argument(help="One object's name.")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
@@ -96,7 +120,7 @@ def get(
       koord get nodes --as-of 2026-11-21T08:30:00Z
     """
     full = kind_named(kind)
-    where = None if full in CLUSTER_SCOPED else namespace
+    where = None if is_cluster_scoped(full) else namespace
     if as_of is not None:
         items = [
             item
@@ -164,8 +188,24 @@ def _table(kind: str, items: list[dict[str, Any]], *, wide: bool) -> tuple[list[
                 [field(item, "metadata.namespace"), field(item, "metadata.name"), field(item, f"spec.{number}", 1)]
                 for item in items
             ]
-        case _:
+        case "Namespace":
             return ["name"], [[field(item, "metadata.name")] for item in items]
+        case _:
+            return _custom_table(kind, items)
+
+
+def _custom_table(kind: str, items: list[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    """The columns of the kind's definition, as kubectl shows them; ages are left to it."""
+    resource = next(found for found in resource_versions() if found.kind == kind and found.stored)
+    names = ["namespace", "name"] if resource.scope == "Namespaced" else ["name"]
+    columns = [column for column in resource.columns if column.type != "date"]
+    return [*names, *(column.name.lower() for column in columns)], [
+        [
+            *(field(item, f"metadata.{name}") for name in names),
+            *(field(item, column.json_path.removeprefix(".")) or "-" for column in columns),
+        ]
+        for item in items
+    ]
 
 
 def _pod_status(item: dict[str, Any]) -> str:
@@ -217,6 +257,10 @@ def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
             fine = False
             errors.print(f"{where} {result['action']}", highlight=False)
             for error in result.get("errors", []):
+                if error["rule"].startswith(WITHIN_RULE):
+                    sentence = f"  {error['value']} ({error['rule'].removeprefix(WITHIN_RULE)})"
+                    errors.print(sentence, highlight=False, markup=False)
+                    continue
                 place = f"{error['field']}: " if error["field"] else ""
                 value = f", got {error['value']}" if error["value"] else ""
                 rule = error["rule"] if not error["field"] else f"must be {error['rule']}"

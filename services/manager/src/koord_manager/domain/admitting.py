@@ -36,6 +36,8 @@ from koord_manager.domain.view import ManagerView
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's own copy of the manifest: whole pods (and what is secret in them) never enter the log."""
 DEFAULT_SCHEDULER = "koord-scheduler"
+WITHIN_RULE = "within rule "
+"""How the rule of a violation begins that stands for a rule of admission; its value is the whole sentence."""
 
 
 class AdmissionRefused(InvalidManifest):
@@ -44,7 +46,7 @@ class AdmissionRefused(InvalidManifest):
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(
             [
-                InvalidInput(f"within rule {violation.rule}", violation.message, violation.field)
+                InvalidInput(f"{WITHIN_RULE}{violation.rule}", violation.message, violation.field)
                 for violation in violations
             ]
         )

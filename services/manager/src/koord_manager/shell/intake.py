@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
 
+from koord_manager.domain.admitting import WITHIN_RULE
 from koord_manager.domain.remove import Target
 
 
@@ -124,5 +125,10 @@ def refusal(refused: InvalidManifest, document: object) -> Result:
 
 
 def field_errors(refused: InvalidManifest) -> list[FieldError]:
-    """Field, rule and value of every violation; long values are cut."""
-    return [FieldError(item.path, item.rule, repr(item.value)[:200]) for item in refused.violations]
+    """Field, rule and value of every violation; long values are cut. A rule of admission has a sentence as value."""
+    return [
+        FieldError(
+            item.path, item.rule, str(item.value) if item.rule.startswith(WITHIN_RULE) else repr(item.value)[:200]
+        )
+        for item in refused.violations
+    ]

@@ -1,0 +1,102 @@
+"""`koord lint`: would these files be taken, and what would admission make of them? No cluster is needed."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from koord_manager.domain.admission.options import GATE_DEFAULTS, Options
+from koord_manager.domain.admitting import WITHIN_RULE
+from koordcore.protocol.manifests import read_documents
+from koordcore.service.gates import Gate, Stage, parse_feature_gates
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.linting import Finding, Linter
+from koordctl.output import errors, fail
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_GATES = [Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()]
+
+
+def lint(
+    files: Annotated[list[str], typer.Argument(help="Files, folders of *.yaml/*.yml/*.json, or - for standard input.")],
+    context: Annotated[
+        list[str] | None,
+        typer.Option("--context", "-c", help="Files of what the cluster has already; they are not reported."),
+    ] = None,
+    feature_gates: Annotated[
+        list[str] | None, typer.Option("--feature-gates", help="The manager's gates, A=true,B=false.")
+    ] = None,
+    patch: Annotated[bool, typer.Option("--patch", help="Show what admission would change, as JSON patch.")] = False,
+) -> None:
+    """Check manifests as `koord apply` and the webhooks would, without a cluster.
+
+    Every document is admitted in order on a cluster that has what stands before it: colocation profiles are applied,
+    quotas judged against their tree, configuration against its ranges. What the files do not say is not known, such as
+    a priority class that exists only in the cluster: name files with it by --context.
+
+    Examples:
+
+      koord lint examples/
+
+      koord lint pods.yaml --context cluster.yaml --patch
+    """
+    try:
+        gates = parse_feature_gates(feature_gates or [], _GATES)
+    except InvalidInput as error:
+        fail(f"--feature-gates: {error}", status=2)
+    linter = Linter(Options(gates=dict(gates.values)))
+    for name in context or ():
+        for label, text in _texts(name):
+            linter.judge(_documents(label, text) or ())
+    good = True
+    for name in files:
+        for label, text in _texts(name):
+            documents = _documents(label, text)
+            if documents is None:
+                good = False
+                continue
+            for finding in linter.judge(documents):
+                good = _report(label, finding, patch=patch) and good
+    if not good:
+        raise typer.Exit(1)
+
+
+def _documents(label: str, text: bytes) -> list[object] | None:
+    """None when the text cannot be read: that is told here."""
+    try:
+        return read_documents(text)
+    except InvalidInput as error:
+        errors.print(f"{label}: {error.sentence()}", highlight=False, markup=False)
+        return None
+
+
+def _report(label: str, finding: Finding, *, patch: bool) -> bool:
+    where = f"{finding.kind.lower()}/{finding.name}" + (f" in {finding.namespace}" if finding.namespace else "")
+    if finding.violations:
+        errors.print(f"{label}: {where} would be refused", highlight=False, markup=False)
+        for violation in finding.violations:
+            rule = violation.rule.removeprefix(WITHIN_RULE)
+            sentence = violation.sentence() if rule == violation.rule else f"{violation.value} ({rule})"
+            errors.print(f"  {sentence}", highlight=False, markup=False)
+        return False
+    changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""
+    sys.stdout.write(f"{label}: {where} ok{changed}\n")
+    if patch:
+        for operation in finding.patch:
+            sys.stdout.write(f"  {codec.encode(operation).decode()}\n")
+    return True
+
+
+def _texts(name: str) -> list[tuple[str, bytes]]:
+    if name == "-":
+        return [("standard input", sys.stdin.buffer.read())]
+    path = Path(name)
+    found = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES) if path.is_dir() else [path]
+    if not found:
+        fail(f"{name}: no *.yaml, *.yml or *.json in this folder")
+    try:
+        return [(str(file), file.read_bytes()) for file in found]
+    except OSError as error:
+        fail(f"{name}: {error.strerror}")
