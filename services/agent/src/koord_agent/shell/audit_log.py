@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from koordcore.values import codec
 
@@ -30,6 +30,18 @@ from koord_agent.domain.audit import (
 )
 
 BLOCK_BYTES = 64 * 1024
+
+
+class AuditSink(Protocol):
+    """Where audit events go; the sink adds the time."""
+
+    def __call__(self, event: AuditEvent, verbosity: int) -> None:
+        """Take an event of this verbosity."""
+        ...
+
+
+def no_audit(event: AuditEvent, verbosity: int) -> None:
+    """Audit switched off."""
 
 
 class AuditLog:

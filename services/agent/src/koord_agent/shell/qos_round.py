@@ -9,7 +9,7 @@ Strategies are pure (`koord_agent.domain.qos`); this is the only place that runs
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import AgentStopped, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
@@ -34,13 +34,20 @@ from koord_agent.domain.suppression_summary import SuppressionSummary
 from koord_agent.gates import (
     BE_CPU_MANAGER,
     BE_CPU_SUPPRESS,
+    BLKIO_RECONCILE,
     CGROUP_RECONCILE,
     CPU_BURST,
     EVICTIONS,
     GATES,
+    RDT_RESCTRL,
+    SYSTEM_CONFIG,
 )
+from koord_agent.shell.audit_log import AuditSink, no_audit
+from koord_agent.shell.block_io import BlockIo
 from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.node_settings import NodeSettings, put
 
 STRATEGY_INTERVALS = 2
 """A plan lives for two intervals of its strategy (agent spec, 10.2)."""
@@ -50,18 +57,6 @@ REPORTS_PER_FACT = 12
 TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
 DEFAULT_GATES = parse_feature_gates([], GATES)
 _NOTHING: Mapping[str, Any] = {}
-
-
-class AuditSink(Protocol):
-    """Where audit events go; the sink adds the time."""
-
-    def __call__(self, event: AuditEvent, verbosity: int) -> None:
-        """Take an event of this verbosity."""
-        ...
-
-
-def no_audit(event: AuditEvent, verbosity: int) -> None:
-    """Audit switched off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +106,16 @@ class QosRound:
         self._memory = MemoryBook()
         self._evictions = EvictionBook(frozenset(name for name in EVICTIONS if gates.enabled(name)))
         self._contentions = ContentionBook()
+        self._machine: NodeSettings | None = None
+        self._block_io: BlockIo | None = None
+        if isinstance(host, LinuxHost):
+            self._machine = NodeSettings(host.roots, audit=audit, read_tasks=host.read)
+            if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
+                self._block_io = BlockIo(
+                    read=host.read,
+                    write_root=lambda file, line: put(host.roots.cgroup / "blkio" / file, line),
+                    block_devices=host.roots.sys / "class" / "block",
+                )
         self._signals_due_ms = 0
         self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
         self._class_directories = frozenset(host.layout.qos_directory(qos) for qos in KubeQos)
@@ -147,7 +152,7 @@ class QosRound:
         if effects.suppress_causes:
             plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
         if look.slo is not None:
-            plans.extend(self._other_plans(look, slo, problems))
+            plans.extend(self._other_plans(look, slo, effects, problems))
 
         # 3. one value per knob, in the order that the tree needs
         arbitration = self._executor.arbitrate(plans, look.now_ms)
@@ -157,7 +162,11 @@ class QosRound:
             self._suppress = decision.memory
         facts: list[Event] = [*contended, *self._tell(look, view, decision, arbitration, outcomes)]
 
-        # 4. who has to go
+        # 4. what is set beside cgroups, on a real machine
+        if look.slo is not None and self._machine is not None:
+            problems.extend(self._set_machine(look, slo, self._machine))
+
+        # 5. who has to go
         if look.slo is not None:
             facts.extend(self._evict(look, slo, effects, end, problems))
         written = self._wrote_quota(outcomes)
@@ -185,7 +194,7 @@ class QosRound:
             policy = replace(policy, threshold_percent=min(lowered, policy.threshold_percent))
         return decide(view, policy, self._suppress, ttl_ms=self._ttl_ms)
 
-    def _other_plans(self, look: NodeLook, slo: Mapping[str, Any], problems: list[str]) -> list[Plan]:
+    def _other_plans(self, look: NodeLook, slo: Mapping[str, Any], effects: Effects, problems: list[str]) -> list[Plan]:
         plans: list[Plan] = []
         try:
             if self._gates.enabled(CPU_BURST):
@@ -193,9 +202,21 @@ class QosRound:
                 plans.extend(self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=self._ttl_ms))
             if self._gates.enabled(CGROUP_RECONCILE):
                 plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=self._ttl_ms))
+            if self._block_io is not None:
+                qos, halve = _section(slo, "resourceQOSStrategy"), effects.halve_io_weight
+                plans.extend(self._block_io.plans(look, qos, halve_weight=halve, ttl_ms=self._ttl_ms))
+                problems.extend(self._block_io.apply_root(qos))
         except InvalidInput as error:
             problems.append(f"NodeSLO: {error}")
         return plans
+
+    def _set_machine(self, look: NodeLook, slo: Mapping[str, Any], machine: NodeSettings) -> list[str]:
+        problems: list[str] = []
+        if self._gates.enabled(SYSTEM_CONFIG):
+            problems.extend(machine.apply_system(look, _section(slo, "systemStrategy")))
+        if self._gates.enabled(RDT_RESCTRL):
+            problems.extend(machine.apply_resctrl(look, _section(slo, "resourceQOSStrategy")))
+        return problems
 
     def _evict(
         self,
