@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import config_warnings, warning_drafts
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.node_drafts import device_drafts, measuring_drafts, overcommit_of, ratio_drafts, slo_drafts
@@ -13,7 +14,7 @@ from koord_manager.domain.node_resources.publish import normalized
 from koord_manager.domain.node_resources.sync import differs
 from koordcore.events.adjustment import ConfigWarned
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.mirror import NodeSpecChanged
+from koordcore.events.mirror import ConfigDeleted, NodeSpecChanged
 from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
@@ -212,6 +213,20 @@ def test_a_bad_section_keeps_what_was_in_force_and_the_others_change() -> None:
     assert isinstance(event, NodeSloRendered)
     assert event.spec["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 50
     assert event.spec["cpuBurstStrategy"]["policy"] == "auto"
+
+
+def test_a_deleted_configuration_stays_in_force_until_a_restart() -> None:
+    made = world(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 50}})
+    policy_events(made)
+    ref = AggregateRef("config", "koordinator-system=slo-controller-config")
+    made.fact(ref, ConfigDeleted(namespace="koordinator-system", name="slo-controller-config"))
+    made.policies.refresh(made.view)
+    assert policy_events(made) == []
+    restarted = NodePolicies()
+    restarted.refresh(made.view)
+    (draft,) = slo_drafts(restarted, made.view, ["n"])
+    assert isinstance(draft.event, NodeSloRendered)
+    assert draft.event.spec["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65
 
 
 def test_a_rendered_nodeslo_names_the_entries_that_matched_and_what_the_node_wrote_wrongly() -> None:

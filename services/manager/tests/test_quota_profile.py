@@ -44,8 +44,13 @@ def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
     world.plain_node("a", pool="a")
     world.plain_node("b", pool="b")
     world.custom("elasticquotaprofiles", profile())
-    assert [type(event) for event in settle(world, rounds)] == [QuotaProfileRendered, CustomObjectObserved]
+    said = settle(world, rounds)
+    assert [type(event) for event in said] == [QuotaProfileRendered, CustomObjectObserved, CustomObjectObserved]
     assert quota(world)["spec"]["min"] == {"cpu": "10", "memory": "100Gi"}
+    ((_, stored),) = world.view.customs("elasticquotaprofiles")
+    assert stored.object is not None
+    tree_id = stored.object["metadata"]["labels"]["quota.scheduling.koordinator.sh/tree-id"]
+    assert tree_id == quota(world)["metadata"]["labels"]["quota.scheduling.koordinator.sh/tree-id"], "kept"
     assert quota(world)["metadata"]["labels"]["quota.scheduling.koordinator.sh/is-root"] == "true"
 
     world.plain_node("c", pool="a")

@@ -15,10 +15,9 @@ from koordcore.protocol.config.strategy import Strategy
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node
-from koordcore.state.aggregates import NodeHealth
+from koordcore.state.aggregates import ConfigState, NodeHealth
 
 from koord_manager.domain.slo_adjust.policy import SloAdjustPolicy, slo_adjust_policy
-from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.view import ManagerView
 
 
@@ -41,9 +40,16 @@ class NodePolicies:
         self._watched: dict[str, str] = {}
 
     def refresh(self, view: ManagerView) -> None:
-        """Take in the ConfigMap as folded; a section that cannot be read keeps its previous value."""
-        state = view.config(SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
+        """Take in the ConfigMap as folded; a section that cannot be read keeps its previous value.
+
+        Its deletion changes nothing: what was in force stays until a restart.
+
+        source    manager spec, 3.3, 3.4
+        """
+        state = slo_config_state(view)
         accepted = state.object if state else None
+        if accepted is None and self.version:
+            return
         self.version = state.accepted_seq if state and accepted else 0
         self.config = read_config_map(self.config, accepted.data if accepted else None).config
         self._strategies = NodeStrategies(self.config)
@@ -105,6 +111,12 @@ class NodePolicies:
                 del self._watched[token]
                 found.add(token)
         return found
+
+
+def slo_config_state(view: ManagerView) -> ConfigState | None:
+    """The ConfigMap of the configuration, by the name that this process was told."""
+    names = view.admission.names
+    return view.config(names.slo_namespace, names.slo_name)
 
 
 def _slo_adjust(config: SloControllerConfig) -> SloAdjustPolicy:

@@ -10,8 +10,7 @@ from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
 from koordcore.protocol.config.config_map import SloControllerConfig
 from koordcore.protocol.config.tables import SectionName
 
-from koord_manager.domain.colocation import NodePolicies
-from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
+from koord_manager.domain.colocation import NodePolicies, slo_config_state
 from koord_manager.domain.view import ManagerView
 
 WHOLE = 100
@@ -65,12 +64,13 @@ def _last(path: str) -> str:
 
 def warning_drafts(policies: NodePolicies, view: ManagerView) -> list[Draft]:
     """`ConfigWarned` when what is to be said of the configuration in force is not what was said last."""
-    state = view.config(SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
-    warnings = config_warnings(policies.config) if state is not None else {}
+    state = slo_config_state(view)
+    warnings = config_warnings(policies.config) if state is not None and state.object is not None else {}
     if state is None or warnings == state.warnings:
         return []
+    names = view.admission.names
     event = ConfigWarned(
-        namespace=SLO_CONFIG_NAMESPACE, name=SLO_CONFIG_NAME, warnings=warnings, config_version=policies.version
+        namespace=names.slo_namespace, name=names.slo_name, warnings=warnings, config_version=policies.version
     )
-    ref = AggregateRef("config", namespaced_token(SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME))
+    ref = AggregateRef("config", namespaced_token(names.slo_namespace, names.slo_name))
     return [Draft(ref, event, view.state.last_seq(ref))]

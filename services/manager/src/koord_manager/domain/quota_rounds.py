@@ -13,6 +13,7 @@ from typing import Any, Final
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, object_from_json
 from koordcore.state.aggregates import CustomObjectState, QuotaProfileState
 from koordcore.values import codec
@@ -59,6 +60,7 @@ class QuotaRounds:
                     continue
             if self._keeps_objects and state is not None and not state.fault:
                 drafts.extend(object_drafts(view, state))
+                drafts.extend(tree_id_drafts(view, id_, stored, state))
         return drafts
 
 
@@ -145,3 +147,19 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
     }
     ref = custom_ref(QUOTAS, state.quota_namespace, state.quota_name)
     return [Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))]
+
+
+def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
+    """The fact that keeps a tree id that was made up on its profile; none when the profile has one.
+
+    source    manager spec, 14 (1)
+    """
+    document: dict[str, Any] = stored.object or {}
+    metadata: dict[str, Any] = document.get("metadata") or {}
+    labels: dict[str, str] = metadata.get("labels") or {}
+    if labels.get(keys.QUOTA_TREE_ID):
+        return []
+    labels = {**labels, keys.QUOTA_TREE_ID: state.labels[keys.QUOTA_TREE_ID]}
+    labelled = {**document, "metadata": {**metadata, "labels": labels}}
+    ref = AggregateRef("customspec", f"{PROFILES}={id_}")
+    return [Draft(ref, CustomObjectObserved(object=labelled), view.state.last_seq(ref))]

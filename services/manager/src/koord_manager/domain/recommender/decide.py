@@ -217,35 +217,3 @@ def is_confident(state: RecommendationState) -> bool:
     """Whether a recommendation may be carried out: it is provided, with a day of history at least."""
     holds = {condition.type for condition in state.conditions if condition.status == str(True)}
     return PROVIDED in holds and LOW_CONFIDENCE not in holds and FETCHING not in holds
-
-
-def status_object(state: RecommendationState) -> dict[str, object]:
-    """`status` of the Recommendation object.
-
-    source    manager spec, 15.1
-    """
-    return {
-        "podStatus": {
-            "containerStatuses": [
-                {
-                    "containerName": container.name,
-                    "resources": {
-                        "cpu": f"{container.target.cpu_milli}m",
-                        "memory": str(container.target.memory_bytes),
-                    },
-                }
-                for container in state.containers
-            ]
-        },
-        "updateTime": state.updated_at,
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "lastTransitionTime": condition.last_transition_time,
-            }
-            for condition in state.conditions
-        ],
-    }
