@@ -23,6 +23,7 @@ from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings, admission_options, config_names
 from koord_manager.shell.api import ManagerApi
+from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.folding import ViewFold, follow_reports
 from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
@@ -111,6 +112,7 @@ def assemble(
         options=options,
         verdicts=bus.verdicts,
         standalone=api is None,
+        metrics=ControllerMetrics(shell.metrics.registry),
     )
     controllers = Controllers(
         policies=NodePolicies(sync_shared_gpus=options.enabled("EnableSyncGPUSharedResource")),

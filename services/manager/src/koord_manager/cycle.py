@@ -9,6 +9,7 @@ every instance folds and answers reads.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,8 +34,8 @@ from koordcore.values.timestamps import rfc3339
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quota_evaluation import quota_to_evaluate
 from koord_manager.domain.admitting import AdmissionRefused
-from koord_manager.domain.applied import Applied
 from koord_manager.domain.agent_evictions import agent_requests, standalone_groups
+from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import warning_drafts
@@ -47,10 +48,12 @@ from koord_manager.domain.node_drafts import (
     ratio_drafts,
     slo_drafts,
 )
+from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.remove import Target, decide_delete
 from koord_manager.domain.view import ManagerView, node_name
 from koord_manager.domain.workloads import reconcile_workload
 from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.decisions import record_applied, record_refused
 from koord_manager.shell.intake import FieldError, Intake, Result, Work, field_errors
 
@@ -81,7 +84,9 @@ class World(NamedTuple):
 
     folded     waits until a position is folded; gives the reason why it will not be, None when it is
     options    gates and flags of admission
+    standalone there is no API server: requests to evict are carried out here
     verdicts   where admission's decisions are told; None: nowhere
+    metrics    of the control rounds; None: nobody counts
     """
 
     view: ManagerView
@@ -102,6 +107,7 @@ class World(NamedTuple):
     conflict_pause: Callable[[], float]
     options: Options = Options()
     verdicts: ObservationLog | None = None
+    metrics: ControllerMetrics | None = None
     standalone: bool = False
 
 
@@ -332,10 +338,12 @@ async def control_round(world: World, controllers: Controllers) -> str:
     batches = await _append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
     # 5. health lowers weights and water levels; what it touches is rendered in the next round
     assessed = await _append_all(world, controllers.health.drafts(policies, view, now), now)
+    if assessed and world.metrics is not None:
+        world.metrics.assessed(view)
     # 6. root quotas follow the nodes of their profiles
     quotas = await _append_all(world, controllers.quotas.drafts(view, now), now)
     # 7. each Recommendation says what it recommends; one pod at a time follows it
-    recommended = await _append_all(world, controllers.recommender.drafts(view, now), now)
+    recommended = await _append_all(world, _recommender_drafts(world, controllers.recommender, now), now)
     # 8. evictions that agents ask for; without an API server they are carried out here
     evicted = await _append_all(world, agent_requests(view), now)
     if world.standalone:
@@ -356,6 +364,16 @@ async def control_round(world: World, controllers: Controllers) -> str:
         if count
     ]
     return ", ".join([*did, f"{told} agents told"]) if did else ""
+
+
+def _recommender_drafts(world: World, rounds: RecommenderRounds, now: datetime) -> list[Draft]:
+    if not rounds.is_due(now):
+        return []
+    began = time.perf_counter()
+    drafts = rounds.drafts(world.view, now)
+    if world.metrics is not None:
+        world.metrics.recommended(rounds, world.view, time.perf_counter() - began)
+    return drafts
 
 
 def _warning_drafts(world: World, policies: NodePolicies) -> list[Draft]:
@@ -395,9 +413,13 @@ def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str
         if node is None:
             continue
         policies.watch_age(token, view.reports.get(token), policies.colocation(token, node))
-        _, draft = overcommit_of(policies, view, token, now)
+        found, draft = overcommit_of(policies, view, token, now)
+        if world.metrics is not None:
+            world.metrics.lent(node.metadata.name, found, now.timestamp())
         if draft is not None:
             drafts.append(draft)
+    if world.metrics is not None:
+        world.metrics.forget_before(now.timestamp())
     return drafts
 
 
@@ -429,6 +451,8 @@ async def _append_groups(world: World, groups: Sequence[list[Draft]], now: datet
     await world.folded(max((_reached(outcome) for outcome in outcomes), default=0))
     stored: list[Draft] = []
     for group, outcome in zip(groups, outcomes, strict=True):
+        if world.metrics is not None:
+            world.metrics.decided((draft.event for draft in group), stored=isinstance(outcome, Appended))
         if isinstance(outcome, Appended):
             stored += group
             continue

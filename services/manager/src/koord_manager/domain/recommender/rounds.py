@@ -27,9 +27,13 @@ class RecommenderRounds:
         self.loading = False
         self._last: datetime | None = None
 
+    def is_due(self, now: datetime) -> bool:
+        """Whether a minute has passed since the last round."""
+        return self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
+
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
         """The facts of the round that is due; none when none is."""
-        if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
+        if not self.is_due(now):
             return []
         self._last = now
         book = self.book

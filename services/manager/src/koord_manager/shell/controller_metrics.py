@@ -1,0 +1,136 @@
+"""Metrics of the control rounds, with the names of the reference, and ours of the recommender and of nodes' health.
+
+source    manager spec, 17.1
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+
+from koord_manager.domain.node_resources.decide import Overcommit
+from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
+from koord_manager.domain.recommender.rounds import RecommenderRounds
+from koord_manager.domain.slo_adjust.step import Level
+from koord_manager.domain.view import ManagerView
+
+KEPT_SECONDS: Final = 300
+_ACTIONS: Final[dict[type[Event], tuple[str, str]]] = {
+    NodeOvercommitComputed: ("node_resource", "updateNodeStatus"),
+    NodeRatiosComputed: ("node_resource", "patchNodeMeta"),
+    NodeDevicesComputed: ("node_resource", "updateNodeStatus"),
+    NodeMetricPolicyRendered: ("nodemetric", "updateNodeMetric"),
+    NodeSloRendered: ("nodeslo", "updateNodeSLO"),
+    QuotaProfileRendered: ("quota_profile", "updateQuota"),
+}
+_SUCCEEDED, _FAILED = "succeeded", "failed"
+
+
+class ControllerMetrics:
+    """What the control rounds count.
+
+    The reference's counters have no `_total` in their names; a Prometheus client of Python would append it to a
+    counter's, so those are gauges that only grow: queries and dashboards go by the name.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reconciled = {
+            what: Gauge(
+                f"slo_controller_{what}_reconcile_count",
+                f"Decisions about {what} by their outcome",
+                ["status", "reason"],
+                registry=registry,
+            )
+            for what in ("node_resource", "nodemetric", "nodeslo", "quota_profile")
+        }
+        self._plugins = Gauge(
+            "slo_controller_node_resource_run_plugin_status",
+            "Calculations of a node by plugin and outcome",
+            ["plugin", "status", "reason"],
+            registry=registry,
+        )
+        self._lent = Gauge(
+            "slo_controller_node_extended_resource_allocatable_internal",
+            "What a node can lend, before it is published; cpu in cores",
+            ["node", "resource", "unit"],
+            registry=registry,
+        )
+        self._lent_at: dict[str, float] = {}
+        self._objects = Gauge("koord_manager_recommender_objects", "Recommendations served", registry=registry)
+        self._low_confidence = Gauge(
+            "koord_manager_recommender_low_confidence_objects",
+            "Recommendations with less than a day of history",
+            registry=registry,
+        )
+        self._samples = Gauge(
+            "koord_manager_recommender_samples", "Samples taken in by this process", registry=registry
+        )
+        self._loop = Histogram(
+            "koord_manager_recommender_loop_seconds", "Time of a recommender round", registry=registry
+        )
+        self._levels = Gauge("koord_manager_slo_level_nodes", "Nodes by health", ["level"], registry=registry)
+        self._mass = Gauge(
+            "koord_manager_slo_mass_abnormal", "1: more nodes look abnormal than may be lowered", registry=registry
+        )
+
+    def decided(self, events: Iterable[Event], *, stored: bool) -> None:
+        """Facts were offered to the log, which took or refused them."""
+        for event in events:
+            action = _ACTIONS.get(type(event))
+            if action is not None:
+                what, reason = action
+                self._reconciled[what].labels(_SUCCEEDED if stored else _FAILED, reason).inc()
+            if isinstance(event, NodeRatiosComputed):
+                for plugin, name in (("CPUNormalization", "normalization"), ("ResourceAmplification", "amplification")):
+                    status = _FAILED if name in event.faults else _SUCCEEDED
+                    self._plugins.labels(plugin, status, "ResourceCalculate").inc()
+
+    def lent(self, node: str, found: Overcommit, at: float) -> None:
+        """A node was computed anew. at: seconds, to tell what is not computed any more."""
+        for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
+            self._plugins.labels(plugin, _SUCCEEDED, "ResourceCalculate" if result else "ResourceReset").inc()
+            if result is not None:
+                name = plugin.removesuffix("Resource").lower()
+                self._lent.labels(node, f"kubernetes.io/{name}-cpu", "integer").set(result.cpu_milli / 1000)
+                self._lent.labels(node, f"kubernetes.io/{name}-memory", "byte").set(result.memory_bytes)
+                self._lent_at[node] = at
+
+    def forget_before(self, now: float) -> None:
+        """Drop the series of nodes that were not computed for five minutes."""
+        for node in [node for node, at in self._lent_at.items() if now - at > KEPT_SECONDS]:
+            del self._lent_at[node]
+            for name in ("batch", "mid"):
+                self._lent.remove(node, f"kubernetes.io/{name}-cpu", "integer")
+                self._lent.remove(node, f"kubernetes.io/{name}-memory", "byte")
+
+    def recommended(self, rounds: RecommenderRounds, view: ManagerView, seconds: float) -> None:
+        """A recommender round is over."""
+        self._objects.set(len(rounds.book.targets.all()))
+        self._samples.set(rounds.book.samples)
+        self._loop.observe(seconds)
+        self._low_confidence.set(
+            sum(
+                any(condition.type == LOW_CONFIDENCE and condition.status == "True" for condition in state.conditions)
+                for state in view.state.of_kind(RecommendationState).values()
+            )
+        )
+
+    def assessed(self, view: ManagerView) -> None:
+        """Some node's health changed."""
+        counts = dict.fromkeys(Level, 0)
+        for policy in view.state.of_kind(NodePolicyState).values():
+            if policy.health is not None:
+                counts[Level(policy.health.level)] += 1
+        for level, count in counts.items():
+            self._levels.labels(str(level)).set(count)
+        self._mass.set(any(state.mass_abnormal for state in view.state.of_kind(ControllerState).values()))
