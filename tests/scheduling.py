@@ -6,13 +6,26 @@ so that properties can be tried over thousands of interleavings without a loop. 
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from koord_scheduler.domain.cluster import ProfileMaker
-from koord_scheduler.domain.deciding import confirmed, decide_next, drafts_of, refused, release_due
-from koord_scheduler.domain.profiles import default_profile
+from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
+from koord_scheduler.domain.deciding import (
+    BatchDrafts,
+    Verdict,
+    confirmed,
+    decide_next,
+    drafts_of,
+    give_up_overdue,
+    refused,
+    release_due,
+)
+from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.notices import TakenNotice
+from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import NodeWork
+from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
 from koordcore.events.mirror import (
@@ -59,6 +72,16 @@ def node(
             "status": {"allocatable": allocatable, "capacity": allocatable},
         }
     )
+
+
+def frameworks(configuration: str = "") -> Frameworks:
+    """The profiles of a configuration file's text, or the shipped ones."""
+    return frameworks_of(_effective(configuration))
+
+
+@cache
+def _effective(configuration: str) -> EffectiveConfiguration:
+    return effective_configuration(configuration.encode() or shipped_configuration())
 
 
 class SmallLog:
@@ -128,10 +151,11 @@ class SmallLog:
 class Scheduler:
     """One scheduler over a SmallLog, moved step by step."""
 
-    def __init__(self, log: SmallLog, profile: ProfileMaker | None = None) -> None:
+    def __init__(self, log: SmallLog, configuration: str = "") -> None:
         self.log = log
-        self.state = SchedulerState(profile or default_profile())
-        self.in_flight: list[tuple[NodeWork, list[NewEvent]]] = []
+        self.state = SchedulerState(frameworks(configuration))
+        self.in_flight: list[tuple[Sequence[NodeWork], list[NewEvent]]] = []
+        self.verdicts: list[Verdict] = []
         self.sent = 0
         self.conflicts = 0
 
@@ -143,47 +167,79 @@ class Scheduler:
         self.state.wake()
 
     def decide(self, now: float = 0.0) -> object:
-        """One decision: work, verdict or None."""
+        """One decision: work, verdicts or None."""
         self.state.queue.tick(now)
-        return decide_next(self.state, now)
+        decided = decide_next(self.state, now)
+        if isinstance(decided, list):
+            self.verdicts += decided
+        return decided
 
     def send(self, most: int = 200) -> None:
-        """Seal the next batch, one append per node."""
-        for drafts in drafts_of(self.state, self.state.outbox.take(most)):
-            self.sent += 1
-            origin = Origin(
-                causation_id=f"{id(self)}-{self.sent}",
-                correlation_id=drafts.work.node,
-                actor="test",
-                occurred_at="2026-01-01T00:00:00.000000Z",
-            )
-            self.in_flight.append((drafts.work, CATALOGUE.seal([*drafts.pods, drafts.node], origin)))
+        """Seal the next batch: one append per node, or one for a whole gang; and every notice."""
+        while (taken := self.state.next_notice()) is not None:
+            self._notify(taken)
+        drafts = drafts_of(self.state, self.state.outbox.take(most))
+        for part in [drafts] if drafts.gang is not None else [BatchDrafts([node]) for node in drafts.nodes]:
+            gang = [part.gang] if part.gang is not None else []
+            events = [draft for node in part.nodes for draft in (*node.pods, node.node)] + gang
+            works = [node.work for node in part.nodes]
+            self.in_flight.append((works, CATALOGUE.seal(events, self._origin(works[0].node))))
+
+    def _origin(self, about: str) -> Origin:
+        self.sent += 1
+        return Origin(
+            causation_id=f"{id(self)}-{self.sent}",
+            correlation_id=about,
+            actor="test",
+            occurred_at="2026-01-01T00:00:00.000000Z",
+        )
+
+    def _notify(self, taken: TakenNotice) -> None:
+        stored = self.log.append(CATALOGUE.seal(list(taken.drafts), self._origin(taken.notice.uid)))
+        if stored is None:
+            self._refold([draft.ref for draft in taken.drafts])
+            self.state.notice_refused(taken)
+        else:
+            self.state.notice_stored(taken, [one.seq for one in stored])
+            for draft in taken.drafts:
+                if draft.ref.kind == "eviction" and self.log.last_seq(AggregateRef("podspec", draft.ref.id)):
+                    self.log.remove_pod(draft.ref.id)
+
+    def _refold(self, refs: Sequence[AggregateRef]) -> None:
+        for ref in refs:
+            for newer in self.log.events:
+                if newer.ref == ref:
+                    self.state.ahead(newer)
 
     def land(self, index: int = 0, now: float = 0.0) -> None:
         """The log answers one append."""
-        work, events = self.in_flight.pop(index)
+        works, events = self.in_flight.pop(index)
         stored = self.log.append(events)
         if stored is None:
             self.conflicts += 1
-            for event in events:
-                for newer in self.log.events:
-                    if newer.ref == event.ref and newer.seq > event.expected_last:
-                        self.state.ahead(newer)
-            refused(self.state, work, now)
-        else:
-            confirmed(self.state, work, stored[-1].seq, [one.seq for one in stored[:-1]], stored[-1].event_id)
+            self._refold([event.ref for event in events])
+            for work in works:
+                refused(self.state, work, now)
+            return
+        at = 0
+        for work in works:
+            until = at + len(work.items)
+            seqs = [one.seq for one in stored[at:until]]
+            confirmed(self.state, work, stored[until].seq, seqs, stored[until].event_id)
+            at = until + 1
 
     def run(self, now: float = 0.0) -> None:
         """Follow, decide and append until nothing is left to do."""
         for _ in range(1000):
             self.follow()
             release_due(self.state)
+            give_up_overdue(self.state, now)
             while self.decide(now) is not None:
                 pass
             self.send()
             while self.in_flight:
                 self.land(now=now)
-            idle = not len(self.state.outbox) and not self.state.queue.has_active()
+            idle = not len(self.state.outbox) and not len(self.state.notices) and not self.state.queue.has_active()
             if idle and self.state.position == len(self.log.events) and not self.state.to_release:
                 return
         raise AssertionError("the scheduler does not come to rest")

@@ -19,7 +19,6 @@ from koord_manager.compose import assemble
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings
 from koord_projector.domain.projection import Projection
-from koord_scheduler.domain.profile import default_profile
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -30,6 +29,7 @@ from koordcore.service.sole_leader import SoleLeader
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput
 from mutations import STRANGE_TEXTS, damaged, mutated
+from scheduling import frameworks
 
 DOCUMENTS = 20_000
 IN_LISTS = 12_000
@@ -172,7 +172,7 @@ class Subject(NamedTuple):
 
 def subjects() -> dict[str, Subject]:
     cluster, view = ClusterState(), ManagerView()
-    scheduler, projection = SchedulerState(default_profile()), Projection()
+    scheduler, projection = SchedulerState(frameworks()), Projection()
     return {
         "state": Subject(cluster.apply, lambda: cluster.position, cluster.hash),
         "manager": Subject(view.fold, lambda: view.state.position, lambda: view.state.hash()),

@@ -6,31 +6,36 @@ from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed, Unschedulable
 from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.profiles import default_profile
-from koord_scheduler.domain.templates import Templates
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerPort, Node, Pod
-from koordcore.protocol.resource_names import CPU, MEMORY
-from scheduling import node, pod
+from scheduling import frameworks, node, pod
 
 BASED_ON = BasedOn(7, 0)
 
 
-def engine_over(*nodes: Node) -> Engine:
-    cluster = Cluster()
+def over(*nodes: Node) -> Frameworks:
+    made = frameworks()
     for one in nodes:
-        cluster.nodes.put(one.metadata.name, node_shape(one))
-    return Engine(cluster.nodes, default_profile()(cluster))
+        put(made.cluster, one)
+    return made
 
 
-def decide(engine: Engine, wanted: Pod) -> Placed | Unschedulable:
-    return engine.decide(Templates(engine.nodes).read(wanted).subject, wanted.metadata.uid, BASED_ON)
+def put(cluster: Cluster, one: Node) -> int:
+    shape = node_shape(one)
+    row, _ = cluster.nodes.put(one.metadata.name, shape)
+    cluster.put_node(row, one, shape)
+    return row
+
+
+def decide(made: Frameworks, wanted: Pod) -> Placed | Unschedulable:
+    return made.first.engine.decide(made.cluster.templates.read(wanted).subject, wanted.metadata.uid, BASED_ON)
 
 
 def test_best_node_wins_and_the_parts_of_its_score_are_told() -> None:
-    engine = engine_over(node("full", cpu="2"), node("wide", cpu="16"), node("mid", cpu="4"))
+    engine = over(node("full", cpu="2"), node("wide", cpu="16"), node("mid", cpu="4"))
     decision = decide(engine, pod(requests={"cpu": "1", "memory": "1Gi"}))
     assert isinstance(decision, Placed)
     assert decision.node == "wide"
@@ -41,15 +46,14 @@ def test_best_node_wins_and_the_parts_of_its_score_are_told() -> None:
         "NodeAffinity": 0,
         "NodeResourcesFit": (93 + 87) // 2,
         "NodeResourcesBalancedAllocation": 96,
+        "LoadAwareScheduling": 0,
     }
     assert all(entry.total == sum(entry.parts.values()) for entry in top)
     assert decision.explanation.based_on == BASED_ON
 
 
 def test_unschedulable_pod_gets_one_sentence() -> None:
-    engine = engine_over(
-        node("a", cpu="1"), node("b", cpu="1"), node("c", unschedulable=True), node("d", cpu="1", memory="1")
-    )
+    engine = over(node("a", cpu="1"), node("b", cpu="1"), node("c", unschedulable=True), node("d", cpu="1", memory="1"))
     decision = decide(engine, pod(requests={"cpu": "2", "memory": "1Gi"}))
     assert isinstance(decision, Unschedulable)
     assert decision.message == (
@@ -62,14 +66,14 @@ def test_unschedulable_pod_gets_one_sentence() -> None:
 
 
 def test_empty_cluster_says_so() -> None:
-    decision = decide(engine_over(), pod())
+    decision = decide(over(), pod())
     assert isinstance(decision, Unschedulable)
     assert decision.message == "0/0 nodes are available: the cluster has no nodes."
 
 
 def test_ties_are_spread_and_do_not_depend_on_the_order_of_nodes() -> None:
     names = [f"n{number}" for number in range(20)]
-    forward, backward = engine_over(*map(node, names)), engine_over(*map(node, reversed(names)))
+    forward, backward = over(*map(node, names)), over(*map(node, reversed(names)))
     chosen = {uid: decide(forward, pod(uid)) for uid in map(str, range(50))}
     again = {uid: decide(backward, pod(uid)) for uid in chosen}
     nodes = [decision.node for decision in chosen.values() if isinstance(decision, Placed)]
@@ -78,9 +82,9 @@ def test_ties_are_spread_and_do_not_depend_on_the_order_of_nodes() -> None:
 
 
 def test_node_that_is_gone_is_not_considered() -> None:
-    engine = engine_over(node("a"), node("b"))
+    engine = over(node("a"), node("b"))
     assert isinstance(decide(engine, pod("x")), Placed)
-    engine.nodes.remove("a")
+    engine.cluster.nodes.remove("a")
     decision = decide(engine, pod("x"))
     assert isinstance(decision, Placed)
     assert (decision.node, decision.explanation.nodes_considered) == ("b", 1)
@@ -169,22 +173,23 @@ STEPS = st.lists(
 @given(STEPS)
 def test_what_is_kept_changes_no_outcome_and_counts_add_up(steps: list[tuple[str, Node | Pod]]) -> None:
     """Kept answers against an engine over facts built from nothing (scheduler-core spec, 12.2 b)."""
-    cluster = Cluster()
-    engine = Engine(cluster.nodes, default_profile()(cluster))
+    made = frameworks()
+    cluster, engine = made.cluster, made.first.engine
     ledgers = Ledgers(cluster.occupancy)
     present: dict[str, Node] = {}
     for number, (step, value) in enumerate(steps):
         name = value.metadata.name
         if step == "node":
             assert isinstance(value, Node)
-            is_new = name not in present
-            cluster.nodes.put(name, node_shape(value))
-            if is_new:
+            put(cluster, value)
+            if name not in present:
                 ledgers.node_appeared(name)
             present[name] = value
         elif step == "gone":
-            if present.pop(name, None) is not None:
+            row = cluster.nodes.row(name)
+            if present.pop(name, None) is not None and row is not None:
                 ledgers.node_disappears(name)
+                cluster.drop_node(row, name)
                 cluster.nodes.remove(name)
         else:
             assert isinstance(value, Pod)
@@ -205,12 +210,9 @@ def test_what_is_kept_changes_no_outcome_and_counts_add_up(steps: list[tuple[str
 
 def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:
     """An engine that sees these nodes and what the ledgers hold on them for the first time."""
-    cluster = Cluster()
+    made = frameworks()
     for name in sorted(present, reverse=True):
-        row, _ = cluster.nodes.put(name, node_shape(present[name]))
+        row = put(made.cluster, present[name])
         for known in ledgers.occupants(name):
-            demand = cluster.nodes.demand(
-                known.demand.requests, {CPU: known.demand.non_zero[0], MEMORY: known.demand.non_zero[1]}
-            )
-            cluster.occupancy.take(row, Occupant(known.uid, demand, known.template, known.kind))
-    return Engine(cluster.nodes, default_profile()(cluster))
+            made.cluster.occupancy.take(row, known)
+    return made.first.engine

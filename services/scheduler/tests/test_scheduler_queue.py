@@ -150,13 +150,18 @@ def test_nobody_waits_longer_than_five_minutes(queue: SchedulingQueue, templates
     assert 300.0 <= now <= 330.0
 
 
-def test_gated_pod_is_not_attempted_until_its_gate_is_gone(queue: SchedulingQueue, templates: Templates) -> None:
-    template = subject_of(templates, pod())
-    queue.add("a", template, 0, "t", gated=True)
+def test_gated_pod_is_not_attempted_until_its_gate_is_gone(nodes: NodeColumns, templates: Templates) -> None:
+    closed = {"a": "not yet"}
+    queue = SchedulingQueue(nodes, gate=closed.get)
+    queue.add("a", subject_of(templates, pod()), 0, "t")
     queue.tick(1000.0)
     assert queue.pop() is None
     assert queue.counts()[Place.GATED] == 1
-    queue.add("a", template, 0, "changed")
+    assert queue.gated == [("a", "not yet")]
+    queue.recheck("a")
+    assert queue.pop() is None
+    closed.clear()
+    queue.recheck("a")
     assert popped(queue) == ["a"]
 
 

@@ -151,7 +151,10 @@ async def test_verdict_says_why_and_later_the_pod_is_placed() -> None:
         [stored] = await bus.verdicts.latest([AggregateRef("pod", "p")])
         verdict = CATALOGUE.read(stored)
         assert isinstance(verdict, PodUnschedulable)
-        assert verdict.message == "0/1 nodes are available: 1 Insufficient cpu."
+        assert verdict.message == (
+            "0/1 nodes are available: 1 Insufficient cpu. "
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+        )
         assert (await running.get("/queue")).json()["unschedulable"] == 1
         added = await say(bus.events, "nodespec", "wide", NodeSpecAdded(object=node("wide")))
         await until(lambda: where(shared) == {"p": "wide"})

@@ -8,7 +8,6 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.deciding import MOST_REFOLDS, Verdict, decide_next, refused, release_due
 from koord_scheduler.domain.pods import Phase
-from koord_scheduler.domain.profiles import default_profile
 from koord_scheduler.domain.queue import Place
 from koord_scheduler.domain.snapshot import encode_state, load_state
 from koord_scheduler.domain.state import SchedulerState
@@ -17,7 +16,7 @@ from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import DecisionAbandoned
 from koordcore.protocol.objects import pod_from_json
-from scheduling import Scheduler, SmallLog, node, pod
+from scheduling import Scheduler, SmallLog, frameworks, node, pod
 
 
 def picture(state: SchedulerState) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def test_assumption_taken_back_leaves_what_was_there() -> None:
     before = picture(scheduler.state)
     scheduler.decide()
     assert picture(scheduler.state) != before
-    [work] = scheduler.state.outbox.take()
+    [work] = scheduler.state.outbox.take().works
     refused(scheduler.state, work, 0.0)
     assert picture(scheduler.state) == before
     assert scheduler.state.queue.counts()[Place.ACTIVE] == 1
@@ -110,7 +109,7 @@ def test_second_work_for_a_node_waits_for_the_first() -> None:
     scheduler.decide()
     scheduler.send()
     scheduler.decide()
-    assert scheduler.state.outbox.take() == []
+    assert scheduler.state.outbox.take().works == []
     scheduler.land()
     scheduler.send()
     scheduler.land()
@@ -253,7 +252,7 @@ def test_pods_of_other_schedulers_are_left_alone() -> None:
     labelled.metadata.labels["scheduling.koordinator.sh/scheduler-name"] = "somebody"
     log.add_pod(labelled)
     log.add_pod(pod("gated", schedulingGates=[{"name": "wait"}]))
-    log.add_pod(pod("ours", schedulerName="default-scheduler"))
+    log.add_pod(pod("ours", schedulerName="koord-scheduler"))
     scheduler = Scheduler(log)
     scheduler.run()
     assert placements(log) == {"ours": "n"}
@@ -279,7 +278,7 @@ def test_decision_that_is_refused_eight_times_is_abandoned_for_a_while() -> None
     for _ in range(MOST_REFOLDS):
         assert not verdicts
         scheduler.decide()
-        [work] = scheduler.state.outbox.take()
+        [work] = scheduler.state.outbox.take().works
         verdicts = refused(scheduler.state, work, now=100.0)
     assert [type(verdict.event) for verdict in verdicts] == [DecisionAbandoned]
     assert decide_next(scheduler.state, 100.0) is None
@@ -410,11 +409,11 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
         scheduler.run(now)
     check_ledgers(log, allocatable)
     assert set(placements(log).values()) <= alive
-    fresh = SchedulerState(default_profile())
+    fresh = SchedulerState(frameworks())
     for stored in log.events:
         fresh.apply(stored)
     for data in snapshots:
-        restored = SchedulerState(default_profile())
+        restored = SchedulerState(frameworks())
         load_state(restored, data)
         for stored in log.events[restored.position :]:
             restored.apply(stored)
@@ -422,7 +421,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     for scheduler in schedulers:
         scheduler.follow()
         assert picture(scheduler.state) == picture(fresh)
-        for uid in pods - placements(log).keys():
+        for uid in (pods & scheduler.state.pods.keys()) - placements(log).keys():
             subject = scheduler.state.pods[uid].subject
             assert subject is not None
             assert not scheduler.state.has_room(subject), f"{uid} fits and was left waiting"

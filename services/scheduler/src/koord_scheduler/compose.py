@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.fold import Folded, FoldRunner, FoldSource
@@ -13,13 +14,15 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_scheduler.cycle import Cycle
-from koord_scheduler.domain.profiles import default_profile
+from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.snapshot import schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
+from koord_scheduler.shell.configuration import installed_makers, load_configuration
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
+from koord_scheduler.shell.reports import follow_reports
 from koord_scheduler.shell.routes import routes
 
 
@@ -37,12 +40,17 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
 def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:
     """The scheduler over any bus: adds its fold and its cycle to the service, and its pages to the server."""
     settings = shell.settings
+    configuration = load_configuration(settings.config)
+    for ignored in configuration.ignored if settings.config is not None else ():
+        shell.log.warning("configuration_without_effect", path=ignored.path, why=ignored.why)
+    frameworks = frameworks_of(
+        configuration, settings.gates(), more=installed_makers(), aliases=settings.scheduler_name
+    )
     state = SchedulerState(
-        default_profile(),
+        frameworks,
         Settings(
-            scheduler_names=settings.names(),
-            initial_backoff_seconds=settings.pod_initial_backoff,
-            max_backoff_seconds=settings.pod_max_backoff,
+            initial_backoff_seconds=settings.pod_initial_backoff or configuration.pod_initial_backoff_seconds,
+            max_backoff_seconds=settings.pod_max_backoff or configuration.pod_max_backoff_seconds,
         ),
     )
     wakeup = asyncio.Event()
@@ -60,7 +68,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         on_batch=news,
         metrics=shell.metrics.bus,
     )
-    metrics = SchedulerMetrics(shell.metrics.registry, settings.scheduler_name[0])
+    metrics = SchedulerMetrics(shell.metrics.registry, frameworks.first.profile.scheduler_name)
     metrics.watch(state.queue)
     publisher = Publisher(
         state,
@@ -97,6 +105,8 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     shell.http.routes.extend(routes(state))
     # Stopped in reverse: the cycle decides no more, appends in flight are answered, then the fold ends.
     shell.service.add(Component(name="fold", run=runner.run))
+    reports = partial(follow_reports, state, runner.caught_up, bus.observations, shell.log, wakeup.set)
+    shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle

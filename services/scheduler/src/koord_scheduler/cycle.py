@@ -14,7 +14,7 @@ from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import Logger
 
-from koord_scheduler.domain.deciding import Verdict, decide_next, release_due, withdraw_all
+from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up_overdue, release_due, withdraw_all
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
@@ -87,21 +87,24 @@ class Cycle:
                 await self._something_happens(self.clock.unix() + LOOK_AGAIN_SECONDS)
                 continue
             # 2. time has passed, events have come: who may have better luck now
-            state.queue.tick(self.clock.unix())
+            now = self.clock.unix()
+            state.frameworks.advance(now)
+            state.queue.tick(now)
             state.wake()
-            # 3. what is gone gives its place back
+            # 3. what is gone gives its place back, and so does who has waited in vain
             release_due(state)
+            give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
             verdicts = self._decide_burst()
             # 5. placements to the log, without waiting for it; verdicts to their stream
             self.publisher.pump()
-            for verdict in verdicts:
+            for verdict in (*verdicts, *gated(state)):
                 await self.publisher.say(verdict)
             # 6. wait for an event, an answer of the log, or the end of a backoff
             if state.queue.has_active():
                 await asyncio.sleep(0)
             else:
-                await self._something_happens(state.queue.next_due())
+                await self._something_happens(state.next_due())
 
     def _may_decide(self) -> bool:
         fold, publisher = self.fold, self.publisher
@@ -117,8 +120,8 @@ class Cycle:
             if decision is None:
                 break
             after = _HOST.monotonic()
-            if isinstance(decision, Verdict):
-                verdicts.append(decision)
+            if isinstance(decision, list):
+                verdicts += decision
                 self.metrics.unschedulable.inc()
                 self.metrics.unschedulable_seconds.observe(after - before)
             else:

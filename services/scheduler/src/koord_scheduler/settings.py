@@ -29,18 +29,16 @@ class SchedulerSettings(ElectedSettings):
         None, description="KubeSchedulerConfiguration, or a ConfigMap that holds one; none: the shipped profile."
     )
     scheduler_name: TextList = Field(
-        ("koord-scheduler", "default-scheduler"),
-        min_length=1,
-        description="Pods whose spec.schedulerName is one of these are placed. The empty name is always among them "
-        "when default-scheduler is.",
+        ("default-scheduler",),
+        description="Pods of these scheduler names are placed by the first profile, besides those of the profiles' "
+        "own names. Leave it empty where another scheduler serves them.",
     )
-    pod_initial_backoff: Seconds = Field(1.0, gt=0, description="First wait of a pod whose attempt failed.")
-    pod_max_backoff: Seconds = Field(10.0, gt=0, description="Longest wait of a pod whose attempts fail.")
-
-    def names(self) -> frozenset[str]:
-        """Scheduler names with the one that a pod without a name means."""
-        names = frozenset(self.scheduler_name)
-        return names | {""} if "default-scheduler" in names else names
+    pod_initial_backoff: Seconds | None = Field(
+        None, gt=0, description="First wait of a pod whose attempt failed; none: what the configuration says."
+    )
+    pod_max_backoff: Seconds | None = Field(
+        None, gt=0, description="Longest wait of a pod whose attempts fail; none: what the configuration says."
+    )
 
     def gates(self) -> SchedulerGates:
         """The feature gates, typed."""

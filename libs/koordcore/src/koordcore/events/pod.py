@@ -23,6 +23,8 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     queued_at   RFC 3339 time at which the pod was submitted
     annotations allocation annotations that the binding carries to the object (protocol spec, 4.2: resource-status,
                 device-allocated, reservation-allocated ...)
+    ordinal     number of the decision in its scheduler's term: it was taken on what the log had at `based_on` and on
+                the decisions of the same term with smaller numbers, which may have been stored only afterwards
     """
 
     namespace: str
@@ -32,6 +34,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     queued_at: str
     annotations: dict[str, str] = {}
+    ordinal: int = 0
     explanation: PlacementExplanation
 
 
@@ -80,7 +83,11 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The nomination is no longer in force. reason: "outranked", "node-gone", "group-rejected", "deleted"."""
+    """The nomination is no longer in force. reason:
+
+    "outranked" (by a pod of higher priority), "unhelpful" (its next attempt found that it does not fit there),
+    "deleted" (the pod is gone)
+    """
 
     namespace: str
     name: str

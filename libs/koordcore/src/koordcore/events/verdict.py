@@ -5,6 +5,7 @@ A verdict is not a fact that others build on; the stream keeps the latest ones o
 source    event-bus spec, 2 (KOORD_EXPLAIN); scheduler-core spec, 1.4 and 13
 """
 
+from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import Event
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.registry import CATALOGUE
@@ -16,6 +17,7 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     message     one sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable."
     retry_at    RFC 3339 time of the next attempt at the latest, "" when it waits for an event
+    diagnosis   the same node by node, with what preemption could do; None: no attempt was made at nodes
     """
 
     namespace: str
@@ -25,6 +27,7 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     message: str
     retry_at: str = ""
     explanation: PlacementExplanation
+    diagnosis: Diagnosis | None = None
 
 
 @CATALOGUE.register(kind="pod", stream="why")
@@ -38,3 +41,12 @@ class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     attempt: int
     reason: str
+
+
+@CATALOGUE.register(kind="pod", stream="why")
+class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The pod may not be attempted yet: a PreEnqueue plugin keeps it out of the queue. message: why, for a person."""
+
+    namespace: str
+    name: str
+    message: str

@@ -169,6 +169,10 @@ class NodeColumns:
         """What was last put there."""
         return self._shapes[row]
 
+    def labels_of(self, name: str) -> Mapping[str, str]:
+        """Labels of a node that there is."""
+        return self._shapes[self._rows[name]].labels
+
     def node_names(self) -> Iterable[str]:
         """Names of all nodes."""
         return self._rows.keys()

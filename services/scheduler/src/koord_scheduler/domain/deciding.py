@@ -1,6 +1,6 @@
 """Decisions on top of the fold: assume, hand to the outbox, and settle with what the log answers.
 
-    decide_next   one pod: its work into the outbox, or a verdict
+    decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or a verdict
     release_due   work for everything that has to give its place back
     drafts_of     what a batch appends, with its expectations
     confirmed     the batch is in the log
@@ -13,14 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.envelope import BasedOn, Draft
-from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
+from koordcore.events.gang import GangPlaced, PlacedMember
+from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
-from koord_scheduler.domain.decision import Placed
+from koord_scheduler.domain.attempt import Attempt, Found, NotFound
 from koord_scheduler.domain.ledger import Source
-from koord_scheduler.domain.pods import Phase
+from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
+from koord_scheduler.domain.pods import Phase, PodRecord
+from koord_scheduler.domain.queue import Block, QueuedPod
 from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.work import NodeWork, Place, Release, Work, node_draft, pod_draft
+from koord_scheduler.domain.work import Batch, NodeWork, Place, Release, Work, node_draft, pod_draft
 
 MOST_REFOLDS: Final = 8
 """Refusals of one pod's decisions in a row before it is given up for a while (event-bus spec, 4.3)."""
@@ -28,13 +31,21 @@ MOST_REFOLDS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is said about a pod on the `why` stream. trigger: id of the event that led to the attempt."""
+    """What is said about a pod on the `why` stream.
+
+    trigger    id of the event that led to the attempt
+    """
 
     uid: str
     trigger: str
     traceparent: str
     tracestate: str
-    event: PodUnschedulable | DecisionAbandoned
+    event: PodUnschedulable | PodGated | DecisionAbandoned
+
+    @property
+    def cause(self) -> str:
+        """What tells it from other verdicts with the same trigger."""
+        return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,53 +57,143 @@ class NodeDrafts:
     pods: tuple[Draft, ...]
 
 
-def decide_next(state: SchedulerState, now: float) -> Place | Verdict | None:
-    """Decide about the next ready pod; None when none is ready.
+@dataclass(frozen=True, slots=True)
+class BatchDrafts:
+    """What a batch appends. gang: its own fact, None: the nodes stand for themselves."""
 
-    A placement is assumed at once: the next decision sees the node with the pod on it.
+    nodes: list[NodeDrafts]
+    gang: Draft | None = None
+
+
+def decide_next(state: SchedulerState, now: float) -> Place | list[Verdict] | None:
+    """One scheduling cycle for the next pod; None when none is ready.
+
+    A placement is assumed at once: the next decision sees the node with the pod on it. A pod that has to wait for
+    others keeps its node meanwhile.
     now    seconds of the run's clock
     """
-    queued = state.queue.pop()
+    # 1. next pod: a gang's next member first, else the head of the queue
+    queued = _next_pod(state)
     if queued is None:
         return None
     pod = state.pods[queued.uid]
-    assert pod.pod is not None, f"pod {pod.uid} is in the queue without a spec"
-    decision = state.engine.decide(queued.subject, pod.uid, BasedOn(state.position, 0))
-    if not isinstance(decision, Placed):
-        state.queue.unschedulable(pod.uid, now)
-        return Verdict(
-            uid=pod.uid,
-            trigger=queued.trigger,
-            traceparent=pod.traceparent,
-            tracestate=pod.tracestate,
-            event=PodUnschedulable(
-                namespace=pod.namespace,
-                name=pod.name,
-                attempt=queued.attempts,
-                queued_at=pod.submitted_at,
-                message=decision.message,
-                explanation=decision.explanation,
-            ),
-        )
-    state.ledgers.hold(decision.node, pod.occupant(), Source.ASSUMED)
+    based_on = BasedOn(state.position, state.observed)
+    # 2. pre-filter, filter, score, choose
+    found = Attempt(state, pod, queued.subject, now).run(based_on)
+    if isinstance(found, NotFound):
+        return _failed(state, pod, queued, found, now)
+    # 3. assume and reserve
+    state.decisions += 1
+    work = _place(state, pod, queued, found)
+    pod.placed_at = now
     pod.phase = Phase.ASSUMED
-    pod.work_node = decision.node
+    pod.work_node = found.placed.node
+    state.ledgers.hold(work.node, pod.occupant(), Source.ASSUMED)
+    framework = state.framework_of(pod)
+    framework.reserve(pod, work.node)
     state.queue.assumed(queued, state.has_room)
-    work = Place(
+    # 4. permit: go, wait with the node, or lose it
+    match framework.permit(pod, work.node):
+        case Allow(waiting=waiting, activate=activate, gang=gang):
+            _let_go(state, work, waiting, gang)
+            state.queue.activate(activate)
+        case Wait(seconds=seconds):
+            state.waiting.hold(work, now + seconds)
+        case Rejection() as rejection:
+            state.take_back([work])
+            return [_verdict(pod, queued, rejection.message, found)]
+    return work
+
+
+def _next_pod(state: SchedulerState) -> QueuedPod | None:
+    plugin = state.frameworks.next_pod
+    if plugin is not None:
+        chosen = plugin.next_pod()
+        state.reject(chosen.rejected)
+        if chosen.uid and state.queue.get(chosen.uid) is not None:
+            return state.queue.take(chosen.uid, like=chosen.like)
+    return state.queue.pop()
+
+
+def _let_go(state: SchedulerState, work: Place, waiting: Sequence[str], gang: str) -> None:
+    """The pod may go, and with it those that waited for it; more than one of them all or none."""
+    works = [state.waiting.let_go(uid) for uid in waiting if uid in state.waiting]
+    if works:
+        state.outbox.put_together([*works, work], gang)
+    else:
+        state.outbox.put(work)
+
+
+def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:
+    rejection = found.rejection
+    block = Block(rejection.plugin, rejection.key) if rejection is not None else None
+    state.queue.unschedulable(pod.uid, now, block)
+    failure = state.framework_of(pod).after_post_filter(pod, found.message)
+    state.reject(failure.rejected)
+    verdicts = [_verdict(pod, queued, failure.message or found.message, found)]
+    for uid in failure.tell:
+        other, waits = state.pods[uid], state.queue.get(uid)
+        if waits is not None:
+            verdicts.append(_verdict(other, waits, failure.message, found))
+    return verdicts
+
+
+def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found) -> Place:
+    assert pod.pod is not None, f"pod {pod.uid} is in the queue without a spec"
+    return Place(
         uid=pod.uid,
-        node=decision.node,
+        node=found.placed.node,
         namespace=pod.namespace,
         name=pod.name,
         on_node=state.on_nodes.of(pod.uid, pod.pod),
         attempt=queued.attempts,
         queued_at=pod.submitted_at,
-        explanation=decision.explanation,
+        explanation=found.placed.explanation,
         trigger=queued.trigger,
+        ordinal=state.decisions,
         traceparent=pod.traceparent,
         tracestate=pod.tracestate,
     )
-    state.outbox.put(work)
-    return work
+
+
+def _verdict(pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound) -> Verdict:
+    explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
+    diagnosis = None if isinstance(found, Found) else found.diagnosis
+    return Verdict(
+        uid=pod.uid,
+        trigger=queued.trigger,
+        traceparent=pod.traceparent,
+        tracestate=pod.tracestate,
+        event=PodUnschedulable(
+            namespace=pod.namespace,
+            name=pod.name,
+            attempt=queued.attempts,
+            queued_at=pod.submitted_at,
+            message=message,
+            explanation=explanation,
+            diagnosis=diagnosis,
+        ),
+    )
+
+
+def gated(state: SchedulerState) -> list[Verdict]:
+    """What PreEnqueue has said about pods since the last call, for their users (pitfall 22)."""
+    said: list[Verdict] = []
+    for uid, message in state.queue.gated:
+        pod = state.pods.get(uid)
+        if pod is not None:
+            event = PodGated(namespace=pod.namespace, name=pod.name, message=message)
+            said.append(Verdict(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event))
+    state.queue.gated.clear()
+    return said
+
+
+def give_up_overdue(state: SchedulerState, now: float) -> int:
+    """Waiting pods whose time is over lose their nodes; returns how many. source    scheduler-core spec, 1 (step 13)"""
+    overdue = state.waiting.overdue(now)
+    for uid in overdue:
+        state.give_up(state.pods[uid], state.pods[uid].trigger)
+    return len(overdue)
 
 
 def release_due(state: SchedulerState) -> int:
@@ -121,16 +222,29 @@ def release_due(state: SchedulerState) -> int:
     return released
 
 
-def drafts_of(state: SchedulerState, batch: Sequence[NodeWork]) -> list[NodeDrafts]:
+def drafts_of(state: SchedulerState, batch: Batch) -> BatchDrafts:
     """The facts that a batch appends, each expecting the last sequence known of its aggregate."""
-    return [
+    nodes = [
         NodeDrafts(
             work=work,
             node=node_draft(work, state.ledgers.seq(work.node)),
             pods=tuple(pod_draft(item, state.pods[item.uid].seq) for item in work.items),
         )
-        for work in batch
+        for work in batch.works
     ]
+    return BatchDrafts(nodes, _gang_draft(state, batch) if batch.gang else None)
+
+
+def _gang_draft(state: SchedulerState, batch: Batch) -> Draft:
+    namespace, _, name = batch.gang.partition("/")
+    ref = AggregateRef("gang", namespaced_token(namespace, name))
+    gang = state.cluster.gangs.roster.gang(batch.gang)
+    members = [
+        PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node) for item in batch.items
+    ]
+    group = ",".join(gang.group.gang_ids) if gang is not None and gang.group is not None else batch.gang
+    event = GangPlaced(namespace=namespace, name=name, group=group, members=members)
+    return Draft(ref, event, state.notices.seqs.get(ref, 0))
 
 
 def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Sequence[int], event_id: str) -> None:
@@ -152,7 +266,11 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
             state.room_appeared(item.node, event_id)
         if seq > pod.seq:
             pod.seq = seq
-            pod.node = item.node if isinstance(item, Place) else ""
+            if isinstance(item, Place):
+                pod.node = item.node
+                state.bound(pod, item.node)
+            else:
+                state.left_node(pod)
         pod.refolds = 0
         pod.work_node = ""
         pod.phase = Phase.OTHERS
@@ -171,27 +289,28 @@ def refused(state: SchedulerState, work: NodeWork, now: float, *, blame: bool = 
     state.outbox.landed(work.node)
     for item in work.items:
         pod = state.pods[item.uid]
-        state.taken_back(item)
+        state.take_back([item])
         if not blame or not isinstance(item, Place) or pod.phase is not Phase.QUEUED:
             continue
         pod.refolds += 1
         if pod.refolds >= MOST_REFOLDS:
-            verdicts.append(_abandoned(state, item, pod.refolds))
+            verdicts.append(_abandoned(item, pod.refolds))
             pod.refolds = 0
             state.queue.retry_later(item.uid, now)
-    for item in later:
-        state.taken_back(item)
+    state.take_back(later)
     return verdicts
 
 
 def withdraw_all(state: SchedulerState) -> None:
     """Take back all work that is not in flight: somebody else decides from now on."""
+    for uid in state.waiting.uids():
+        state.give_up(state.pods[uid], state.pods[uid].trigger)
     for node in state.outbox.nodes():
-        for item in state.outbox.withdraw(node):
-            state.taken_back(item)
+        state.take_back(state.outbox.withdraw(node))
+    state.notices.withdraw_all()
 
 
-def _abandoned(state: SchedulerState, work: Work, refolds: int) -> Verdict:
+def _abandoned(work: Work, refolds: int) -> Verdict:
     assert isinstance(work, Place)
     return Verdict(
         uid=work.uid,

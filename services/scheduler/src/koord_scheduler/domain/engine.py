@@ -23,7 +23,7 @@ from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import best_of
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.domain.views import View, Views
+from koord_scheduler.domain.views import Refusals, View, Views
 
 TOP_SCORES: Final = 3
 _JUDGES_KEPT: Final = 1024
@@ -120,6 +120,12 @@ class Engine:
         view = self.views.of(subject.template)
         return self._sift(view, self.judges(subject), restriction).rows
 
+    def has_room(self, subject: Subject) -> bool:
+        """Whether a pod of this kind could be placed on some node now."""
+        view = self.views.of(subject.template)
+        judges = self.judges(subject)
+        return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
+
     def passing(self, subject: Subject, rows: Rows) -> Rows:
         """Those of some rows that pass every filter as things stand this moment, trials included."""
         rows = self.views.passing(subject.template, rows)
@@ -140,6 +146,21 @@ class Engine:
                 found += [rows[codes == code] for code in _present(codes) if not judge.is_unresolvable(code)]
                 rows = rows[codes == 0]
         return np.sort(np.concatenate(found))
+
+    def refusals(self, subject: Subject) -> list[Refusals]:
+        """Who refuses which nodes why, each node by its first refusal."""
+        view = self.views.of(subject.template)
+        found = self.views.refusals(subject.template)
+        rows = view.feasible_rows()
+        for name, judge in self.judges(subject).filters:
+            codes = judge.filter(rows) if len(rows) else None
+            if codes is not None:
+                found += [
+                    Refusals(name, judge.reason(code), rows[codes == code], not judge.is_unresolvable(code))
+                    for code in _present(codes)
+                ]
+                rows = rows[codes == 0]
+        return found
 
     def judges(self, subject: Subject) -> Judges:
         """The judges of the coupled plugins that concern this subject."""

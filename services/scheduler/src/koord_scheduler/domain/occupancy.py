@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from koordcore.protocol.objects import Pod
+
 from koord_scheduler.domain.columns import Demand, NodeColumns
 from koord_scheduler.domain.population import PodKind, Population
 from koord_scheduler.domain.templates import PodTemplate
@@ -18,12 +20,20 @@ from koord_scheduler.domain.templates import PodTemplate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occupant:
-    """A pod on a node. template, kind: None when the pod is known from the log's ledger only."""
+    """A pod on a node.
+
+    template, kind, pod   None when the pod is known from the log's ledger only
+    priority              of the pod, 0 when it is not known
+    since                 unix seconds from which it counts as assigned there
+    """
 
     uid: str
     demand: Demand
     template: PodTemplate | None = None
     kind: PodKind | None = None
+    pod: Pod | None = None
+    priority: int = 0
+    since: float = 0.0
 
 
 class Follower(Protocol):

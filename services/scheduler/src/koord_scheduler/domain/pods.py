@@ -41,6 +41,9 @@ class PodRecord:
     bound_node      where the API says it runs, "" nowhere
     work_node       node of the work about it that is under way (phase ASSUMED or RELEASING), else ""
     refolds         refusals of our decisions about it in a row
+    bind_failed     sequence of the placement that the API server would not carry out, 0 none
+    known_since     unix seconds at which it became known
+    placed_at       unix seconds of its last placement, assumed ones too; 0.0 none
     """
 
     uid: str
@@ -59,8 +62,24 @@ class PodRecord:
     bound_node: str = ""
     work_node: str = ""
     refolds: int = 0
+    bind_failed: int = 0
+    known_since: float = 0.0
+    placed_at: float = 0.0
+
+    @property
+    def priority(self) -> int:
+        """Of the pod, 0 when nothing is known of it."""
+        return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def occupant(self) -> Occupant:
         """The pod as it counts on a node; its subject has to be known."""
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
-        return Occupant(self.uid, self.subject.template.demand, self.subject.template, self.subject.kind)
+        return Occupant(
+            self.uid,
+            self.subject.template.demand,
+            self.subject.template,
+            self.subject.kind,
+            self.pod,
+            self.priority,
+            self.placed_at or self.known_since,
+        )

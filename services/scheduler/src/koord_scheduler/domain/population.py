@@ -265,6 +265,7 @@ class Population:
 
     affinity, anti_affinity, preferred   the terms that pods on nodes have
     terms_version                        grows when one of these appears or disappears
+    moves                                grows with every pod that arrives or leaves
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -280,6 +281,7 @@ class Population:
         self.anti_affinity: dict[Term, OwnedTerm] = {}
         self.preferred: dict[tuple[Term, int], OwnedTerm] = {}
         self.terms_version = 0
+        self.moves = 0
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
@@ -312,6 +314,7 @@ class Population:
 
     def arrive(self, row: int, kind: PodKind) -> None:
         """A pod of the kind counts on the node from now on."""
+        self.moves += 1
         entry = self._entries.get(kind)
         if entry is None:
             entry = self._entries[kind] = self._enter(kind)
@@ -322,6 +325,7 @@ class Population:
 
     def leave(self, row: int, kind: PodKind) -> None:
         """A pod of the kind counts there no more: the inverse of `arrive`."""
+        self.moves += 1
         entry = self._entries[kind]
         left = entry.rows[row] - 1
         if left:

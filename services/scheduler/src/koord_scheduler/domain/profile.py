@@ -6,9 +6,16 @@ from hashlib import blake2b
 from koordcore.values import codec
 
 from koord_scheduler.domain.plugins.interface import (
+    AfterPostFilterPlugin,
     CoupledFilterPlugin,
     CoupledScorePlugin,
     FilterPlugin,
+    NextPodPlugin,
+    PermitPlugin,
+    PreemptionPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    ReservePlugin,
     ScorePlugin,
 )
 
@@ -22,6 +29,9 @@ class Profile:
     coupled_filters  after all filters: they depend on pods elsewhere
     coupled_scores   with their weights
     settings         everything that distinguishes this profile from another, as JSON values
+    scheduler_name   pods of this scheduler name are scheduled by it
+    next_pod         picks the next pod past the queue; None: nobody does
+    preemptions      what is tried for a pod that no node suits, in order
     """
 
     filters: tuple[FilterPlugin, ...]
@@ -29,6 +39,14 @@ class Profile:
     coupled_filters: tuple[CoupledFilterPlugin, ...] = ()
     coupled_scores: tuple[tuple[CoupledScorePlugin, int], ...] = ()
     settings: object
+    scheduler_name: str = "koord-scheduler"
+    pre_enqueues: tuple[PreEnqueuePlugin, ...] = ()
+    next_pod: NextPodPlugin | None = None
+    pre_filters: tuple[PreFilterPlugin, ...] = ()
+    reserves: tuple[ReservePlugin, ...] = ()
+    permits: tuple[PermitPlugin, ...] = ()
+    after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()
+    preemptions: tuple[PreemptionPlugin, ...] = ()
 
     def policy_version(self) -> str:
         """Digest of the effective configuration, 16 hex digits."""

@@ -1,42 +1,244 @@
-"""Makes the profiles: which plugins, in which order, with which weights. source    scheduler-core spec, 4"""
+"""From an effective configuration to profiles: each name of a plugin becomes the plugin over the cluster's facts.
 
-from koord_scheduler.domain.cluster import Cluster, ProfileMaker
-from koord_scheduler.domain.plugins.inter_pod_affinity import InterPodAffinity
+A plugin that the configuration names and that this version does not have is passed over; `koord scheduler
+check-config` says which these are. source    scheduler-core spec, 4
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koordcore.protocol.objects import TopologySpreadConstraint
+from koordcore.values.duration import NANOS_PER_SECOND
+from koordcore.values.quantity import Quantity
+from koordcore.values.resources import amount_of
+
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.config.args import koordinator, kubernetes
+from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.config.catalogue import Point
+from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile
+from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.gang.parameters import GangArgs
+from koord_scheduler.domain.plugins.coscheduling import Coscheduling
+from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
+from koord_scheduler.domain.plugins.dynamic_resources import DynamicResources
+from koord_scheduler.domain.plugins.elastic_quota import ElasticQuota
+from koord_scheduler.domain.plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityArgs
+from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.plugins.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.node_name import NodeName
-from koord_scheduler.domain.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from koord_scheduler.domain.plugins.node_resources_balanced_allocation import (
+    BalancedAllocationArgs,
+    NodeResourcesBalancedAllocation,
+)
 from koord_scheduler.domain.plugins.node_resources_fit import FitArgs, NodeResourcesFit
 from koord_scheduler.domain.plugins.node_unschedulable import NodeUnschedulable
-from koord_scheduler.domain.plugins.pod_topology_spread import PodTopologySpread
+from koord_scheduler.domain.plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadArgs
+from koord_scheduler.domain.plugins.resource_scores import ShapePoint
+from koord_scheduler.domain.plugins.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
 from koord_scheduler.domain.profile import Profile
+from koord_scheduler.domain.quota.settings import QuotaGates, QuotaSettings
+from koord_scheduler.domain.volumes import VolumeBinding
+
+# A plugin is whatever implements some of the protocols of `plugins.interface`: Any is the honest type here.
+Plugin = Any
+Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 
 
-def default_profile(fit: FitArgs | None = None) -> ProfileMaker:
-    """The shipped profile with the plugins that exist so far.
+@dataclass(slots=True)
+class _Made:
+    """The plugins of one profile by name, each made once."""
 
-    source    scheduler-core spec, 4 (order of the default set, weights, pluginConfig)
-    """
-    args = fit or FitArgs()
+    cluster: Cluster
+    profile: EffectiveProfile
+    makers: Mapping[str, Maker]
+    by_name: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
 
-    def make(cluster: Cluster) -> Profile:
-        taints, affinity, resources = TaintToleration(), NodeAffinity(), NodeResourcesFit(args)
-        spread = PodTopologySpread(cluster.nodes, cluster.population, cluster.owners)
-        pods = InterPodAffinity(cluster.nodes, cluster.population)
-        return Profile(
-            filters=(NodeUnschedulable(), NodeName(), taints, affinity, cluster.ports, resources),
-            scores=((taints, 3), (affinity, 2), (resources, 1), (NodeResourcesBalancedAllocation(), 1)),
-            coupled_filters=(spread, pods),
-            coupled_scores=((spread, 2), (pods, 2)),
-            settings={
-                "NodeResourcesFit": {
-                    "strategy": args.strategy,
-                    "resources": args.resources,
-                    "shape": args.shape,
-                    "ignoredResources": sorted(args.ignored_resources),
-                    "ignoredResourceGroups": sorted(args.ignored_resource_groups),
-                }
-            },
+    def at(self, point: Point) -> list[Plugin]:
+        """The plugins of an extension point, in order."""
+        return [plugin for name in self.profile.points[point] if (plugin := self._of(name)) is not None]
+
+    def _of(self, name: str) -> Plugin | None:
+        if name not in self.by_name and name in self.makers:
+            self.by_name[name] = self.makers[name](self.cluster, self.profile)
+        return self.by_name.get(name)
+
+
+def _fit(_: Cluster, profile: EffectiveProfile) -> NodeResourcesFit:
+    args = profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs)
+    strategy = args.scoring_strategy
+    ratio = strategy.requested_to_capacity_ratio
+    points = ratio.shape if ratio is not None else ()
+    return NodeResourcesFit(
+        FitArgs(
+            strategy=strategy.type,
+            resources=tuple((each.name, each.weight) for each in strategy.resources),
+            shape=tuple(ShapePoint(point.utilization, point.score) for point in points) or FitArgs().shape,
+            ignored_resources=frozenset(args.ignored_resources),
+            ignored_resource_groups=frozenset(args.ignored_resource_groups),
         )
+    )
 
-    return make
+
+def _balanced(_: Cluster, profile: EffectiveProfile) -> NodeResourcesBalancedAllocation:
+    name = "NodeResourcesBalancedAllocation"
+    args = profile.args_of(name, kubernetes.NodeResourcesBalancedAllocationArgs)
+    resources = tuple((each.name, each.weight) for each in args.resources)
+    return NodeResourcesBalancedAllocation(BalancedAllocationArgs(resources=resources))
+
+
+def _affinity(_: Cluster, profile: EffectiveProfile) -> NodeAffinity:
+    return NodeAffinity(profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity)
+
+
+def _spread(cluster: Cluster, profile: EffectiveProfile) -> PodTopologySpread:
+    args = profile.args_of("PodTopologySpread", kubernetes.PodTopologySpreadArgs)
+    defaults = tuple(
+        TopologySpreadConstraint(
+            max_skew=each.max_skew, topology_key=each.topology_key, when_unsatisfiable=each.when_unsatisfiable
+        )
+        for each in args.default_constraints
+    )
+    own = PodTopologySpreadArgs(default_constraints=defaults, defaulting_type=args.defaulting_type)
+    return PodTopologySpread(cluster.nodes, cluster.population, cluster.owners, own)
+
+
+def _pods(cluster: Cluster, profile: EffectiveProfile) -> InterPodAffinity:
+    args = profile.args_of("InterPodAffinity", kubernetes.InterPodAffinityArgs)
+    own = InterPodAffinityArgs(
+        hard_pod_affinity_weight=args.hard_pod_affinity_weight,
+        ignore_preferred_terms_of_existing_pods=args.ignore_preferred_terms_of_existing_pods,
+    )
+    return InterPodAffinity(cluster.nodes, cluster.population, own)
+
+
+def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
+    args = profile.args_of("LoadAwareScheduling", LoadAwareSchedulingArgs)
+    known = next((each for each in cluster.node_followers if isinstance(each, LoadAwareScheduling)), None)
+    if known is not None and known.load.args == args:
+        return known
+    plugin = LoadAwareScheduling(cluster.nodes, args)
+    cluster.node_followers.append(plugin)
+    cluster.occupancy.followers.append(plugin)
+    cluster.templates.readers.append(plugin)
+    return plugin
+
+
+MAKERS: Final[Mapping[str, Maker]] = {
+    "SchedulingGates": lambda _, __: SchedulingGates(),
+    "NodeUnschedulable": lambda _, __: NodeUnschedulable(),
+    "NodeName": lambda _, __: NodeName(),
+    "TaintToleration": lambda _, __: TaintToleration(),
+    "NodeAffinity": _affinity,
+    "NodePorts": lambda cluster, _: cluster.ports,
+    "NodeResourcesFit": _fit,
+    "NodeResourcesBalancedAllocation": _balanced,
+    "VolumeBinding": lambda cluster, _: VolumeBinding(cluster.nodes, cluster.volumes),
+    "PodTopologySpread": _spread,
+    "InterPodAffinity": _pods,
+    "ImageLocality": lambda cluster, _: cluster.images,
+    "DynamicResources": lambda _, __: DynamicResources(),
+    "LoadAwareScheduling": _load,
+    "Coscheduling": lambda cluster, _: Coscheduling(cluster.gangs),
+    "ElasticQuota": lambda cluster, _: ElasticQuota(cluster.quotas),
+    "DefaultPreemption": lambda _, profile: DefaultPreemption(
+        profile.args_of("DefaultPreemption", kubernetes.DefaultPreemptionArgs)
+    ),
+}
+"""What this version has, by name."""
+
+
+def frameworks_of(
+    configuration: EffectiveConfiguration,
+    gates: SchedulerGates | None = None,
+    *,
+    more: Mapping[str, Maker] | None = None,
+    aliases: Iterable[str] = (),
+) -> Frameworks:
+    """All profiles of a configuration over one set of facts.
+
+    more       plugins that a user has installed, by name
+    aliases    scheduler names whose pods the first profile schedules, too
+    """
+    cluster = Cluster(_quota_settings(configuration, gates or SchedulerGates()), _gang_args(configuration))
+    makers = {**MAKERS, **(more or {})}
+    return Frameworks(cluster, [_profile(cluster, profile, makers) for profile in configuration.profiles], aliases)
+
+
+def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, Maker]) -> Profile:
+    made = _Made(cluster, profile, makers)
+    filters, scores = made.at(Point.FILTER), made.at(Point.SCORE)
+    weighted = [(plugin, profile.weights[plugin.name]) for plugin in scores]
+    return Profile(
+        scheduler_name=profile.scheduler_name,
+        filters=tuple(_shape_first(plugin for plugin in filters if hasattr(plugin, "filter"))),
+        scores=tuple((plugin, weight) for plugin, weight in weighted if hasattr(plugin, "score")),
+        coupled_filters=tuple(plugin for plugin in filters if hasattr(plugin, "filter_for")),
+        coupled_scores=tuple((plugin, weight) for plugin, weight in weighted if hasattr(plugin, "score_for")),
+        settings=profile.as_json(),
+        pre_enqueues=tuple(plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "pre_enqueue")),
+        next_pod=next((plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "next_pod")), None),
+        pre_filters=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "pre_filter")),
+        reserves=tuple(plugin for plugin in made.at(Point.RESERVE) if hasattr(plugin, "reserve")),
+        permits=tuple(made.at(Point.PERMIT)),
+        after_post_filters=tuple(
+            plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "after_post_filter")
+        ),
+        preemptions=tuple(plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "may_preempt")),
+    )
+
+
+def _shape_first(filters: Iterable[Plugin]) -> list[Plugin]:
+    """Plugins that read the shape of nodes only go first: their answers outlive every placement."""
+    return sorted(filters, key=lambda plugin: plugin.reads.name != "SHAPE")
+
+
+def _quota_settings(configuration: EffectiveConfiguration, gates: SchedulerGates) -> QuotaSettings:
+    args = next(
+        (found for profile in configuration.profiles if (found := profile.args.get("ElasticQuota")) is not None),
+        koordinator.ElasticQuotaArgs(),
+    )
+    assert isinstance(args, koordinator.ElasticQuotaArgs), "ElasticQuota takes its own arguments"
+    return QuotaSettings(
+        gates=QuotaGates(
+            multi_quota_tree=gates.multi_quota_tree,
+            ignore_pod_overhead=gates.elastic_quota_ignore_pod_overhead,
+            ignore_terminating_pod=gates.elastic_quota_ignore_terminating_pod,
+            immediate_ignore_terminating_pod=gates.elastic_quota_immediate_ignore_terminating_pod,
+            guarantee_usage=gates.elastic_quota_guarantee_usage,
+            disable_default_quota=gates.disable_default_quota,
+            support_parent_quota_submit_pod=gates.support_parent_quota_submit_pod,
+        ),
+        delay_evict_seconds=args.delay_evict_time,
+        revoke_pod_interval_seconds=args.revoke_pod_interval,
+        default_quota_group_max=_amounts(args.default_quota_group_max),
+        system_quota_group_max=_amounts(args.system_quota_group_max),
+        quota_group_namespace=args.quota_group_namespace,
+        monitor_all_quotas=args.monitor_all_quotas,
+        enable_queue_hint=args.enable_queue_hint,
+        quota_snapshot_interval_seconds=args.quota_snapshot_update_interval,
+        enable_check_parent_quota=args.enable_check_parent_quota,
+        enable_runtime_quota=args.enable_runtime_quota,
+        enable_min_quota_scale=args.enable_min_quota_scale,
+        disable_default_quota_preemption=args.disable_default_quota_preemption,
+    )
+
+
+def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: amount_of(name, quantity) for name, quantity in quantities.items()}
+
+
+def _gang_args(configuration: EffectiveConfiguration) -> GangArgs:
+    args = next(
+        (found for profile in configuration.profiles if (found := profile.args.get("Coscheduling")) is not None),
+        koordinator.CoschedulingArgs(),
+    )
+    assert isinstance(args, koordinator.CoschedulingArgs), "Coscheduling takes its own arguments"
+    return GangArgs(
+        default_wait_nanos=int(args.default_timeout * NANOS_PER_SECOND),
+        default_match_policy=args.default_match_policy,
+        is_topology_aware=args.aware_network_topology,
+    )

@@ -1,10 +1,14 @@
 """Which pod is next: active, backing off, waiting for an event, gated, in flight.
 
-    add -> active --pop--> in flight --placed--> gone
-             ^                 |  |
-             |                 |  +--unschedulable--> waiting --event, or 5 min--+
-             |                 +--retry_later--> backoff <-- still backing off --+
-             +---------- backoff is over <---------+
+    add -> active --pop, take--> in flight --placed--> gone
+             ^                     |  |
+             |                     |  +--unschedulable--> waiting --event, or 5 min--+
+             |                     +--retry_later--> backoff <-- still backing off --+
+             +---------- backoff is over <-------------+
+
+Before a pod becomes active or backs off the PreEnqueue plugins are asked (`gate`): one that they refuse is gated until
+one of its own events, or until a plugin activates it. A pod that waits is in a group of its likes: pods that nodes
+refused by what they are (`Subject`), pods that a plugin refused before any node by what the plugin says (`Block`).
 
 Moments are seconds of the run's clock, given as arguments. Order among equals is the order of enqueueing, so a replay
 pops the same pods.
@@ -13,18 +17,29 @@ source    scheduler-core spec, 2
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.domain.waiting import Fits, Rank, WaitingRoom
+from koord_scheduler.domain.waiting import Fits, Group, Rank, WaitingRoom
 
 LONGEST_WAIT_SECONDS: Final = 300.0
 FLUSH_PERIOD_SECONDS: Final = 30.0
 _MOST_FLUSHED: Final = 500
+
+
+class Block(NamedTuple):
+    """Why a group of pods was refused before any node: the plugin, and what they have in common for it."""
+
+    plugin: str
+    key: str
+
+
+Gate = Callable[[str], str | None]
+"""Asks the PreEnqueue plugins about a pod: why it may not be attempted now, None: it may."""
 
 
 class Place(Enum):
@@ -46,6 +61,8 @@ class QueuedPod:
     ready_at    end of its backoff
     since       when it began to wait in its present place
     trigger     id of the event that made it worth an attempt: its submission, or what helped since
+    block       refused before any node; None: nodes refused it, or nobody has yet
+    gated_by    what PreEnqueue said, "" when it may be attempted
     """
 
     uid: str
@@ -58,21 +75,33 @@ class QueuedPod:
     ready_at: float = 0.0
     since: float = 0.0
     woken: bool = False
+    block: Block | None = None
+    gated_by: str = ""
 
     @property
     def rank(self) -> Rank:
         """Its order among others."""
         return (-self.priority, self.ticket, self.uid)
 
-    def is_same(self, subject: Subject, priority: int, *, gated: bool) -> bool:
+    def is_same(self, subject: Subject, priority: int) -> bool:
         """Whether a changed pod is for the queue what it was: then it keeps its place."""
-        return (self.subject, self.priority, self.place is Place.GATED) == (subject, priority, gated)
+        return (self.subject, self.priority) == (subject, priority)
 
 
 class SchedulingQueue:
     """All pods of our profiles that have no node yet."""
 
-    def __init__(self, nodes: NodeColumns, *, initial_backoff: float = 1.0, max_backoff: float = 10.0) -> None:
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        *,
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        gate: Gate = lambda _: None,
+    ) -> None:
+        self._gate = gate
+        self._blocked: dict[Block, Group] = {}
+        self.gated: list[tuple[str, str]] = []
         self._initial_backoff = initial_backoff
         self._max_backoff = max_backoff
         self._pods: dict[str, QueuedPod] = {}
@@ -99,7 +128,7 @@ class SchedulingQueue:
         """How many pods are in each place."""
         return dict(self._counts)
 
-    def add(self, uid: str, subject: Subject, priority: int, trigger: str, *, gated: bool = False) -> None:
+    def add(self, uid: str, subject: Subject, priority: int, trigger: str) -> None:
         """A pod is to be placed; one that is known already starts anew with its attempts kept."""
         old = self._pods.get(uid)
         if old is not None:
@@ -109,10 +138,9 @@ class SchedulingQueue:
         if old is not None:
             pod.attempts = old.attempts
         self._pods[uid] = pod
-        pod.place = Place.GATED if gated else Place.ACTIVE
-        self._counts[pod.place] += 1
-        if not gated:
-            heapq.heappush(self._active, pod.rank)
+        pod.place = Place.GATED
+        self._counts[Place.GATED] += 1
+        self._activate(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Forget a pod: placed, deleted, not ours any more. If it was woken in vain, the next of its kind is woken."""
@@ -135,15 +163,56 @@ class SchedulingQueue:
                 return pod
         return None
 
-    def unschedulable(self, uid: str, now: float) -> None:
-        """The attempt found no node: wait for an event that may help."""
+    def take(self, uid: str, like: str = "") -> QueuedPod:
+        """A plugin wants this pod now, wherever it is: in flight with one attempt more.
+
+        like    pod whose turn and attempts it inherits
+        """
+        pod, first = self._pods[uid], self._pods.get(like)
+        if first is not None:
+            pod.ticket, pod.attempts = first.ticket, max(pod.attempts, first.attempts - 1)
+        pod.attempts += 1
+        self._move(pod, Place.IN_FLIGHT)
+        return pod
+
+    def recheck(self, uid: str) -> None:
+        """The pod itself has changed: if it was gated, PreEnqueue is asked again."""
+        if self._pods[uid].place is Place.GATED:
+            self._activate(self._pods[uid])
+
+    def activate(self, uids: Iterable[str], trigger: str = "") -> None:
+        """These are worth an attempt at once, as far as PreEnqueue allows; backoff does not count."""
+        for uid in uids:
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place in (Place.GATED, Place.UNSCHEDULABLE, Place.BACKOFF):
+                pod.trigger = trigger or pod.trigger
+                self._activate(pod)
+
+    def unschedulable(self, uid: str, now: float, block: Block | None = None) -> None:
+        """The attempt failed: wait for an event that may help.
+
+        block    a plugin refused the pod before any node; None: no node was feasible
+        """
         pod = self._pods[uid]
         pod.woken = False
+        pod.block = block
         pod.ready_at = now + self._backoff_seconds(pod.attempts)
         pod.since = now
         self._move(pod, Place.UNSCHEDULABLE)
         self._waiting_since[uid] = now
-        self._room.add(pod.subject, pod.rank)
+        if block is None:
+            self._room.add(pod.subject, pod.rank)
+        else:
+            self._blocked.setdefault(block, Group()).add(pod.rank)
+
+    def blocked(self, plugin: str) -> list[tuple[Block, str]]:
+        """Each group that the plugin keeps waiting, with its first pod."""
+        found = [(block, group.first()) for block, group in self._blocked.items() if block.plugin == plugin]
+        return [(block, uid) for block, uid in found if uid is not None]
+
+    def waiting_subjects(self) -> list[Subject]:
+        """What the pods ask that nodes refused, in the order in which they began to wait."""
+        return self._room.subjects()
 
     def retry_later(self, uid: str, now: float) -> float:
         """The attempt failed for a reason that is not the cluster's: try again after a backoff; returns its end."""
@@ -155,8 +224,9 @@ class SchedulingQueue:
     def retry_now(self, uid: str) -> None:
         """The decision was taken back through no fault of the pod: it returns to its old turn."""
         pod = self._pods[uid]
-        self._move(pod, Place.ACTIVE)
-        heapq.heappush(self._active, pod.rank)
+        if not self._is_gated(pod):
+            self._move(pod, Place.ACTIVE)
+            heapq.heappush(self._active, pod.rank)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """The pod has a node, subject to the log's consent: the next waiting pod of its kind may have luck, too.
@@ -164,6 +234,11 @@ class SchedulingQueue:
         has_room    whether a pod of the kind would fit now; asked only when one waits
         """
         pod.woken = False
+        if pod.block is not None:
+            group = self._blocked.get(pod.block)
+            uid = group.first() if group is not None else None
+            if uid is not None:
+                self.wake_pod(uid, pod.trigger)
         if self._room.first(pod.subject) is not None and has_room(pod.subject):
             self._wake_next(pod.subject, pod.trigger)
 
@@ -218,12 +293,19 @@ class SchedulingQueue:
     def _wake_next(self, subject: Subject, trigger: str) -> None:
         uid = self._room.first(subject)
         if uid is not None:
-            self._wake(self._pods[uid], trigger)
+            self.wake_pod(uid, trigger)
 
-    def _wake(self, pod: QueuedPod, trigger: str) -> None:
-        pod.woken = True
-        pod.trigger = trigger
-        self._end_wait(pod)
+    def wake_first(self, subject: Subject, trigger: str) -> None:
+        """There may be room now for pods of this kind: the first that waits is attempted."""
+        self._wake_next(subject, trigger)
+
+    def wake_pod(self, uid: str, trigger: str) -> None:
+        """Something may have helped this waiting pod."""
+        pod = self._pods[uid]
+        if pod.place is Place.UNSCHEDULABLE:
+            pod.woken = True
+            pod.trigger = trigger
+            self._end_wait(pod)
 
     def _end_wait(self, pod: QueuedPod) -> None:
         if pod.ready_at <= self._now:
@@ -232,10 +314,26 @@ class SchedulingQueue:
             self._to_backoff(pod)
 
     def _to_backoff(self, pod: QueuedPod) -> None:
+        if self._is_gated(pod):
+            return
         self._move(pod, Place.BACKOFF)
         heapq.heappush(self._backoff, (pod.ready_at, pod.ticket, pod.uid))
 
+    def _is_gated(self, pod: QueuedPod) -> bool:
+        """Ask PreEnqueue; a pod that it refuses is gated."""
+        refusal = self._gate(pod.uid)
+        if refusal is None:
+            pod.gated_by = ""
+            return False
+        if pod.gated_by != refusal:
+            pod.gated_by = refusal
+            self.gated.append((pod.uid, refusal))
+        self._move(pod, Place.GATED)
+        return True
+
     def _activate(self, pod: QueuedPod) -> None:
+        if self._is_gated(pod):
+            return
         self._tickets += 1
         pod.ticket = self._tickets
         self._move(pod, Place.ACTIVE)
@@ -258,5 +356,10 @@ class SchedulingQueue:
     def _leave(self, pod: QueuedPod) -> None:
         self._counts[pod.place] -= 1
         if pod.place is Place.UNSCHEDULABLE:
-            self._room.discard(pod.subject, pod.uid)
             del self._waiting_since[pod.uid]
+            if pod.block is None:
+                self._room.discard(pod.subject, pod.uid)
+            else:
+                self._blocked[pod.block].discard(pod.uid)
+                if not self._blocked[pod.block].members:
+                    del self._blocked[pod.block]

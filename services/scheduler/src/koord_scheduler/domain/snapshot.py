@@ -1,34 +1,29 @@
 """The scheduler's state as bytes, so that a restart need not fold the whole log.
 
 Only facts are kept: what the log and the API say. Assumptions in flight, cached views, backoffs and the order among
-waiting pods of equal priority are not; a restored scheduler attempts every pod without a node anew.
+waiting pods of equal priority are not; a restored scheduler attempts every pod without a node anew. Quotas and gangs
+follow from their objects and pods; of gangs the one thing that does not is kept: which groups were satisfied once.
 
 source    event-bus spec, 6
 """
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-from koordcore.protocol.objects import Pod, Taint
+from koordcore.events.custom import CustomObjectObserved
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns import NodeShape
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import BatchResources, SchedulerState
-
-
-class _Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as columns need it; `batch`: overcommitted resources, None: never computed."""
-
-    name: str
-    allocatable: dict[str, int]
-    labels: dict[str, str]
-    taints: list[Taint]
-    unschedulable: bool
 
 
 class _Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +41,9 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int = 0
     node: str = ""
     bound_node: str = ""
+    bind_failed: int = 0
+    known_since: float = 0.0
+    placed_at: float = 0.0
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,31 +56,36 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
     position: int
-    nodes: list[_Node]
+    nodes: list[Node]
     batch: dict[str, tuple[int | None, int | None]]
     gone: dict[str, str]
     forgotten: dict[str, int]
+    namespaces: list[NamespaceObserved]
+    workloads: dict[str, WorkloadObserved]
+    objects: dict[str, CustomObjectObserved]
+    satisfied_gangs: list[str]
     ledgers: list[_Ledger]
     pods: list[_Pod]
+    nominations: list[tuple[str, str]]
+    evictions: dict[str, str]
+    seqs: list[tuple[str, str, int]]
+
+
+_POD_FIELDS = _Pod.__struct_fields__
 
 
 def encode_state(state: SchedulerState) -> bytes:
     """The facts in the state, in the order in which pods were submitted; `load_state` is the inverse."""
     body = _Body(
         position=state.position,
-        nodes=[
-            _Node(
-                name=name,
-                allocatable=dict(shape.allocatable),
-                labels=dict(shape.labels),
-                taints=list(shape.taints),
-                unschedulable=shape.unschedulable,
-            )
-            for name, shape in state.shapes.items()
-        ],
+        nodes=list(state.node_objects.values()),
         batch={name: (batch.cpu_milli, batch.memory_bytes) for name, batch in state.batch.items()},
         gone=state.node_gone_by,
         forgotten=state.forgotten,
+        namespaces=list(state.namespaces.values()),
+        workloads=state.workloads,
+        objects=state.objects,
+        satisfied_gangs=state.cluster.gangs.roster.satisfied_groups(),
         ledgers=[
             _Ledger(
                 node=node,
@@ -95,23 +98,10 @@ def encode_state(state: SchedulerState) -> bytes:
             )
             for node, ledger in state.ledgers.items()
         ],
-        pods=[
-            _Pod(
-                uid=pod.uid,
-                namespace=pod.namespace,
-                name=pod.name,
-                pod=pod.pod,
-                trigger=pod.trigger,
-                spec_event=pod.spec_event,
-                submitted_at=pod.submitted_at,
-                traceparent=pod.traceparent,
-                tracestate=pod.tracestate,
-                seq=pod.seq,
-                node=pod.node,
-                bound_node=pod.bound_node,
-            )
-            for pod in state.pods.values()
-        ],
+        pods=[_Pod(**{name: getattr(pod, name) for name in _POD_FIELDS}) for pod in state.pods.values()],
+        nominations=[(uid, node) for uid, node, _ in state.nominations.items()],
+        evictions=state.evictions,
+        seqs=[(ref.kind, ref.id, seq) for ref, seq in state.notices.seqs.items()],
     )
     return codec.encode(body)
 
@@ -126,41 +116,53 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     state.position = body.position
     state.forgotten.update(body.forgotten)
     state.node_gone_by.update(body.gone)
+    state.evictions.update(body.evictions)
+    state.notices.seqs.update({AggregateRef(kind, id_): seq for kind, id_, seq in body.seqs})
+    for namespace in body.namespaces:
+        state.put_namespace(namespace)
+    for uid, workload in body.workloads.items():
+        state.put_workload(uid, workload)
     for name, (cpu_milli, memory_bytes) in body.batch.items():
         state.batch[name] = BatchResources(cpu_milli, memory_bytes)
     for node in body.nodes:
-        shape = NodeShape(
-            allocatable=node.allocatable,
-            labels=node.labels,
-            taints=tuple(node.taints),
-            unschedulable=node.unschedulable,
-        )
-        state.put_node(node.name, shape)
-    for one in body.pods:
-        state.pods[one.uid] = _record(state, one)
+        state.put_node(node)
+    for ref_id, custom in body.objects.items():
+        state.put_object(ref_id, custom)
+    for saved in body.pods:
+        _load_pod(state, saved)
+    state.cluster.gangs.roster.satisfy(body.satisfied_gangs)
     for ledger in body.ledgers:
-        state.ledgers.advance(ledger.node, ledger.seq)
-        for uid, (requests, (cpu_milli, memory_bytes)) in ledger.pods.items():
-            demand = state.nodes.demand(requests, {"cpu": cpu_milli, "memory": memory_bytes})
-            pod = state.pods.get(uid)
-            subject = pod.subject if pod is not None else None
-            occupant = Occupant(uid, demand, subject.template, subject.kind) if subject else Occupant(uid, demand)
-            state.ledgers.hold(ledger.node, occupant, Source.LOGGED)
+        _load_ledger(state, ledger)
+    for uid, node in body.nominations:
+        if uid in state.pods:
+            state.nominate(state.pods[uid], node)
     for pod in list(state.pods.values()):
         if pod.bound_node and pod.subject is not None:
             state.ledgers.hold(pod.bound_node, pod.occupant(), Source.BOUND)
+        if pod.node:
+            state.bound(pod, pod.node)
         state.settle(pod, pod.trigger or pod.spec_event)
 
 
-def _record(state: SchedulerState, saved: _Pod) -> PodRecord:
-    subject = None
+def _load_pod(state: SchedulerState, saved: _Pod) -> None:
+    fields: dict[str, Any] = msgspec.structs.asdict(saved)
+    pod = state.pods[saved.uid] = PodRecord(**fields)
     if saved.pod is not None:
         try:
-            subject = state.templates.read(saved.pod).subject
+            state.describe(pod, saved.pod, saved.known_since)
         except InvalidInput:
-            subject = None
-    fields: dict[str, Any] = msgspec.structs.asdict(saved)
-    return PodRecord(subject=subject, **fields)
+            pod.subject = None
+
+
+def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
+    state.ledgers.advance(ledger.node, ledger.seq)
+    for uid, (requests, (cpu_milli, memory_bytes)) in ledger.pods.items():
+        demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
+        pod = state.pods.get(uid)
+        occupant = Occupant(uid, demand)
+        if pod is not None and pod.subject is not None:
+            occupant = replace(pod.occupant(), demand=demand)
+        state.ledgers.hold(ledger.node, occupant, Source.LOGGED)
 
 
 def schema_fingerprint() -> str:

@@ -37,7 +37,7 @@ class OwnerSelectors:
         if self._controllers.get(key) == selector:
             return
         if selector is None:
-            del self._controllers[key]
+            self._controllers.pop(key, None)
         else:
             self._controllers[key] = selector
         self.version += 1

@@ -1,7 +1,8 @@
-"""The log folded into columns, ledgers and queue; `deciding` adds our own decisions on top until the log answers.
+"""The log folded into facts, ledgers and queue; `deciding` adds our own decisions on top until the log answers.
 
     apply(stored)    one event of the log, in order
     ahead(stored)    an event of one aggregate, read before the follower brings it (after a conflict)
+    observe(stored)  one observation: a node's report
     settle(pod)      what follows for a pod from all that is known of it: queue it, release it, forget it
 
 One task owns an instance. Every aggregate remembers its last sequence, so an event that comes again (our own appends
@@ -11,53 +12,74 @@ accepted proves that no other event lay between.
 source    event-bus spec, 3.2, 4.2; scheduler-core spec, 1 (step 11), 2
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 import numpy as np
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import StoredEvent, name_from_token
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
+from koordcore.events.gateway import PodBindFailed, PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.mirror import (
+    NamespaceDeleted,
+    NamespaceObserved,
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
     PodSpecAdded,
     PodSpecChanged,
     PodSpecDeleted,
+    WorkloadDeleted,
+    WorkloadObserved,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.pod import PodPlaced, PodReleased
-from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.cluster import Cluster, ProfileMaker
-from koord_scheduler.domain.columns import Demand, NodeShape, Rows, node_shape
+from koord_scheduler.domain.cluster import PLURALS
+from koord_scheduler.domain.columns import Demand, NodeShape, Rows, node_shape, row_list
 from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.frameworks import Framework, Frameworks
 from koord_scheduler.domain.ledger import Ledgers, Source
+from koord_scheduler.domain.nominations import Nominations
+from koord_scheduler.domain.notices import Notice, Notices, TakenNotice
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.on_node import PodsOnNodes
+from koord_scheduler.domain.permit import WaitingPods
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import SchedulingQueue
 from koord_scheduler.domain.templates import Subject
 from koord_scheduler.domain.work import Outbox, Place, Work
 
-KINDS: Final = ("podspec", "nodespec", "pod", "node", "nodepolicy")
+KINDS: Final = (
+    "podspec",
+    "nodespec",
+    "pod",
+    "node",
+    "nodepolicy",
+    "namespace",
+    "workloadspec",
+    "customspec",
+    "eviction",
+    "gang",
+    "quota",
+)
 """Aggregates that a scheduler folds."""
-
-DEFAULT_SCHEDULER_NAMES: Final = frozenset({"", "koord-scheduler", "default-scheduler"})
 
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the fold and the queue are told. Seconds are of the run's clock."""
+    """What the queue is told. Seconds are of the run's clock."""
 
-    scheduler_names: frozenset[str] = DEFAULT_SCHEDULER_NAMES
     initial_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 10.0
 
@@ -73,32 +95,47 @@ class BatchResources:
 class SchedulerState:
     """Everything a scheduler knows.
 
-    position    last folded sequence of the facts stream
+    position     last folded sequence of the facts stream
+    observed     last folded sequence of the observations stream
+    decisions    decisions taken in this process
     """
 
-    def __init__(self, profile: ProfileMaker, settings: Settings | None = None) -> None:
+    def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
         self.position = 0
+        self.observed = 0
+        self.decisions = 0
         self.settings = settings or Settings()
-        self.cluster = Cluster()
+        self.frameworks = frameworks
+        self.cluster = frameworks.cluster
         self.nodes = self.cluster.nodes
-        self.templates = self.cluster.templates
-        self.engine = Engine(self.nodes, profile(self.cluster))
         self.queue = SchedulingQueue(
             self.nodes,
             initial_backoff=self.settings.initial_backoff_seconds,
             max_backoff=self.settings.max_backoff_seconds,
+            gate=self._gate,
         )
         self.outbox = Outbox()
+        self.notices = Notices()
+        self.waiting = WaitingPods()
+        self.nominations = Nominations()
         self.ledgers = Ledgers(self.cluster.occupancy)
         self.on_nodes = PodsOnNodes()
         self.pods: dict[str, PodRecord] = {}
         self.to_release: dict[str, tuple[str, str]] = {}
         self.forgotten: dict[str, int] = {}
-        self.shapes: dict[str, NodeShape] = {}
+        self.node_objects: dict[str, Node] = {}
         self.batch: dict[str, BatchResources] = {}
         self.node_gone_by: dict[str, str] = {}
+        self.objects: dict[str, CustomObjectObserved] = {}
+        self.namespaces: dict[str, NamespaceObserved] = {}
+        self.workloads: dict[str, WorkloadObserved] = {}
+        self.evictions: dict[str, str] = {}
         self._helped: dict[int, None] = {}
         self._help_trigger = ""
+        self._quota_moves = 0
+        self._population_moves = -1
+
+    # --- folding -----------------------------------------------------------------------------------------------------
 
     def apply(self, stored: StoredEvent) -> None:
         """Fold the next event of the log; one at or before `position` changes nothing.
@@ -122,25 +159,66 @@ class SchedulerState:
                 self._pod_submitted(stored, event.object)
             case PodSpecDeleted():
                 self._pod_gone(stored)
+            case PodBindFailed() as event:
+                self._bind_failed(stored, event)
             case NodeSpecAdded() | NodeSpecChanged() as event:
-                self.put_node(event.object.metadata.name, node_shape(event.object), stored.event_id)
+                self.put_node(event.object, stored.event_id)
             case NodeSpecDeleted(name=name):
                 self._node_gone(name, stored.event_id)
             case PodPlaced() as event:
                 self._pod_placed(stored, event)
             case PodReleased():
                 self._pod_released(stored)
+            case PodNominated() as event:
+                self._pod_nominated(stored, event)
+            case PodNominationCleared():
+                self._nomination_cleared(stored)
             case NodeResourcesTaken() as event:
                 self._resources_taken(stored, event)
             case NodeResourcesReturned() as event:
                 self._resources_returned(stored, event)
             case NodeOvercommitComputed() as event:
-                node = name_from_token(stored.ref.id)
-                self.batch[node] = BatchResources(event.batch_cpu_milli, event.batch_memory_bytes)
-                if node in self.shapes:
-                    self.put_node(node, self.shapes[node], stored.event_id)
+                name = name_from_token(stored.ref.id)
+                self.batch[name] = BatchResources(event.batch_cpu_milli, event.batch_memory_bytes)
+                if name in self.node_objects:
+                    self.put_node(self.node_objects[name], stored.event_id)
+            case NamespaceObserved() as event:
+                self.put_namespace(event)
+            case NamespaceDeleted(name=name):
+                self.namespaces.pop(name, None)
+                self.cluster.drop_namespace(name)
+            case WorkloadObserved() as event:
+                self.put_workload(stored.ref.id, event)
+            case WorkloadDeleted():
+                gone = self.workloads.pop(stored.ref.id, None)
+                if gone is not None:
+                    self.cluster.drop_workload(gone.object)
+            case CustomObjectObserved() as event if plural_of(stored.ref.id) in PLURALS:
+                self.put_object(stored.ref.id, event)
+                self._follow_cluster(stored.event_id)
+            case CustomObjectDeleted() as event if stored.ref.id in self.objects:
+                del self.objects[stored.ref.id]
+                self.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
+            case PodEvictionRequested() as event:
+                self.notices.seqs[stored.ref] = stored.seq
+                self.evictions[stored.ref.id] = event.reason
+            case PodEvicted() | PodEvictionFailed():
+                self.notices.seqs[stored.ref] = stored.seq
+                self.evictions.pop(stored.ref.id, None)
             case _:
-                pass
+                if stored.ref.kind in ("gang", "quota"):
+                    self.notices.seqs[stored.ref] = stored.seq
+
+    def observe(self, stored: StoredEvent) -> None:
+        """Fold one observation; raises UnreadableEvent."""
+        if stored.seq <= self.observed:
+            return
+        self.observed = stored.seq
+        event = CATALOGUE.read(stored)
+        if isinstance(event, NodeUsageReported):
+            name = name_from_token(stored.ref.id)
+            self.frameworks.reported(name, event)
+            self.room_appeared(name, stored.event_id)
 
     def _is_known(self, stored: StoredEvent) -> bool:
         """Whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""
@@ -150,16 +228,83 @@ class SchedulerState:
                 return pod is not None and stored.seq <= pod.seq
             case "node":
                 return stored.seq <= self.ledgers.seq(name_from_token(stored.ref.id))
+            case "eviction" | "gang" | "quota":
+                return stored.seq <= self.notices.seqs.get(stored.ref, 0)
             case _:
                 return False
 
+    def last_seq(self, ref: AggregateRef) -> int | None:
+        """Expectation of the next notice about an aggregate; None: something is in flight for it."""
+        if ref.kind != "pod":
+            return self.notices.seqs.get(ref, 0)
+        pod = self.pods.get(ref.id)
+        if pod is None:
+            return self.forgotten.get(ref.id, 0)
+        return None if pod.work_node or pod.phase is Phase.RELEASING else pod.seq
+
+    def next_notice(self) -> TakenNotice | None:
+        """The next notice that may be appended; one that has become wrong meanwhile is passed over."""
+        while (taken := self.notices.take(self.last_seq)) is not None:
+            uid = taken.notice.uid
+            if not uid or (uid in self.pods and not self.pods[uid].node and self.nominations.node_of(uid)):
+                return taken
+            self.notice_refused(taken)
+        return None
+
+    def notice_stored(self, taken: TakenNotice, seqs: Sequence[int]) -> None:
+        """The log has the notice; seqs: in the order of its drafts."""
+        self.notices.landed(taken)
+        for draft, seq in zip(taken.drafts, seqs, strict=True):
+            if draft.ref.kind == "pod":
+                self._pod_said(draft.ref.id, draft.event, seq, taken.notice.trigger)
+            else:
+                self.notices.seqs[draft.ref] = max(seq, self.notices.seqs.get(draft.ref, 0))
+
+    def _pod_said(self, uid: str, event: Event, seq: int, trigger: str) -> None:
+        """A notice about a pod is in the log; a nomination of one that is deleted by now ends at once."""
+        pod = self.pods.get(uid)
+        if pod is not None:
+            pod.seq = max(pod.seq, seq)
+        elif isinstance(event, PodNominated):
+            self.forgotten[uid] = max(seq, self.forgotten.get(uid, 0))
+            self._put_cleared(uid, event.namespace, event.name, event.node, trigger)
+
+    def notice_refused(self, taken: TakenNotice) -> None:
+        """The log does not have it: what was assumed with it is undone."""
+        self.notices.landed(taken)
+        for draft in taken.drafts:
+            match draft.event:
+                case PodNominated():
+                    self.nominations.drop(draft.ref.id)
+                case PodEvictionRequested() if not self.notices.seqs.get(draft.ref):
+                    self.evictions.pop(draft.ref.id, None)
+                case _:
+                    pass
+        uid = taken.notice.uid
+        if uid and self.queue.get(uid) is not None:
+            self.queue.wake_pod(uid, taken.notice.trigger)
+
+    # --- who may have better luck now --------------------------------------------------------------------------------
+
     def wake(self) -> int:
         """Wake the waiting pods that the events folded since the last call may help; returns how many."""
+        self._follow_cluster(self._help_trigger)
+        woken = self._wake_blocked()
+        woken += self._wake_coupled()
         if not self._helped:
-            return 0
+            return woken
         rows = np.array(sorted(self._helped), np.intp)
         self._helped.clear()
-        return self.queue.wake(rows, self._any_fits, self._help_trigger)
+        names = self.nodes.names
+        nominated = [uid for row in row_list(rows) for uid in self.nominations.on(names[row])]
+        for uid in nominated:
+            if self.queue.get(uid) is not None:
+                self.queue.wake_pod(uid, self._help_trigger)
+        return woken + self.queue.wake(rows, self._any_fits, self._help_trigger)
+
+    def next_due(self) -> float | None:
+        """When time alone will change something; None: only an event can."""
+        return min((due for due in (self.queue.next_due(), self.waiting.next_due()) if due is not None), default=None)
 
     def room_appeared(self, node: str, trigger: str) -> None:
         """Something on the node may help a waiting pod."""
@@ -170,10 +315,57 @@ class SchedulerState:
 
     def has_room(self, subject: Subject) -> bool:
         """Whether any node is feasible for pods of this kind at present."""
-        return len(self.engine.feasible(subject)) > 0
+        return self.frameworks.engine_of(subject).has_room(subject)
+
+    def engine_of(self, pod: PodRecord) -> Engine:
+        """The engine of the pod's profile."""
+        return self.framework_of(pod).engine
+
+    def framework_of(self, pod: PodRecord) -> Framework:
+        """The plugins of the pod's profile."""
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        framework = self.frameworks.of(pod.pod)
+        assert framework is not None, f"pod {pod.uid} is not ours"
+        return framework
 
     def _any_fits(self, subject: Subject, rows: Rows) -> bool:
-        return len(self.engine.passing(subject, rows)) > 0
+        return len(self.frameworks.engine_of(subject).passing(subject, rows)) > 0
+
+    def _wake_blocked(self) -> int:
+        """The first pod of each quota that would be admitted now."""
+        if self._quota_moves == self.cluster.quota_moves:
+            return 0
+        self._quota_moves = self.cluster.quota_moves
+        woken = 0
+        for _, uid in self.queue.blocked("ElasticQuota"):
+            known = self.cluster.quotas.pods.get(uid)
+            if known is None or self.cluster.quotas.admit(known.facts).admitted:
+                self.queue.wake_pod(uid, self._help_trigger or self.pods[uid].trigger)
+                woken += 1
+        return woken
+
+    def _wake_coupled(self) -> int:
+        """Pods whose constraints look at pods elsewhere: any pod that came or went may have helped them."""
+        moves = self.cluster.population.moves
+        if self._population_moves == moves:
+            return 0
+        self._population_moves = moves
+        woken = 0
+        for subject in self.queue.waiting_subjects():
+            engine = self.frameworks.engine_of(subject)
+            if engine.judges(subject).filters and engine.has_room(subject):
+                self.queue.wake_first(subject, self._help_trigger)
+                woken += 1
+        return woken
+
+    def _follow_cluster(self, trigger: str) -> None:
+        self.queue.activate(self.cluster.take_activated(), trigger)
+
+    def _gate(self, uid: str) -> str | None:
+        pod = self.pods[uid]
+        return self.framework_of(pod).pre_enqueue(pod)
+
+    # --- what follows for a pod --------------------------------------------------------------------------------------
 
     def settle(self, pod: PodRecord, trigger: str) -> None:
         """Draw the consequences for a pod about which no work of ours is under way.
@@ -191,6 +383,7 @@ class SchedulerState:
             return
         self.to_release.pop(pod.uid, None)
         if pod.pod is None:
+            self._clear_nomination(pod, trigger)
             self._forget(pod)
         elif pod.bound_node:
             self.queue.remove(pod.uid)
@@ -205,10 +398,12 @@ class SchedulerState:
 
     def _enqueue(self, pod: PodRecord, spec: Pod, trigger: str) -> None:
         assert pod.subject is not None
-        priority, gated = spec.spec.priority or 0, bool(spec.spec.scheduling_gates)
+        priority = spec.spec.priority or 0
         queued = self.queue.get(pod.uid)
-        if queued is None or not queued.is_same(pod.subject, priority, gated=gated):
-            self.queue.add(pod.uid, pod.subject, priority, trigger, gated=gated)
+        if queued is None or not queued.is_same(pod.subject, priority):
+            self.queue.add(pod.uid, pod.subject, priority, trigger)
+        else:
+            self.queue.recheck(pod.uid)
 
     def _release_reason(self, pod: PodRecord) -> str | None:
         if pod.pod is None:
@@ -217,13 +412,12 @@ class SchedulerState:
             return "finished"
         if self.nodes.row(pod.node) is None:
             return "node-gone"
-        return None
+        return "bind-failed" if pod.bind_failed == pod.seq else None
 
     def _is_ours(self, pod: Pod) -> bool:
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in _FINISHED:
             return False
-        name = pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name)
-        return name in self.settings.scheduler_names
+        return self.frameworks.of(pod) is not None
 
     def _pod_submitted(self, stored: StoredEvent, spec: Pod) -> None:
         uid = stored.ref.id
@@ -233,31 +427,49 @@ class SchedulerState:
         if pod.pod is None:
             pod.submitted_at = stored.occurred_at
             pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
+        pod.spec_event = stored.event_id
+        self.describe(pod, spec, _unix(stored.occurred_at))
+        self._count_bound(pod, spec.spec.node_name if spec.status.phase not in _FINISHED else "", stored.event_id)
+        if not pod.work_node:
+            self.settle(pod, stored.event_id)
+        self._follow_cluster(stored.event_id)
+
+    def describe(self, pod: PodRecord, spec: Pod, now: float) -> None:
+        """The API says that the pod is this; it becomes known to the plugins."""
         try:
-            pod.subject, spec = self.templates.read(spec)
+            pod.subject, spec = self.cluster.templates.read(spec)
         except InvalidInput:
             # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
             pod.subject = None
         pod.pod = spec
         pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
-        pod.spec_event = stored.event_id
-        self._count_bound(pod, spec.spec.node_name if spec.status.phase not in _FINISHED else "", stored.event_id)
-        if pod.subject is not None:
-            for node in {pod.node, pod.work_node} - {""}:
-                self.ledgers.describe(node, pod.occupant())
-        if not pod.work_node:
-            self.settle(pod, stored.event_id)
+        pod.known_since = pod.known_since or now
+        if pod.subject is None:
+            return
+        runs = bool(spec.spec.node_name or pod.node) and spec.status.phase not in _FINISHED
+        self.cluster.put_pod(pod.uid, spec, dict(pod.subject.template.requests), assigned=runs)
+        for node in {pod.node, pod.work_node} - {""}:
+            self.ledgers.describe(node, pod.occupant())
 
     def _pod_gone(self, stored: StoredEvent) -> None:
         pod = self.pods.get(stored.ref.id)
         if pod is None:
             return
         self._count_bound(pod, "", stored.event_id)
+        self.give_up(pod, stored.event_id)
+        self.cluster.drop_pod(pod.uid)
         pod.pod = None
         pod.subject = None
         pod.spec_event = stored.event_id
         self.queue.remove(pod.uid)
         self._facts_changed(pod, stored.event_id)
+        self._follow_cluster(stored.event_id)
+
+    def _bind_failed(self, stored: StoredEvent, event: PodBindFailed) -> None:
+        pod = self.pods.get(stored.ref.id)
+        if pod is not None and pod.seq == event.placement:
+            pod.bind_failed = pod.seq
+            self._facts_changed(pod, stored.event_id)
 
     def _count_bound(self, pod: PodRecord, node: str, trigger: str) -> None:
         """The API's own word on where the pod runs; "" nowhere."""
@@ -269,21 +481,34 @@ class SchedulerState:
             self.ledgers.hold(node, pod.occupant(), Source.BOUND)
             pod.bound_node = node
 
-    def put_node(self, name: str, shape: NodeShape, trigger: str = "") -> None:
+    # --- other objects -----------------------------------------------------------------------------------------------
+
+    def put_namespace(self, event: NamespaceObserved) -> None:
+        """A namespace is there, or has changed."""
+        self.namespaces[event.object.metadata.name] = event
+        self.cluster.put_namespace(event.object)
+
+    def put_workload(self, uid: str, event: WorkloadObserved) -> None:
+        """A controller is there, or has changed."""
+        self.workloads[uid] = event
+        self.cluster.put_workload(event.object)
+
+    def put_object(self, ref_id: str, event: CustomObjectObserved) -> None:
+        """An object of a kind that placement reads is there, or has changed."""
+        self.objects[ref_id] = event
+        self.cluster.put_object(plural_of(ref_id), event.object)
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node, trigger: str = "") -> None:
         """A node is, or has become, this; its batch resources are those that the manager computed, if it has."""
-        self.shapes[name] = shape
-        batch = self.batch.get(name)
-        if batch is not None:
-            allocatable = dict(shape.allocatable)
-            for resource, amount in ((BATCH_CPU, batch.cpu_milli), (BATCH_MEMORY, batch.memory_bytes)):
-                if amount is None:
-                    allocatable.pop(resource, None)
-                else:
-                    allocatable[resource] = amount
-            shape = replace(shape, allocatable=allocatable)
+        name = node.metadata.name
+        self.node_objects[name] = node
+        shape = self._with_batch(name, node_shape(node))
         is_new = self.nodes.row(name) is None
         before = self.nodes.shape.position
         row, may_help = self.nodes.put(name, shape)
+        self.cluster.put_node(row, node, shape)
         self._recheck(name, is_changed=self.nodes.shape.position != before)
         if is_new:
             self.ledgers.node_appeared(name)
@@ -293,6 +518,18 @@ class SchedulerState:
             self._helped[row] = None
             self._help_trigger = trigger
 
+    def _with_batch(self, name: str, shape: NodeShape) -> NodeShape:
+        batch = self.batch.get(name)
+        if batch is None:
+            return shape
+        allocatable = dict(shape.allocatable)
+        for resource, amount in ((BATCH_CPU, batch.cpu_milli), (BATCH_MEMORY, batch.memory_bytes)):
+            if amount is None:
+                allocatable.pop(resource, None)
+            else:
+                allocatable[resource] = amount
+        return replace(shape, allocatable=allocatable)
+
     def _recheck(self, node: str, *, is_changed: bool = False) -> None:
         """Take back the placements waiting for a node that has become too full or different for them.
 
@@ -300,14 +537,18 @@ class SchedulerState:
         """
         row = self.nodes.row(node)
         if row is None or is_changed or bool((self.nodes.free[:, row] < 0).any()):
-            for work in self.outbox.withdraw(node):
-                self.taken_back(work)
+            self.take_back(self.outbox.withdraw(node))
 
     def _node_gone(self, name: str, trigger: str) -> None:
-        self.shapes.pop(name, None)
-        if self.nodes.row(name) is None:
+        self.node_objects.pop(name, None)
+        self.batch.pop(name, None)
+        row = self.nodes.row(name)
+        if row is None:
             return
+        for uid in self.waiting.on(name):
+            self.give_up(self.pods[uid], trigger)
         self.ledgers.node_disappears(name)
+        self.cluster.drop_node(row, name)
         self.nodes.remove(name)
         self.node_gone_by[name] = trigger
         self._recheck(name)
@@ -319,18 +560,51 @@ class SchedulerState:
             if pod is not None and pod.phase is Phase.PLACED and pod.node == node:
                 self.settle(pod, trigger)
 
-    def taken_back(self, work: Work) -> None:
-        """Undo the assumption behind work that will not be appended, and draw the consequences anew."""
-        pod = self.pods.get(work.uid)
-        if pod is None:
-            return
-        if isinstance(work, Place):
-            self.ledgers.drop(work.node, work.uid, Source.ASSUMED)
+    # --- assumptions taken back --------------------------------------------------------------------------------------
+
+    def take_back(self, works: Iterable[Work]) -> None:
+        """Undo the assumptions behind work that will not be appended, and draw the consequences anew."""
+        for work in works:
+            pod = self.pods.get(work.uid)
+            if pod is None:
+                continue
+            if isinstance(work, Place):
+                self.unassume(pod, work)
+            pod.work_node = ""
+            pod.phase = Phase.OTHERS
+            self.settle(pod, work.trigger)
+            if isinstance(work, Place) and self.queue.is_in_flight(pod.uid):
+                self.queue.retry_now(pod.uid)
+
+    def unassume(self, pod: PodRecord, work: Place, said_by: str = "") -> None:
+        """The pod does not count on its node any more, for nobody; who loses a node with it does, too."""
+        self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
+        self.room_appeared(work.node, work.trigger)
+        framework = self.frameworks.of(pod.pod) if pod.pod is not None else self.frameworks.first
+        if framework is not None:
+            self.reject(framework.unreserve(pod, work.node, said_by=said_by))
+
+    def give_up(self, pod: PodRecord, trigger: str) -> None:
+        """A pod that waits with a node loses it; one that does not wait is no matter."""
+        if pod.uid in self.waiting:
+            self._lose(pod, trigger)
+
+    def reject(self, uids: Iterable[str]) -> None:
+        """These waiting pods lose their nodes; the plugin that says so has counted that already."""
+        for uid in uids:
+            if uid in self.waiting:
+                self._lose(self.pods[uid], self.pods[uid].trigger, "Coscheduling")
+
+    def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
+        work = self.waiting.let_go(pod.uid)
         pod.work_node = ""
         pod.phase = Phase.OTHERS
-        self.settle(pod, work.trigger)
-        if isinstance(work, Place) and self.queue.is_in_flight(pod.uid):
+        self.unassume(pod, work, said_by)
+        self.settle(pod, trigger)
+        if self.queue.is_in_flight(pod.uid):
             self.queue.retry_now(pod.uid)
+
+    # --- what the log says of placements -----------------------------------------------------------------------------
 
     def _pod_placed(self, stored: StoredEvent, event: PodPlaced) -> None:
         pod = self._record_of(stored)
@@ -339,14 +613,73 @@ class SchedulerState:
         if not pod.name:
             pod.namespace, pod.name = event.namespace, event.name
         pod.node = event.node
+        pod.placed_at = _unix(stored.occurred_at)
+        self.give_up(pod, stored.event_id)
+        if pod.uid in self.cluster.quotas.pods:
+            self.cluster.quotas.reserve(pod.uid)
+        self.bound(pod, event.node)
         self._facts_changed(pod, stored.event_id)
+
+    def bound(self, pod: PodRecord, node: str) -> None:
+        """The log has the pod on the node."""
+        self.nominations.drop(pod.uid)
+        framework = self.frameworks.of(pod.pod) if pod.pod is not None else None
+        self.cluster.activated((framework or self.frameworks.first).post_bind(pod, node))
 
     def _pod_released(self, stored: StoredEvent) -> None:
         pod = self._record_of(stored)
         if pod is None:
             return
-        pod.node = ""
+        self.left_node(pod)
         self._facts_changed(pod, stored.event_id)
+
+    def left_node(self, pod: PodRecord) -> None:
+        """The log says that the pod has no node any more."""
+        pod.node = ""
+        self.cluster.quotas.unreserve(pod.uid)
+        self.cluster.quota_moves += 1
+        self.cluster.activated(self.cluster.gangs.unbound(pod.uid).activate)
+
+    def rivals_on(self, node: str, pod: PodRecord) -> list[Occupant]:
+        """The pods nominated to a node that this pod may not push aside, as they would count there.
+
+        source    scheduler-core spec, 1.3
+        """
+        return [
+            other.occupant()
+            for uid in self.nominations.rivals(node, pod.uid, pod.priority)
+            if (other := self.pods.get(uid)) is not None and other.subject is not None
+        ]
+
+    def clear_nomination(self, pod: PodRecord, reason: str) -> None:
+        """A pod that is still waiting is nominated no more; one that was not is no matter."""
+        node = self.nominations.node_of(pod.uid)
+        if node:
+            self.nominations.drop(pod.uid)
+            cleared = PodNominationCleared(namespace=pod.namespace, name=pod.name, node=node, reason=reason)
+            self.notices.put(Notice(facts=((AggregateRef("pod", pod.uid), cleared),), trigger=pod.trigger))
+
+    def _pod_nominated(self, stored: StoredEvent, event: PodNominated) -> None:
+        pod = self._record_of(stored)
+        if pod is None:
+            return
+        if not pod.name:
+            pod.namespace, pod.name = event.namespace, event.name
+        self.nominate(pod, event.node)
+        if pod.pod is None:
+            self._facts_changed(pod, stored.event_id)
+
+    def nominate(self, pod: PodRecord, node: str) -> None:
+        """The pod is nominated to the node."""
+        priority = pod.pod.spec.priority or 0 if pod.pod is not None else 0
+        self.nominations.put(pod.uid, node, priority)
+
+    def _nomination_cleared(self, stored: StoredEvent) -> None:
+        pod = self._record_of(stored)
+        if pod is not None:
+            self.nominations.drop(pod.uid)
+            if pod.pod is None and not pod.node:
+                self._forget(pod)
 
     def _facts_changed(self, pod: PodRecord, trigger: str) -> None:
         """Settle the pod, or leave that to the log's answer when an append about it is in flight.
@@ -356,8 +689,8 @@ class SchedulerState:
         """
         if not pod.work_node:
             self.settle(pod, trigger)
-        elif (work := self.outbox.withdraw_pod(pod.work_node, pod.uid)) is not None:
-            self.taken_back(work)
+        else:
+            self.take_back(self.outbox.withdraw_pod(pod.work_node, pod.uid))
 
     def _record_of(self, stored: StoredEvent) -> PodRecord | None:
         """The pod of a new event of `pod.<uid>`; None when its effect is known already."""
@@ -393,16 +726,36 @@ class SchedulerState:
             return Occupant(item.uid, self._demand_of(item))
         if pod.subject.template.requests == item.requests:
             return pod.occupant()
-        return Occupant(item.uid, self._demand_of(item), pod.subject.template, pod.subject.kind)
+        return replace(pod.occupant(), demand=self._demand_of(item))
 
     def _demand_of(self, item: PodOnNode) -> Demand:
         defaults = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
         return self.nodes.demand(item.requests, {**defaults, **item.requests})
 
+    def _clear_nomination(self, pod: PodRecord, trigger: str) -> None:
+        node = self.nominations.node_of(pod.uid)
+        if node:
+            self.forgotten[pod.uid] = max(pod.seq, self.forgotten.get(pod.uid, 0))
+            self._put_cleared(pod.uid, pod.namespace, pod.name, node, trigger)
+
+    def _put_cleared(self, uid: str, namespace: str, name: str, node: str, trigger: str) -> None:
+        cleared = PodNominationCleared(namespace=namespace, name=name, node=node, reason="deleted")
+        self.notices.put(Notice(facts=((AggregateRef("pod", uid), cleared),), trigger=trigger))
+
     def _forget(self, pod: PodRecord) -> None:
         self.queue.remove(pod.uid)
+        self.nominations.drop(pod.uid)
+        self.evictions.pop(pod.uid, None)
+        self.notices.seqs.pop(AggregateRef("eviction", pod.uid), None)
         del self.pods[pod.uid]
         if pod.seq > self.position:
             self.forgotten[pod.uid] = pod.seq
         if len(self.forgotten) > 1024:
             self.forgotten = {uid: seq for uid, seq in self.forgotten.items() if seq > self.position}
+
+
+def _unix(occurred_at: str) -> float:
+    try:
+        return datetime.fromisoformat(occurred_at).timestamp()
+    except ValueError:
+        return 0.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
 from koordcore.protocol.resource_names import rename_pod
@@ -22,6 +23,7 @@ from koord_scheduler.domain.columns import Demand, NodeColumns
 from koord_scheduler.domain.population import OwnTerms, PodKind, resolved_term
 
 _REMEMBERED: Final = 8192
+DEFAULT_SCHEDULER: Final = "koord-scheduler"
 
 
 class Reader(Protocol):
@@ -63,10 +65,14 @@ class PodTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a scheduling cycle is about: what a pod asks of nodes, and what other pods' constraints ask of it."""
+    """What a scheduling cycle is about: what a pod asks of nodes, and what other pods' constraints ask of it.
+
+    profile    scheduler name of the pod
+    """
 
     template: PodTemplate
     kind: PodKind
+    profile: str = ""
 
 
 class Reading(NamedTuple):
@@ -82,11 +88,14 @@ class _Known(NamedTuple):
 
 
 class Templates:
-    """The templates and kinds in use; one that no pod refers to any more disappears by itself."""
+    """The templates and kinds in use; one that no pod refers to any more disappears by itself.
+
+    readers    plugins that read something of pods; complete before the first pod is read
+    """
 
     def __init__(self, nodes: NodeColumns, readers: Sequence[Reader] = ()) -> None:
         self._nodes = nodes
-        self._readers = tuple(readers)
+        self.readers = list(readers)
         self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodTemplate] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
         self._known: dict[bytes, _Known] = {}
@@ -115,7 +124,8 @@ class Templates:
         known = self._known.get(key)
         if known is None:
             renamed = rename_pod(pod)
-            known = _Known(Subject(self._template(renamed), self._kind(renamed)), renamed is not pod)
+            subject = Subject(self._template(renamed), self._kind(renamed), scheduler_name_of(pod))
+            known = _Known(subject, renamed is not pod)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
@@ -127,7 +137,7 @@ class Templates:
         requests, non_zero = pod_requests(pod), pod_requests_non_zero(pod)
         shape_key = codec.encode_canonical([spec.node_name, spec.node_selector, affinity, spec.tolerations])
         key = shape_key + codec.encode_canonical([requests, non_zero])
-        aspects = {reader.name: aspect for reader in self._readers if (aspect := reader.read(pod)) is not None}
+        aspects = {reader.name: aspect for reader in self.readers if (aspect := reader.read(pod)) is not None}
         identity = (key, tuple(aspects.items()))
         known = self._templates.get(identity)
         if known is None:
@@ -161,6 +171,14 @@ class Templates:
                 owners=owners,
             )
         return known
+
+
+def scheduler_name_of(pod: Pod) -> str:
+    """The scheduler of a pod: a label replaces the field; without either it is ours.
+
+    source    scheduler-core spec, 3 (input transformers)
+    """
+    return pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name) or DEFAULT_SCHEDULER
 
 
 def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:

@@ -77,6 +77,15 @@ def _singles(profile: Profile) -> _Singles | None:
     return _Singles(filters, scores)
 
 
+class Refusals(NamedTuple):
+    """Rows that one plugin refuses for one reason; resolvable: pods that leave may change it."""
+
+    plugin: str
+    reason: str
+    rows: Rows
+    is_resolvable: bool
+
+
 class Views:
     """The views of one scheduler over its columns. One decision at a time."""
 
@@ -127,6 +136,22 @@ class Views:
             if len(rows):
                 found.append(rows[~plugin.unresolvable(pod, self.nodes, rows)])
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
+
+    def refusals(self, pod: PodTemplate) -> list[Refusals]:
+        """Who refuses which rows why; the view has to be up to date."""
+        verdicts = self._views[pod].verdicts
+        found: list[Refusals] = []
+        for verdict in self._views[pod].refusing_verdicts():
+            plugin = self.profile.filters[(verdict >> _CODE_BITS) - 1]
+            reason = ", ".join(plugin.reasons(pod, self.nodes, verdict & _CODE_MASK))
+            rows = np.flatnonzero(verdicts == verdict)
+            never = plugin.unresolvable(pod, self.nodes, rows)
+            found += [
+                Refusals(plugin.name, reason, part, resolvable)
+                for part, resolvable in ((rows[~never], True), (rows[never], False))
+                if len(part)
+            ]
+        return found
 
     def shape_of(self, pod: PodTemplate) -> _Judged:
         """Up-to-date answers of the plugins that read the shape of nodes."""
@@ -183,6 +208,10 @@ class View:
     def feasible(self) -> int:
         """How many nodes pass every filter."""
         return self._counts.get(FEASIBLE, 0)
+
+    def refusing_verdicts(self) -> list[int]:
+        """The verdicts that refuse and occur, ascending."""
+        return sorted(verdict for verdict, count in self._counts.items() if verdict > FEASIBLE and count)
 
     def feasible_rows(self) -> Rows:
         """The rows that pass every filter, ascending."""

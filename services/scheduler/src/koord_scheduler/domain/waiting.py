@@ -24,11 +24,32 @@ Rank = tuple[int, int, str]
 
 
 @dataclass(slots=True)
-class _Group:
-    subject: Subject
-    slot: int
+class Group:
+    """Pods that wait for the same, by rank."""
+
     heap: list[Rank] = field(default_factory=list[Rank])
     members: set[str] = field(default_factory=set[str])
+
+    def add(self, rank: Rank) -> None:
+        """One more."""
+        heapq.heappush(self.heap, rank)
+        self.members.add(rank[2])
+
+    def discard(self, uid: str) -> None:
+        """One fewer; one that is not here changes nothing."""
+        self.members.discard(uid)
+
+    def first(self) -> str | None:
+        """The first; None when there is none."""
+        while self.heap and self.heap[0][2] not in self.members:
+            heapq.heappop(self.heap)
+        return self.heap[0][2] if self.heap else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group(Group):
+    subject: Subject
+    slot: int
 
 
 class WaitingRoom:
@@ -44,11 +65,10 @@ class WaitingRoom:
         """The pod waits from now on."""
         group = self._groups.get(subject)
         if group is None:
-            group = self._groups[subject] = _Group(subject, len(self._slots))
+            group = self._groups[subject] = _Group(subject=subject, slot=len(self._slots))
             self._slots.append(group)
             self._write_need(group)
-        heapq.heappush(group.heap, rank)
-        group.members.add(rank[2])
+        group.add(rank)
 
     def discard(self, subject: Subject, uid: str) -> None:
         """The pod does not wait any more."""
@@ -62,11 +82,11 @@ class WaitingRoom:
     def first(self, subject: Subject) -> str | None:
         """The first waiting pod of a kind; None when none waits."""
         group = self._groups.get(subject)
-        if group is None:
-            return None
-        while group.heap[0][2] not in group.members:
-            heapq.heappop(group.heap)
-        return group.heap[0][2]
+        return group.first() if group is not None else None
+
+    def subjects(self) -> list[Subject]:
+        """What the groups ask, in the order in which they began to wait."""
+        return [group.subject for group in self._slots]
 
     def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
         """The kinds that fit on at least one of these rows, in the order in which they began to wait.

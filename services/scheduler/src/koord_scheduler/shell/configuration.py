@@ -9,6 +9,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.catalogue import Catalogue, KnownPlugin, with_installed
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
+from koord_scheduler.domain.profiles import Maker
 
 ENTRY_POINTS: Final = "koord_scheduler.plugins"
 """Group under which an installed package offers plugins."""
@@ -66,3 +67,17 @@ def load_configuration(file: Path | None) -> EffectiveConfiguration:
     """
     text = shipped_configuration() if file is None else file.read_bytes()
     return effective_configuration(text, known_plugins())
+
+
+def installed_makers() -> dict[str, Maker]:
+    """How to make each installed plugin, by name: its attribute `make` (see `domain.profiles.Maker`).
+
+    raises    InvalidInput when a plugin has none
+    """
+    makers: dict[str, Maker] = {}
+    for name, plugin in installed_plugins().items():
+        make = getattr(plugin, "make", None)
+        if not callable(make):
+            raise InvalidInput("an object with a method `make(cluster, profile)`", type(plugin).__name__, name)
+        makers[name] = cast("Maker", make)
+    return makers

@@ -9,7 +9,7 @@ source    event-bus spec, 4.2, 4.3
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -25,11 +25,12 @@ from koordcore.service.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.deciding import Verdict, confirmed, drafts_of, refused
+from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
-from koord_scheduler.shell.sealing import Header, Sealed, seal_work
+from koord_scheduler.shell.sealing import Header, Sealed, seal_gang, seal_notice, seal_work
 
 MOST_IN_FLIGHT: Final = 6
 """Batches at a time; the server allows 50 per stream, the spec 20 per scheduler. Measured: more do not help."""
@@ -90,13 +91,22 @@ class Publisher:
     def pump(self) -> None:
         """Append what may be appended now; returns at once."""
         while len(self._tasks) < MOST_IN_FLIGHT and self._state.outbox.has_ready():
-            batch = self._state.outbox.take(MOST_PER_BATCH)
-            header = Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.position)
-            sealed = [seal_work(drafts, header, self._tracer) for drafts in drafts_of(self._state, batch)]
-            task = asyncio.create_task(self._carry_out(sealed, host_unix_nanos()))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
+            drafts = drafts_of(self._state, self._state.outbox.take(MOST_PER_BATCH))
+            header = self._header()
+            sealed = [seal_work(node, header, self._tracer) for node in drafts.nodes]
+            gang = None if drafts.gang is None else seal_gang(drafts.gang, sealed, header)
+            self._start(self._carry_out(sealed, host_unix_nanos(), gang))
+        while (taken := self._state.next_notice()) is not None:
+            self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
+
+    def _header(self) -> Header:
+        return Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.position)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     async def flush(self) -> None:
         """Waits until every append in flight has its answer."""
@@ -107,7 +117,7 @@ class Publisher:
         """Publish a verdict; it may be lost."""
         parent = verdict.traceparent
         origin = Origin(
-            causation_id=f"{verdict.trigger}/{verdict.event.attempt}",
+            causation_id=verdict.cause,
             correlation_id=verdict.uid,
             actor=self._actor,
             occurred_at=rfc3339(self._clock.now()),
@@ -124,17 +134,36 @@ class Publisher:
             self._failure = error
         self._changed()
 
-    async def _carry_out(self, sealed: Sequence[Sealed], started_nanos: int) -> None:
+    async def _notify(self, taken: TakenNotice, events: Sequence[NewEvent]) -> None:
+        outcome = await self._append(events)
+        match outcome:
+            case Appended(seqs=seqs):
+                self._state.notice_stored(taken, seqs)
+            case Conflict():
+                for event in events:
+                    await self._read_ahead(event.ref, event.expected_last)
+                self._state.notice_refused(taken)
+            case Full():
+                self._state.notice_refused(taken)
+
+    async def _carry_out(self, sealed: Sequence[Sealed], started_nanos: int, gang: NewEvent | None = None) -> None:
         failpoint("before_append")
-        outcome = await self._append([event for part in sealed for event in part.events()])
+        events = [event for part in sealed for event in part.events()]
+        outcome = await self._append(events if gang is None else [*events, gang])
         failpoint("after_append_before_confirm")
         match outcome:
             case Appended(seqs=seqs):
+                if gang is not None:
+                    self._state.notices.seqs[gang.ref] = seqs[-1]
                 at = 0
                 for part in sealed:
                     until = at + len(part.pods)
                     self._confirm(part, seqs[until], seqs[at:until], started_nanos)
                     at = until + 1
+            case Conflict() if gang is not None:
+                await self._read_ahead(gang.ref, gang.expected_last)
+                for part in sealed:
+                    await self._refold(part, set())
             case Conflict(moved=moved):
                 await self._one_by_one(sealed, {ref for ref, _ in moved}, started_nanos)
             case Full(reason=reason):
@@ -183,20 +212,23 @@ class Publisher:
         for ref in refs:
             if moved and ref not in moved:
                 continue
-            after = next(event.expected_last for event in part.events() if event.ref == ref)
-            for stored in await patiently(lambda ref=ref, after=after: self._log.read_aggregate(ref, after=after)):
-                try:
-                    self._state.ahead(stored)
-                except UnreadableEvent as error:
-                    # The follower halts before the same event and tells an operator.
-                    self._logger.error("event_unreadable", seq=error.seq, reason=error.reason)
-                    break
+            await self._read_ahead(ref, next(event.expected_last for event in part.events() if event.ref == ref))
         self._metrics.refolds.inc(len(work.items))
         failpoint("after_refold_before_redecide")
         for verdict in refused(self._state, work, self._clock.unix()):
             self._metrics.refused.inc()
             self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=work.node)
             await self.say(verdict)
+
+    async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
+        """Fold what others have written to an aggregate, before the follower brings it."""
+        for stored in await patiently(lambda: self._log.read_aggregate(ref, after=after)):
+            try:
+                self._state.ahead(stored)
+            except UnreadableEvent as error:
+                # The follower halts before the same event and tells an operator.
+                self._logger.error("event_unreadable", seq=error.seq, reason=error.reason)
+                break
 
     async def _full(self, sealed: Sequence[Sealed], reason: str) -> None:
         if not self.is_full:

@@ -9,6 +9,7 @@ an earlier one with the same first pod by the number of its pods, and content is
 source    event-bus spec, 3.1
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
@@ -16,6 +17,7 @@ from koordcore.events.envelope import Draft, NewEvent, Origin, seal
 from koordcore.service.tracing import TraceContext, Tracer, parse_traceparent
 
 from koord_scheduler.domain.deciding import NodeDrafts
+from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.work import Place, Work
 
 _PLACED_INDEX: Final = 0
@@ -70,5 +72,51 @@ def _seal(draft: Draft, item: Work, cause: str, index: int, header: Header, cont
         based_on=header.based_on,
         traceparent=context.traceparent,
         tracestate=context.state,
+    )
+    return seal(draft, origin, index, CATALOGUE.of(type(draft.event)).schema)
+
+
+def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
+    """The gang's own fact, caused by the placement of its first member."""
+    first = members[0].pods[0]
+    return _sealed(draft, header, cause=first.event_id, correlation=draft.ref.id, index=0)
+
+
+def seal_notice(taken: TakenNotice, header: Header) -> list[NewEvent]:
+    """The events of a notice, all caused by what led to it."""
+    notice = taken.notice
+    return [
+        _sealed(
+            draft,
+            header,
+            cause=f"{notice.trigger}/{draft.ref}/{draft.expected_last}",
+            correlation=notice.uid or draft.ref.id,
+            index=index,
+            traceparent=notice.traceparent,
+            tracestate=notice.tracestate,
+        )
+        for index, draft in enumerate(taken.drafts)
+    ]
+
+
+def _sealed(
+    draft: Draft,
+    header: Header,
+    *,
+    cause: str,
+    correlation: str,
+    index: int,
+    traceparent: str = "",
+    tracestate: str = "",
+) -> NewEvent:
+    origin = Origin(
+        causation_id=cause,
+        correlation_id=correlation,
+        actor=header.actor,
+        occurred_at=header.occurred_at,
+        epoch=header.epoch,
+        based_on=header.based_on,
+        traceparent=traceparent,
+        tracestate=tracestate,
     )
     return seal(draft, origin, index, CATALOGUE.of(type(draft.event)).schema)

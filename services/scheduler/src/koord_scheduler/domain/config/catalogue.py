@@ -58,12 +58,25 @@ DEFAULT_PRE_BIND: Final = "DefaultPreBind"
 WORKING: Final = frozenset(
     (
         PRIORITY_SORT,
+        "SchedulingGates",
         "NodeUnschedulable",
         "NodeName",
         "TaintToleration",
         "NodeAffinity",
+        "NodePorts",
         "NodeResourcesFit",
+        "VolumeBinding",
+        "VolumeZone",
+        "PodTopologySpread",
+        "InterPodAffinity",
+        "DynamicResources",
+        "DefaultPreemption",
+        "NodeResourcesBalancedAllocation",
+        "ImageLocality",
         "DefaultBinder",
+        "LoadAwareScheduling",
+        COSCHEDULING,
+        "ElasticQuota",
         DEFAULT_PRE_BIND,
     )
 )

@@ -7,6 +7,7 @@ grow with the number of gangs or members.
 source    scheduler-core spec, 8.1, 8.2
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordcore.protocol.annotations.gang import parse_network_topology_index
@@ -157,6 +158,18 @@ class Roster:
         self._attach(gang, parameters.groups)
         self._touch(gang)
         return gang, is_news
+
+    def satisfied_groups(self) -> list[str]:
+        """Ids of the groups of which a member was bound once, sorted."""
+        groups = (gang.group for gang in self.gangs.values())
+        return sorted({group.id for group in groups if group is not None and group.once_satisfied})
+
+    def satisfy(self, group_ids: Iterable[str]) -> None:
+        """These groups had a bound member once (a snapshot says so); those that do not exist are no matter."""
+        wanted = set(group_ids)
+        for gang in self.gangs.values():
+            if gang.group is not None and gang.group.id in wanted:
+                gang.group.once_satisfied = True
 
     def forget_pod_group(self, gang_id: str) -> None:
         """The PodGroup is deleted: its gang does not exist until a PodGroup or a pod says so again."""

@@ -172,11 +172,13 @@ class Rejection:
     """A pod is refused before or after nodes are looked at.
 
     resolvable    another pod's leaving may change it (Unschedulable), or not (Unresolvable)
+    key           what it has in common with other pods that wait for the same
     """
 
     plugin: str
     message: str
     resolvable: bool = False
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +208,41 @@ class PreEnqueuePlugin(Named, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """Whom a plugin wants to be scheduled next.
+
+    uid        "": nobody, the queue decides
+    like       pod whose turn and attempts it inherits
+    rejected   waiting pods that lose their nodes because of what has just ended
+    """
+
+    uid: str = ""
+    like: str = ""
+    rejected: Sequence[str] = ()
+
+
+class NextPodPlugin(Named, Protocol):
+    """Picks the next pod past the queue; one at most in all profiles."""
+
+    def next_pod(self) -> Next:
+        """The next pod."""
+        ...
+
+
 class ReservePlugin(Named, Protocol):
     """Keeps an account of its own of pods that were given a node."""
 
-    def reserve(self, pod: PodRecord, node: str) -> Rejection | None:
+    def reserve(self, pod: PodRecord, node: str) -> None:
         """The pod is assumed on the node."""
         ...
 
-    def unreserve(self, pod: PodRecord, node: str) -> None:
-        """It is not, after all; also called when `reserve` refused."""
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """It is not, after all; returns the uids of waiting pods that lose their nodes with it."""
+        ...
+
+    def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """The log has the placement; returns the uids of pods that are worth an attempt because of it."""
         ...
 
 
@@ -225,11 +253,84 @@ class Wait:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allow:
+    """The pod may go, and with it, in one atomic batch, these that waited.
+
+    activate   pods that are worth an attempt because of it
+    gang       aggregate id of the group that is complete now, "" none
+    """
+
+    waiting: Sequence[str] = ()
+    activate: Sequence[str] = ()
+    gang: str = ""
+
+
 class PermitPlugin(Named, Protocol):
     """Holds a pod back on its node."""
 
-    def permit(self, pod: PodRecord, node: str, now: float) -> Rejection | Wait | Sequence[str] | None:
-        """Refuse, wait, or allow: with the uids of the waiting pods that may go at the same time."""
+    def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
+        """Refuse, hold back, or let go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a failed attempt means for others.
+
+    message         of the whole group; "": the failure is the pod's own
+    rejected        waiting pods that lose their nodes
+    is_root_cause   False: the pod failed because its group had failed already
+    tell            pods of the group to whom `message` is to be said, too
+    """
+
+    message: str = ""
+    rejected: Sequence[str] = ()
+    is_root_cause: bool = True
+    tell: Sequence[str] = ()
+
+
+class AfterPostFilterPlugin(Named, Protocol):
+    """Hears of every failed attempt, after all PostFilters."""
+
+    def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
+        """The pod found no node."""
+        ...
+
+
+class Room(Protocol):
+    """What a preemption has to keep to beside the nodes: tried with and without victims."""
+
+    def take(self, uid: str) -> None:
+        """The victim gives back what it holds."""
+        ...
+
+    def put_back(self, uid: str) -> None:
+        """It does not, after all."""
+        ...
+
+    def fits(self) -> bool:
+        """Whether the preemptor fits now."""
+        ...
+
+
+class PreemptionPlugin(Named, Protocol):
+    """A preemption's rules: for whom, at whose cost, and how far it searches (`domain.preemption` does the search)."""
+
+    def answers(self, rejection: Rejection | None) -> bool:
+        """Whether it can help a pod that was rejected so; None: no node was feasible."""
+        ...
+
+    def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
+        """Whether the pod may take the other one's place; the other's priority is lower."""
+        ...
+
+    def room_for(self, pod: PodRecord) -> Room | None:
+        """What else has to fit; None: nothing."""
+        ...
+
+    def most_candidates(self, nodes: int) -> int:
+        """How many nodes of so many are examined."""
         ...
 
 

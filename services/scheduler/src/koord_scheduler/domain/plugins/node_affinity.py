@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm
+from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows, row_list
@@ -91,17 +92,21 @@ class NodeAffinity:
     reads = Reads.SHAPE
     normalizes = True
 
+    def __init__(self, added: NodeAffinityOfPod | None = None) -> None:
+        """added: affinity that every pod has besides its own (NodeAffinityArgs.addedAffinity)."""
+        self._added = added
+
     def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Every nodeSelector pair, and any one of the required terms when there are required terms."""
-        required = pod.node_affinity.required if pod.node_affinity is not None else None
-        if not pod.node_selector and required is None:
+        required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
+        if not pod.node_selector and not required:
             return None
         matches = np.ones(len(rows), np.bool_)
         for key, value in pod.node_selector.items():
             matches &= _met_by_label(LabelSelectorRequirement(key=key, operator="In", values=[value]), nodes, rows)
-        if required is not None:
+        for selector in required:
             any_term = np.zeros(len(rows), np.bool_)
-            for term in required.node_selector_terms:
+            for term in selector.node_selector_terms:
                 any_term |= term_matches(term, nodes, rows)
             matches &= any_term
         return (~matches).astype(np.int64)
@@ -116,10 +121,11 @@ class NodeAffinity:
 
     def score(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Raw: the sum of the weights of the preferred terms that match."""
-        if pod.node_affinity is None or not pod.node_affinity.preferred:
+        wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
+        if not wishes:
             return None
         raw = np.zeros(len(rows), np.int64)
-        for preferred in pod.node_affinity.preferred:
+        for preferred in wishes:
             raw += term_matches(preferred.preference, nodes, rows) * np.int64(preferred.weight)
         return raw
 

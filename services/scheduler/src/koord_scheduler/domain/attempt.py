@@ -1,0 +1,199 @@
+"""One attempt: from a pod to its node, or to everything that can be said about why there is none.
+
+source    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from koordcore.events.diagnosis import Diagnosis
+from koordcore.events.envelope import AggregateRef, BasedOn, Event
+from koordcore.events.explanation import PlacementExplanation, PluginExclusion
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import PodNominated, Victim
+
+from koord_scheduler.domain.columns import Rows
+from koord_scheduler.domain.decision import Placed
+from koord_scheduler.domain.diagnosing import diagnosis_of
+from koord_scheduler.domain.engine import UNRESTRICTED, Restriction
+from koord_scheduler.domain.notices import Notice
+from koord_scheduler.domain.plugins.interface import Candidates, Rejection
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.preemption import Preemption, preempt
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.work import pod_ref
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The pod has a node."""
+
+    placed: Placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFound:
+    """It has none.
+
+    rejection    refused before any node was looked at; None: no node was feasible
+    """
+
+    message: str
+    explanation: PlacementExplanation
+    diagnosis: Diagnosis | None
+    rejection: Rejection | None = None
+
+
+class Attempt:
+    """One pod's attempt on the state as it is."""
+
+    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float) -> None:
+        self._state = state
+        self._pod = pod
+        self._subject = subject
+        self._now = now
+        self._framework = state.framework_of(pod)
+        self._engine = self._framework.engine
+
+    def run(self, based_on: BasedOn) -> Found | NotFound:
+        """Pre-filter, filter, score, choose; without a node: what preemption can do."""
+        answer = self._framework.pre_filter(self._pod, self._now)
+        if isinstance(answer, Rejection):
+            return self._rejected(answer, based_on)
+        restriction = self._restriction(answer)
+        decision = self._engine.decide(self._subject, self._pod.uid, based_on, restriction)
+        if isinstance(decision, Placed):
+            return Found(decision)
+        return self._not_found(decision.message, decision.explanation, None)
+
+    def _rejected(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
+        count = len(self._state.nodes)
+        explanation = PlacementExplanation(
+            nodes_considered=count,
+            nodes_feasible=0,
+            exclusions=[PluginExclusion(plugin=rejection.plugin, excluded=count, reasons={rejection.message: count})],
+            policy_version=self._engine.policy_version,
+            based_on=based_on,
+        )
+        message = f"0/{count} nodes are available: {rejection.message}."
+        if rejection.resolvable:
+            return self._not_found(message, explanation, rejection)
+        return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
+
+    def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
+        found = preempt(self._state, self._pod, self._subject, rejection)
+        if isinstance(found, Preemption):
+            self._nominate(found)
+            message = f"{message} preemption: {found.node} is free once {len(found.victims)} pod(s) are gone."
+        else:
+            if not found.keeps_nomination:
+                self._state.clear_nomination(self._pod, "unhelpful")
+            message = f"{message} preemption: {found.message}" if found.message else message
+        diagnosis = diagnosis_of(self._state, self._pod, self._subject, found, rejection)
+        return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
+
+    # --- which nodes come into question ------------------------------------------------------------------------------
+
+    def _restriction(self, found: list[tuple[str, Candidates]]) -> Restriction:
+        nominated = self._state.nominations.node_of(self._pod.uid)
+        barred = tuple(self._barred()) if len(self._state.nominations) else ()
+        if not found and not nominated and not barred:
+            return UNRESTRICTED
+        rows: Rows | None = None
+        preferred: list[str] = [nominated] if nominated else []
+        plugins: list[str] = []
+        for plugin, candidates in found:
+            preferred += candidates.preferred
+            if candidates.names is not None:
+                own = self._rows(candidates.names)
+                rows = own if rows is None else np.intersect1d(rows, own, assume_unique=True)
+                plugins.append(plugin)
+        known = (self._state.nodes.row(name) for name in preferred)
+        return Restriction(
+            rows=rows,
+            preferred=tuple(row for row in known if row is not None),
+            barred=barred,
+            plugin=", ".join(plugins),
+        )
+
+    def _rows(self, names: Iterable[str]) -> Rows:
+        known = (self._state.nodes.row(name) for name in names)
+        return np.array(sorted(row for row in known if row is not None), np.intp)
+
+    def _barred(self) -> Iterable[tuple[int, str]]:
+        """Rows on which the pod would not fit beside the pods nominated there that it may not push aside.
+
+        source    scheduler-core spec, 1.3 (pass 1)
+        """
+        state, occupancy = self._state, self._state.cluster.occupancy
+        for node in state.nominations.nodes():
+            row = state.nodes.row(node)
+            rivals = state.rivals_on(node, self._pod)
+            if row is None or not rivals:
+                continue
+            with occupancy.trial():
+                for rival in rivals:
+                    occupancy.take(row, rival)
+                fits = len(self._engine.passing(self._subject, np.array([row], np.intp))) > 0
+                for rival in rivals:
+                    occupancy.give(row, rival)
+            if not fits:
+                yield row, "node(s) have no room beside the pods nominated to them"
+
+    # --- what preemption leads to ------------------------------------------------------------------------------------
+
+    def _nominate(self, found: Preemption) -> None:
+        """The pod is promised the node; its victims are to go. source    scheduler-core spec, 6 (6)"""
+        state, pod = self._state, self._pod
+        victims = [
+            Victim(
+                uid=victim.pod.uid,
+                namespace=victim.pod.namespace,
+                name=victim.pod.name,
+                priority=victim.pod.priority,
+                violates_budget=victim.violates_budget,
+            )
+            for victim in found.victims
+        ]
+        nominated = PodNominated(
+            namespace=pod.namespace,
+            name=pod.name,
+            node=found.node,
+            victims=victims,
+            plugin=found.plugin,
+            candidates=found.examined,
+        )
+        facts: list[tuple[AggregateRef, Event]] = [(pod_ref(pod.uid), nominated)]
+        for victim in found.victims:
+            if victim.pod.uid in state.waiting:
+                state.give_up(victim.pod, pod.trigger)
+            elif victim.pod.uid not in state.evictions:
+                facts.append(self._eviction(victim.pod, found))
+                state.evictions[victim.pod.uid] = "Preempted"
+        for uid in state.nominations.outranked(found.node, pod.uid, pod.priority):
+            state.clear_nomination(state.pods[uid], "outranked")
+        state.nominate(pod, found.node)
+        state.notices.put(
+            Notice(
+                facts=tuple(facts),
+                trigger=pod.trigger,
+                uid=pod.uid,
+                traceparent=pod.traceparent,
+                tracestate=pod.tracestate,
+            )
+        )
+
+    def _eviction(self, victim: PodRecord, found: Preemption) -> tuple[AggregateRef, Event]:
+        pod = self._pod
+        event = PodEvictionRequested(
+            namespace=victim.namespace,
+            name=victim.name,
+            node=found.node,
+            initiator="scheduler",
+            method="delete",
+            reason="Preempted",
+            message=f"Preempted by pod {pod.namespace}/{pod.name} ({found.plugin}) on node {found.node}",
+        )
+        return AggregateRef("eviction", victim.uid), event

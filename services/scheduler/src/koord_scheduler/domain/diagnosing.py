@@ -1,0 +1,73 @@
+"""Everything that can be said about a failed attempt, as a value. source    scheduler-core spec, 13.1"""
+
+from koordcore.events.diagnosis import MOST_NODES_NAMED, Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
+from koordcore.events.pod import Victim
+
+from koord_scheduler.domain.columns import row_list
+from koord_scheduler.domain.plugins.interface import Rejection
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.preemption import NoPreemption, Preemption
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.views import Refusals
+
+
+def diagnosis_of(
+    state: SchedulerState,
+    pod: PodRecord,
+    subject: Subject,
+    preemption: Preemption | NoPreemption,
+    rejection: Rejection | None,
+) -> Diagnosis:
+    """The diagnosis of an attempt; it looks at the nodes as they are now, which is as they were in the attempt."""
+    refusals = [] if rejection is not None else state.framework_of(pod).engine.refusals(subject)
+    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
+    waiting_on = state.waiting.on_nodes() if gang is not None else {}
+    return Diagnosis(
+        questioned_key=key,
+        pre_filter_message=rejection.message if rejection is not None else "",
+        already_waiting=sum(waiting_on.values()),
+        waiting_on=waiting_on,
+        failures=sorted((_failure(state, each) for each in refusals), key=_order),
+        preemption=_preemption(preemption),
+        suggestion=_suggestion(preemption),
+    )
+
+
+def _failure(state: SchedulerState, refusals: Refusals) -> NodeFailure:
+    names = state.nodes.names
+    return NodeFailure(
+        plugin=refusals.plugin,
+        reason=refusals.reason,
+        preempt_might_help=refusals.is_resolvable,
+        count=len(refusals.rows),
+        nodes=sorted(names[row] for row in row_list(refusals.rows))[:MOST_NODES_NAMED],
+    )
+
+
+def _order(failure: NodeFailure) -> tuple[str, str, bool]:
+    return (failure.plugin, failure.reason, not failure.preempt_might_help)
+
+
+def _preemption(outcome: Preemption | NoPreemption) -> PreemptionDiagnosis:
+    if isinstance(outcome, NoPreemption):
+        return PreemptionDiagnosis(failed_message=outcome.message)
+    victims = [
+        Victim(
+            uid=victim.pod.uid,
+            namespace=victim.pod.namespace,
+            name=victim.pod.name,
+            priority=victim.pod.priority,
+            violates_budget=victim.violates_budget,
+        )
+        for victim in outcome.victims
+    ]
+    return PreemptionDiagnosis(plugin=outcome.plugin, node=outcome.node, victims=victims, examined=outcome.examined)
+
+
+def _suggestion(outcome: Preemption | NoPreemption) -> Suggestion | None:
+    if isinstance(outcome, NoPreemption):
+        return None
+    message = f"waits until {len(outcome.victims)} pod(s) have left node {outcome.node}"
+    return Suggestion(type="WaitingVictimReleased", message=message)

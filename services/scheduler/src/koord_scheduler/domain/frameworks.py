@@ -1,0 +1,124 @@
+"""The profiles of one scheduler process over the facts that they share. source    scheduler-core spec, 1 and 3"""
+
+from collections.abc import Iterable, Sequence
+
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.plugins.interface import (
+    Allow,
+    Candidates,
+    Failure,
+    NextPodPlugin,
+    Rejection,
+    Wait,
+)
+from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.profile import Profile
+from koord_scheduler.domain.templates import Subject, scheduler_name_of
+
+ALLOWED = Allow()
+
+
+class Framework:
+    """One profile: its plugins at every extension point."""
+
+    def __init__(self, cluster: Cluster, profile: Profile) -> None:
+        self.profile = profile
+        self.engine = Engine(cluster.nodes, profile)
+
+    def pre_enqueue(self, pod: PodRecord) -> str | None:
+        """Why the pod may not be attempted now; None: it may. source    scheduler-core spec, 2 (PreEnqueue)"""
+        for plugin in self.profile.pre_enqueues:
+            refusal = plugin.pre_enqueue(pod)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
+        """The first refusal, or all restrictions with the plugins that made them."""
+        candidates: list[tuple[str, Candidates]] = []
+        for plugin in self.profile.pre_filters:
+            found = plugin.pre_filter(pod, now)
+            if isinstance(found, Rejection):
+                return found
+            if found is not None:
+                candidates.append((plugin.name, found))
+        return candidates
+
+    def reserve(self, pod: PodRecord, node: str) -> None:
+        """The pod is assumed on the node."""
+        for plugin in self.profile.reserves:
+            plugin.reserve(pod, node)
+
+    def unreserve(self, pod: PodRecord, node: str, *, said_by: str = "") -> list[str]:
+        """It is not, after all: the plugins in reverse order, but the one that said so and has counted it already.
+
+        returns    uids of waiting pods that lose their nodes with it
+        """
+        rejected: list[str] = []
+        for plugin in reversed(self.profile.reserves):
+            if plugin.name != said_by:
+                rejected += plugin.unreserve(pod, node)
+        return rejected
+
+    def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
+        """Whether the pod may go to its node: any refusal, else the shortest wait, else the last consent."""
+        wait: Wait | None = None
+        allowed = ALLOWED
+        for plugin in self.profile.permits:
+            answer = plugin.permit(pod, node)
+            match answer:
+                case Rejection():
+                    return answer
+                case Wait(seconds=seconds):
+                    wait = answer if wait is None or seconds < wait.seconds else wait
+                case Allow():
+                    allowed = answer
+        return allowed if wait is None else wait
+
+    def post_bind(self, pod: PodRecord, node: str) -> list[str]:
+        """The log has the placement; returns the uids of pods worth an attempt because of it."""
+        return [uid for plugin in self.profile.reserves for uid in plugin.post_bind(pod, node)]
+
+    def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
+        """The pod found no node: what that means for others."""
+        failures = [plugin.after_post_filter(pod, message) for plugin in self.profile.after_post_filters]
+        return next((failure for failure in failures if failure.message), failures[0] if failures else Failure())
+
+
+class Frameworks:
+    """All profiles of the process by scheduler name.
+
+    aliases     further names, whose pods the first profile schedules
+    next_pod    the plugin that picks the next pod past the queue; None: there is none
+    """
+
+    def __init__(self, cluster: Cluster, profiles: Sequence[Profile], aliases: Iterable[str] = ()) -> None:
+        self.cluster = cluster
+        own = {profile.scheduler_name: Framework(cluster, profile) for profile in profiles}
+        self.first = next(iter(own.values()))
+        self._by_name = {**dict.fromkeys(aliases, self.first), **own}
+        self.next_pod: NextPodPlugin | None = next((each.next_pod for each in profiles if each.next_pod), None)
+        self._loads = [plugin for plugin in cluster.node_followers if isinstance(plugin, LoadAwareScheduling)]
+
+    def of(self, pod: Pod) -> Framework | None:
+        """The framework of a pod's scheduler name; None: the pod is not ours."""
+        return self._by_name.get(scheduler_name_of(pod))
+
+    def engine_of(self, subject: Subject) -> Engine:
+        """The engine of the profile for which the subject was read. Raises KeyError when it is not ours."""
+        return self._by_name[subject.profile].engine
+
+    def reported(self, node: str, report: NodeUsageReported) -> None:
+        """A node's agent has reported."""
+        for load in self._loads:
+            load.reported(node, report)
+
+    def advance(self, now: float) -> None:
+        """It is `now`, in unix seconds: reports may have expired."""
+        for load in self._loads:
+            load.advance(now)

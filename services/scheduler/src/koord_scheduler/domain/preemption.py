@@ -1,0 +1,229 @@
+"""Room for a pod that no node suits, at the cost of pods of lower priority.
+
+    candidates   nodes that were refused, but might not be if pods left them
+    dry run      without its possible victims the pod fits; those that can stay come back, the most important first
+    choice       the node whose victims cost least (`preemption_pick`)
+
+The dry run takes pods off the columns and puts them back, so every plugin answers as it would; nothing else sees it.
+
+source    scheduler-core spec, 6 and 10.8
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.columns import Rows, row_list, text_hash
+from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.plugins.interface import PreemptionPlugin, Rejection, Room
+from koord_scheduler.domain.pods import Phase, PodRecord
+from koord_scheduler.domain.preemption_pick import Candidate, pick_candidate
+from koord_scheduler.domain.preemption_pick import Victim as Cost
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.templates import Subject
+
+NEVER: Final = "Never"
+
+
+class Victim(NamedTuple):
+    """A pod that has to go."""
+
+    pod: PodRecord
+    violates_budget: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """The pod fits on the node once the victims are gone. examined: nodes that were tried."""
+
+    plugin: str
+    node: str
+    victims: tuple[Victim, ...]
+    examined: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoPreemption:
+    """Why there is none. keeps_nomination: an earlier one is still under way."""
+
+    message: str
+    keeps_nomination: bool = False
+
+
+def preempt(
+    state: SchedulerState, pod: PodRecord, subject: Subject, rejection: Rejection | None
+) -> Preemption | NoPreemption:
+    """The first preemption of the pod's profile that finds a node.
+
+    rejection    how the pod was refused before any node; None: no node was feasible
+    source       scheduler-core spec, 1 (step 7), 6
+    """
+    refusal = _not_eligible(state, pod)
+    if refusal is not None:
+        return refusal
+    message = ""
+    for plugin in state.framework_of(pod).profile.preemptions:
+        if plugin.answers(rejection):
+            found = _Search(state, pod, subject, plugin).run(everywhere=rejection is not None)
+            if isinstance(found, Preemption):
+                return found
+            message = found.message
+    return NoPreemption(message)
+
+
+def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
+    """Why the pod may not preempt at all; None: it may. source    scheduler-core spec, 6 (1)"""
+    assert pod.pod is not None, f"pod {pod.uid} has no spec"
+    if pod.pod.spec.preemption_policy == NEVER:
+        return NoPreemption("not eligible due to preemptionPolicy=Never.")
+    node = state.nominations.node_of(pod.uid)
+    for uid in state.ledgers.pods(node) if node else ():
+        other = state.pods.get(uid)
+        if other is not None and uid in state.evictions and other.priority < pod.priority:
+            return NoPreemption("not eligible due to a terminating pod on the nominated node.", keeps_nomination=True)
+    return None
+
+
+class _Search:
+    """One plugin's search for one pod."""
+
+    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: PreemptionPlugin) -> None:
+        self._state = state
+        self._pod = pod
+        self._subject = subject
+        self._plugin = plugin
+        self._engine = state.framework_of(pod).engine
+        self._room = plugin.room_for(pod)
+
+    def run(self, *, everywhere: bool) -> Preemption | NoPreemption:
+        """everywhere: every node is a candidate, because none was asked."""
+        state, nodes = self._state, self._state.nodes
+        rows = np.flatnonzero(nodes.alive) if everywhere else self._engine.resolvable(self._subject)
+        possible = rows[state.cluster.priorities.lowest(nodes.capacity)[rows] < self._pod.priority]
+        message = f"0/{len(nodes)} nodes are available: "
+        if len(possible) == 0:
+            return NoPreemption(f"{message}{len(nodes)} No preemption victims found for incoming pod.")
+        most = self._plugin.most_candidates(len(nodes))
+        found: dict[str, Candidate] = {}
+        victims_of: dict[str, tuple[Victim, ...]] = {}
+        examined = 0
+        for row in self._in_turn(possible):
+            if examined >= most or len(found) >= most:
+                break
+            examined += 1
+            victims = self._dry_run(row)
+            if victims:
+                name = nodes.names[row]
+                victims_of[name] = victims
+                found[name] = _candidate(victims)
+                if len(found) >= _ENOUGH and any(each.pdb_violations == 0 for each in found.values()):
+                    break
+        chosen = pick_candidate(found)
+        if chosen is None:
+            return NoPreemption(f"{message}{len(nodes)} Preemption is not helpful for scheduling.")
+        return Preemption(plugin=self._plugin.name, node=chosen, victims=victims_of[chosen], examined=examined)
+
+    def _in_turn(self, rows: Rows) -> Iterable[int]:
+        """All rows, beginning at a place that depends on the pod alone."""
+        offset = text_hash(self._pod.uid) % len(rows)
+        return row_list(np.roll(rows, -offset))
+
+    def _dry_run(self, row: int) -> tuple[Victim, ...]:
+        """Who has to leave the node for the pod; empty: nobody's leaving helps."""
+        possible = self._possible_victims(row)
+        occupancy = self._state.cluster.occupancy
+        gone: dict[str, Occupant] = {}
+        rivals = self._state.rivals_on(self._state.nodes.names[row], self._pod)
+        with occupancy.trial():
+            try:
+                for rival in rivals:
+                    occupancy.take(row, rival)
+                for occupant in possible:
+                    self._take_off(row, occupant, gone)
+                if not self._fits(row):
+                    return ()
+                by_importance = self._ordered(possible)
+                for occupant in by_importance:
+                    self._put_back(row, occupant, gone)
+                    if not self._fits(row):
+                        self._take_off(row, occupant, gone)
+                kept_out = [each for each in by_importance if each.uid in gone]
+                violating = self._violating(kept_out)
+                return tuple(
+                    Victim(self._state.pods[each.uid], each.uid in violating)
+                    for each in sorted(kept_out, key=_importance)
+                )
+            finally:
+                for occupant in list(gone.values()):
+                    self._put_back(row, occupant, gone)
+                for rival in rivals:
+                    occupancy.give(row, rival)
+
+    def _fits(self, row: int) -> bool:
+        room: Room | None = self._room
+        if room is not None and not room.fits():
+            return False
+        return len(self._engine.passing(self._subject, np.array([row], np.intp))) > 0
+
+    def _possible_victims(self, row: int) -> list[Occupant]:
+        state, pod = self._state, self._pod
+        possible: list[Occupant] = []
+        for occupant in state.ledgers.occupants(state.nodes.names[row]):
+            other = state.pods.get(occupant.uid)
+            if other is None or occupant.priority >= pod.priority or occupant.uid == pod.uid:
+                continue
+            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.waiting
+            if is_settled and self._plugin.may_preempt(pod, other):
+                possible.append(occupant)
+        return possible
+
+    def _ordered(self, possible: Sequence[Occupant]) -> list[Occupant]:
+        """In the order in which they may stay: those whose eviction violates a budget first, each by importance."""
+        by_importance = sorted(possible, key=_importance)
+        violating = self._violating(by_importance)
+        return sorted(by_importance, key=lambda each: each.uid not in violating)
+
+    def _violating(self, by_importance: Sequence[Occupant]) -> set[str]:
+        known = [(each.uid, each.pod) for each in by_importance if each.pod is not None]
+        answers = self._state.cluster.budgets.violating(pod for _, pod in known)
+        return {uid for (uid, _), violates in zip(known, answers, strict=True) if violates}
+
+    def _take_off(self, row: int, occupant: Occupant, gone: dict[str, Occupant]) -> None:
+        self._state.cluster.occupancy.give(row, occupant)
+        if self._room is not None:
+            self._room.take(occupant.uid)
+        gone[occupant.uid] = occupant
+
+    def _put_back(self, row: int, occupant: Occupant, gone: dict[str, Occupant]) -> None:
+        self._state.cluster.occupancy.take(row, occupant)
+        if self._room is not None:
+            self._room.put_back(occupant.uid)
+        del gone[occupant.uid]
+
+
+_ENOUGH: Final = 100
+"""So many nodes with victims are enough to choose from, if one of them violates no budget."""
+
+
+def _importance(occupant: Occupant) -> tuple[int, float, str]:
+    """Most important first: higher priority, then earlier start."""
+    return (-occupant.priority, started_at(occupant.pod, occupant.since), occupant.uid)
+
+
+def started_at(pod: Pod | None, since: float) -> float:
+    """Unix seconds at which the pod started; else those since which it is on its node."""
+    if pod is not None and pod.status.start_time:
+        try:
+            return datetime.fromisoformat(pod.status.start_time).timestamp()
+        except ValueError:
+            return since
+    return since
+
+
+def _candidate(victims: Sequence[Victim]) -> Candidate:
+    costs = [Cost(each.pod.priority, started_at(each.pod.pod, each.pod.placed_at)) for each in victims]
+    return Candidate(costs, sum(each.violates_budget for each in victims))

@@ -1,0 +1,47 @@
+"""The lowest priority on each node: nobody is preempted where nobody has a lower one."""
+
+from typing import Final
+
+import numpy as np
+
+from koord_scheduler.domain.columns import IntArray
+from koord_scheduler.domain.occupancy import Occupant
+
+NOBODY: Final = 1 << 40
+"""More than any priority."""
+
+
+class LowestPriorities:
+    """Pods per priority on each node."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, dict[int, int]] = {}
+        self._lowest: IntArray = np.full(64, NOBODY, np.int64)
+
+    def lowest(self, capacity: int) -> IntArray:
+        """The lowest priority on each row, int64 (N,), N at least the capacity; NOBODY: no pod."""
+        self._grow(capacity)
+        return self._lowest
+
+    def took(self, row: int, occupant: Occupant) -> None:
+        """See `occupancy.Follower`."""
+        self._grow(row + 1)
+        counts = self._counts.setdefault(row, {})
+        counts[occupant.priority] = counts.get(occupant.priority, 0) + 1
+        if occupant.priority < self._lowest[row]:
+            self._lowest[row] = occupant.priority
+
+    def gave(self, row: int, occupant: Occupant) -> None:
+        """See `occupancy.Follower`."""
+        counts = self._counts[row]
+        counts[occupant.priority] -= 1
+        if not counts[occupant.priority]:
+            del counts[occupant.priority]
+            if occupant.priority == self._lowest[row]:
+                self._lowest[row] = min(counts, default=NOBODY)
+
+    def _grow(self, capacity: int) -> None:
+        if capacity > len(self._lowest):
+            larger = np.full(2 * capacity, NOBODY, np.int64)
+            larger[: len(self._lowest)] = self._lowest
+            self._lowest = larger

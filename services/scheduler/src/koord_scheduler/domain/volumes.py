@@ -1,0 +1,149 @@
+"""Persistent volumes that tie pods to nodes: node affinity and zone labels of what a pod's claims are bound to.
+
+A claim that is not bound yet ties its pod to no node; binding it is not this scheduler's work.
+source    scheduler-core spec, 5.9
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Final, cast
+
+import numpy as np
+from koordcore.protocol.objects import NodeSelector, Pod
+from koordcore.protocol.scheduling_objects import PersistentVolume, PersistentVolumeClaim
+
+from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.plugins.node_affinity import term_matches
+from koord_scheduler.domain.templates import Subject
+
+ZONE_LABELS: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+_SEPARATOR: Final = "__"
+MISSING_CLAIM: Final = 1
+NODE_AFFINITY: Final = 2
+ZONE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims of a pod, by name."""
+
+    namespace: str
+    names: tuple[str, ...]
+
+
+class Volumes:
+    """Claims and volumes. version: grows with every change. Also reads the claims of pods."""
+
+    name = "VolumeBinding"
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.claims: dict[tuple[str, str], str] = {}
+        self.volumes: dict[str, tuple[NodeSelector | None, dict[str, str]]] = {}
+
+    def put_claim(self, claim: PersistentVolumeClaim) -> None:
+        """A claim is there, or has changed."""
+        self.claims[claim.metadata.namespace, claim.metadata.name] = claim.spec.volume_name
+        self.changes += 1
+
+    def drop_claim(self, namespace: str, name: str) -> None:
+        """A claim is gone."""
+        self.claims.pop((namespace, name), None)
+        self.changes += 1
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        """A volume is there, or has changed."""
+        affinity, labels = volume.spec.node_affinity, volume.metadata.labels
+        zones = {key: labels[key] for key in ZONE_LABELS if key in labels}
+        self.volumes[volume.metadata.name] = (affinity.required if affinity is not None else None, zones)
+        self.changes += 1
+
+    def drop_volume(self, name: str) -> None:
+        """A volume is gone."""
+        self.volumes.pop(name, None)
+        self.changes += 1
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        names = tuple(
+            volume.persistent_volume_claim.claim_name
+            for volume in pod.spec.volumes
+            if volume.persistent_volume_claim is not None
+        )
+        return Claims(pod.metadata.namespace, names) if names else None
+
+
+class VolumeBinding:
+    """Refuses nodes that the pod's volumes cannot be reached from."""
+
+    name = "VolumeBinding"
+
+    def __init__(self, nodes: NodeColumns, volumes: Volumes) -> None:
+        self.nodes = nodes
+        self.volumes = volumes
+
+    def version(self) -> int:
+        """See `CoupledFilterPlugin.version`."""
+        return self.volumes.changes
+
+    def filter_for(self, subject: Subject) -> "VolumeFilter | None":
+        """See `CoupledFilterPlugin.filter_for`."""
+        claims = subject.template.aspects.get(self.name)
+        return VolumeFilter(self.nodes, self.volumes, cast("Claims", claims)) if claims is not None else None
+
+
+class VolumeFilter:
+    """The filter of pods with these claims, as of one version of the volumes."""
+
+    def __init__(self, nodes: NodeColumns, volumes: Volumes, claims: Claims) -> None:
+        self._nodes = nodes
+        self._missing = [name for name in claims.names if (claims.namespace, name) not in volumes.claims]
+        bound = (volumes.claims.get((claims.namespace, name), "") for name in claims.names)
+        self._volumes = [volumes.volumes[name] for name in bound if name in volumes.volumes]
+        self._position = -1
+        self._codes: IntArray = np.zeros(0, np.int64)
+
+    def filter(self, rows: Rows) -> IntArray | None:
+        """See `CoupledFilter.filter`."""
+        if self._missing:
+            return np.full(len(rows), MISSING_CLAIM, np.int64)
+        if self._position != self._nodes.shape.position:
+            self._position = self._nodes.shape.position
+            self._codes = self._judged()
+        return self._codes[rows]
+
+    def reason(self, code: int) -> str:
+        """See `CoupledFilter.reason`."""
+        if code == MISSING_CLAIM:
+            return f'persistentvolumeclaim "{self._missing[0]}" not found'
+        if code == NODE_AFFINITY:
+            return "node(s) didn't match PersistentVolume's node affinity"
+        return "node(s) had no available volume zone"
+
+    def is_unresolvable(self, code: int) -> bool:
+        """No pod's leaving moves a volume."""
+        return True
+
+    def _judged(self) -> IntArray:
+        codes = np.zeros(self._nodes.capacity, np.int64)
+        rows = np.arange(len(self._nodes.names), dtype=np.intp)
+        for affinity, zones in self._volumes:
+            for mismatch in self._zone_mismatches(zones):
+                codes[mismatch & (codes == 0)] = ZONE
+            if affinity is not None:
+                matches = np.zeros(len(codes), np.bool_)
+                for term in affinity.node_selector_terms:
+                    matches[rows] |= term_matches(term, self._nodes, rows)
+                codes[~matches & (codes == 0)] = NODE_AFFINITY
+        return codes
+
+    def _zone_mismatches(self, zones: dict[str, str]) -> Iterator[BoolArray]:
+        for key, text in zones.items():
+            column = self._nodes.label(key)
+            allowed = [index for index, value in enumerate(column.texts) if value in text.split(_SEPARATOR)]
+            yield ~np.isin(column.values, allowed)

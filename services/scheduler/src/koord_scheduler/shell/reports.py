@@ -1,0 +1,43 @@
+"""The nodes' reports, from the observations stream into the state."""
+
+from collections.abc import Awaitable, Callable
+
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.logging import Logger
+
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.shell.patience import patiently
+
+
+async def follow_reports(
+    state: SchedulerState,
+    nodes_known: Callable[[], Awaitable[None]],
+    observations: ObservationLog,
+    logger: Logger,
+    changed: Callable[[], None],
+) -> None:
+    """Takes in the newest report of every node, then every further one, for ever.
+
+    A report that cannot be read is left out: the node counts as silent until the next.
+    nodes_known    waits until the nodes are folded
+    changed        called after every batch
+    """
+    await nodes_known()
+    nodes = [AggregateRef("node", name_token(name)) for name in state.node_objects]
+    newest = await patiently(lambda: observations.latest(nodes))
+    for stored in sorted(newest, key=lambda each: each.seq):
+        _observe(state, stored, logger)
+    changed()
+    async for batch in observations.follow(state.observed):
+        for stored in batch:
+            _observe(state, stored, logger)
+        changed()
+
+
+def _observe(state: SchedulerState, stored: StoredEvent, logger: Logger) -> None:
+    try:
+        state.observe(stored)
+    except UnreadableEvent as error:
+        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
