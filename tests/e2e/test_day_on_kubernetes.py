@@ -1,0 +1,330 @@
+"""A day of a cluster behind an API server: two managers over TLS with the rights of k8s/, a scheduler, the projector.
+
+CRDs, a profile, nodes and pods; the configuration changes twice, once badly; the leader is killed in the middle, the
+watches are lost, the history expires, the bus restarts. At the end the API's objects, the log and the projector agree.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.ports import free_ports
+from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.tls import ensure_tls_files
+from koordcore.protocol.crd.catalogue import definition_texts
+from koordcore.service.clock import SystemClock
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import ConfigState, NodePolicyState, PodState
+from koordcore.values.quantity import parse_milli
+from koordctl.verification import verify_now
+from kubernetes.apiserver import ApiServer, running_api_server
+from kubernetes.authorization import User
+from kubernetes.gateway_world import node
+
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
+
+Json = dict[str, Any]
+
+NODES = int(os.environ.get("KOORD_DAY_NODES", "200"))
+PODS = int(os.environ.get("KOORD_DAY_PODS", "3000"))
+BASE = Path(__file__).parents[2] / "k8s" / "base"
+SERVICE = "koordinator-system/koordinator-webhook-service"
+CREATORS = 8
+COLOCATION = '{"enable": true, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 65}'
+
+
+def manifests(name: str) -> list[Json]:
+    return [item for item in yaml.safe_load_all((BASE / name).read_text(encoding="utf-8")) if item]
+
+
+def config(threshold: str) -> Json:
+    meta = {"name": "slo-controller-config", "namespace": "koordinator-system"}
+    data = {"colocation-config": COLOCATION, "resource-threshold-config": threshold}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+
+
+def pod(number: int) -> Json:
+    """Every third one is best-effort by the profile."""
+    labels = {"app": f"app-{number % 10}"}
+    if number % 3 == 0:
+        labels["colocation"] = "yes"
+    amounts = {"cpu": f"{100 + number % 5 * 50}m", "memory": "128Mi"}
+    container = {"name": "main", "image": "pause", "resources": {"requests": amounts, "limits": dict(amounts)}}
+    spec: Json = {"schedulerName": "koord-scheduler", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod-{number}", "labels": labels}, "spec": spec}
+
+
+PROFILE: Json = {
+    "apiVersion": "config.koordinator.sh/v1alpha1",
+    "kind": "ClusterColocationProfile",
+    "metadata": {"name": "best-effort"},
+    "spec": {
+        "selector": {"matchLabels": {"colocation": "yes"}},
+        "qosClass": "BE",
+        "priorityClassName": "koord-batch",
+        "koordinatorPriority": 1000,
+        "labels": {"admitted": "true"},
+    },
+}
+
+
+@dataclass
+class Day:
+    """Everything that runs."""
+
+    server: ApiServer
+    nats: NatsServer
+    directory: Path
+    kubeconfig: Path
+    dsn: str
+    processes: dict[str, ChildProcess] = field(default_factory=dict[str, ChildProcess])
+    urls: dict[str, str] = field(default_factory=dict[str, str])
+    webhook_ports: dict[str, int] = field(default_factory=dict[str, int])
+
+    async def start(self, name: str, module: str, flags: Sequence[str] = (), env: dict[str, str] | None = None) -> None:
+        port = free_ports(1)[0]
+        self.urls[name] = f"http://127.0.0.1:{port}"
+        common = ("--cluster", "day", "--instance", name, "--nats-urls", self.nats.url, "--http-port", str(port))
+        spec = ProcessSpec(
+            name=name,
+            argv=(sys.executable, "-m", module, *common, "--log-format", "json", *flags),
+            ready=f"{self.urls[name]}/healthz",
+            ready_seconds=60.0,
+            log_file=self.directory / f"{name}.log",
+            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(env or {})},
+        )
+        self.processes[name] = ChildProcess(spec)
+        await self.processes[name].start()
+
+    async def start_manager(self, name: str) -> None:
+        port = free_ports(1)[0]
+        flags = (
+            *("--kubeconfig", str(self.kubeconfig), "--rest-config-qps", "0", "--take-node-metrics"),
+            *("--lease-duration", "3s", "--lease-renew-deadline", "2s", "--lease-retry", "500ms"),
+            *("--webhook-address", "127.0.0.1", "--sweep-period", "20s", "--watch-timeout", "20s"),
+        )
+        env = {"WEBHOOK_PORT": str(port), "WEBHOOK_CERT_DIR": str(self.directory / f"{name}-certs")}
+        self.webhook_ports[name] = port
+        await self.start(name, "koord_manager", flags, env)
+        self.endpoints()
+
+    def endpoints(self) -> None:
+        """The Service leads to a manager that lives."""
+        for name, port in self.webhook_ports.items():
+            if self.processes[name].is_running:
+                self.server.webhooks.services[SERVICE] = ("127.0.0.1", port)
+
+    async def leader(self) -> str:
+        """Which manager holds the lease."""
+        lease = self.server.object("leases", "koordinator-system", "koordinator-manager")
+        assert lease is not None, "nobody ever led"
+        return str(lease["spec"].get("holderIdentity", "")).rsplit("_", 1)[0]
+
+    async def ready(self, name: str) -> bool:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                return (await client.get(f"{self.urls[name]}/readyz")).is_success
+            except httpx.HTTPError:
+                return False
+
+    async def until(self, holds: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not holds():
+            assert asyncio.get_running_loop().time() < deadline, f"{what} did not happen; {self.trouble()}"
+            await asyncio.sleep(0.1)
+
+    def trouble(self) -> str:
+        """The last words of every process."""
+        found: list[str] = []
+        for name in self.processes:
+            log = self.directory / f"{name}.log"
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+            found += [f"{name}: {line}" for line in lines[-4:]]
+        return "\n".join(found)
+
+    def unbound(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.server.objects("pods") if not item["spec"].get("nodeName")]
+
+
+@asynccontextmanager
+async def day(directory: Path, nats: NatsServer, dsn: str) -> AsyncGenerator[Day]:
+    tls = ensure_tls_files(directory / "tls", now=SystemClock().now())
+    async with running_api_server(tls=tls) as server:
+        rules = manifests("manager-role.yaml")[0]["rules"]
+        own = manifests("manager-namespace-role.yaml")[0]["rules"]
+        server.users["manager"] = User("koord-manager", rules, {"koordinator-system": own})
+        kubeconfig = server.kubeconfig(directory / "kubeconfig", token="manager")
+        whole = Day(server, nats, directory, kubeconfig, dsn)
+        await bootstrap_bus(BusSettings(urls=(nats.url,), cluster="day"))
+        try:
+            yield whole
+        finally:
+            await asyncio.gather(*(process.kill() for process in whole.processes.values() if process.is_running))
+
+
+async def kubelets(server: ApiServer) -> None:
+    """Pods that have a node begin to run."""
+    while True:
+        for found in server.objects("pods"):
+            if found["spec"].get("nodeName") and found["status"].get("phase") == "Pending":
+                meta = found["metadata"]
+                await server.patch_status("pods", meta["namespace"], meta["name"], {"phase": "Running"})
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+
+
+async def stock_agents(server: ApiServer) -> None:
+    """What a stock node agent of every node reports."""
+    now = SystemClock().now().isoformat().replace("+00:00", "Z")
+    usage = {
+        "nodeUsage": {"resources": {"cpu": "1", "memory": "2Gi"}},
+        "systemUsage": {"resources": {"cpu": "100m", "memory": "256Mi"}},
+    }
+    for number in range(NODES):
+        name = f"node-{number}"
+        if server.object("nodemetrics", "", name) is not None:
+            await server.patch_status("nodemetrics", "", name, {"updateTime": now, "nodeMetric": usage})
+
+
+async def create(server: ApiServer, numbers: range) -> None:
+    """A user's pods, as many at once as a controller creates them; what a restarting webhook refuses is tried again."""
+    waiting = list(numbers)
+    async with httpx.AsyncClient(
+        base_url=server.url,
+        verify=ssl.create_default_context(cafile=server.ca_file),
+        headers={"authorization": "Bearer admin-token"},
+        timeout=60,
+        trust_env=False,
+    ) as client:
+
+        async def creator() -> None:
+            while waiting:
+                number = waiting.pop()
+                answer = await client.post("/api/v1/namespaces/default/pods", json=pod(number))
+                if answer.status_code >= 500:
+                    waiting.append(number)
+                    await asyncio.sleep(0.2)
+                else:
+                    assert answer.status_code in (201, 409), answer.text
+
+        await asyncio.gather(*(creator() for _ in range(CREATORS)))
+
+
+async def fold_of(nats: NatsServer) -> ClusterState:
+    state = ClusterState()
+    async with open_bus(BusSettings(urls=(nats.url,), cluster="day")) as bus:
+        head = await bus.events.head()
+        async for batch in bus.events.history(0, head.last_seq):
+            for stored in batch:
+                state.apply(stored)
+    return state
+
+
+@pytest.mark.timeout(900)
+async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
+    tmp_path: Path, fresh_nats_server: NatsServer, postgres_dsn: str
+) -> None:
+    async with day(tmp_path, fresh_nats_server, postgres_dsn) as whole:
+        server = whole.server
+        # 1. installed: definitions, webhooks, configuration, profile
+        for text in definition_texts().values():
+            await server.apply(yaml.safe_load(text))
+        for name in ("priorityclasses.yaml", "webhooks.yaml"):
+            for document in manifests(name):
+                await server.apply(document)
+        await server.apply(config('{"clusterStrategy": {"enable": true, "cpuSuppressThresholdPercent": 65}}'))
+        await server.apply(PROFILE)
+        await whole.start_manager("manager-a")
+        await whole.start_manager("manager-b")
+        await whole.start("scheduler", "koord_scheduler")
+        await whole.start("projector", "koord_projector", env={"KOORD_PROJECTOR_DSN": postgres_dsn})
+        for number in range(NODES):
+            await server.apply(node(f"node-{number}", cpu=16))
+        await whole.until(lambda: len(server.objects("nodemetrics")) == NODES, "the nodes' NodeMetrics")
+        await stock_agents(server)
+
+        def lends(found: Json) -> bool:
+            return "kubernetes.io/batch-cpu" in found["status"]["allocatable"]
+
+        await whole.until(lambda: all(map(lends, server.objects("nodes"))), "batch resources on every node")
+        running = asyncio.create_task(kubelets(server))
+        try:
+            # 2. the first pods
+            await create(server, range(PODS // 3))
+            # 3. the configuration changes, well and then badly
+            await server.apply(config('{"clusterStrategy": {"enable": true, "cpuSuppressThresholdPercent": 50}}'))
+            await server.apply(config('{"clusterStrategy": {"enable": '))
+            # 4. the leader is killed while pods come
+            leader = await whole.leader()
+            arriving = asyncio.create_task(create(server, range(PODS // 3, 2 * PODS // 3)))
+            await asyncio.sleep(1.0)
+            await whole.processes[leader].kill()
+            whole.endpoints()
+            await arriving
+            # 5. the watches are lost, and their history with them
+            arriving = asyncio.create_task(create(server, range(2 * PODS // 3, PODS)))
+            server.store.compact()
+            server.faults.drop_watches()
+            # 6. the bus restarts
+            await whole.nats.restart()
+            await arriving
+            await whole.start_manager("manager-c")
+            await stock_agents(server)
+            await whole.until(
+                lambda: len(server.objects("pods")) == PODS and not whole.unbound(), "all pods bound", 300
+            )
+        finally:
+            running.cancel()
+        await whole.until(
+            lambda: all(item["spec"]["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 50
+                        for item in server.objects("nodeslos")) and len(server.objects("nodeslos")) == NODES,
+            "the last good configuration on every node",
+        )  # fmt: skip
+        await asyncio.sleep(3.0)
+
+        # 7. who was asked for what, and who was refused
+        assert server.refused == []
+        best_effort = [item for item in server.objects("pods") if item["metadata"]["labels"].get("colocation")]
+        assert best_effort
+        for item in best_effort:
+            assert item["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+            assert set(item["spec"]["containers"][0]["resources"]["requests"]) == {
+                "kubernetes.io/batch-cpu",
+                "kubernetes.io/batch-memory",
+            }
+        assert any(item["reason"] == "SLOCfgUnmarshalFailed" for item in server.objects("events", ""))
+
+        # 8. the API's objects and the log agree, and no node holds more than it has
+        state = await fold_of(whole.nats)
+        placed = state.of_kind(PodState)
+        held: dict[str, int] = {}
+        for item in server.objects("pods"):
+            uid, where = item["metadata"]["uid"], item["spec"]["nodeName"]
+            assert placed[uid].node == where
+            requests = item["spec"]["containers"][0]["resources"]["requests"]
+            held[where] = held.get(where, 0) + parse_milli(requests.get("cpu", "0"))
+        for item in server.objects("nodes"):
+            assert held.get(item["metadata"]["name"], 0) <= parse_milli(item["status"]["allocatable"]["cpu"])
+        assert list(state.of_kind(ConfigState)["koordinator-system=slo-controller-config"].rejected) == [
+            "resource-threshold-config"
+        ]
+        assert len(state.of_kind(NodePolicyState)) == NODES
+
+        # 9. the manager's fold, the projector's rows and the log from zero agree
+        async with open_bus(BusSettings(urls=(whole.nats.url,), cluster="day")) as bus:
+            verdict = await verify_now(
+                bus.events, manager=whole.urls["manager-c"], projector=whole.urls["projector"], seconds=120
+            )
+        assert verdict.equal, json.dumps({"live": verdict.live, "projector": verdict.projector})
