@@ -19,8 +19,10 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 CORRUPTED = 5_000
-JUNK = ["", "\0", "\n", "-1", "max", "9" * 5_000, "18446744073709551615", "99999999999999999999999", "nan", "1e308"]
-JUNK += ["\u0663", "=", ":", ";", "N0=", "total=", "cpu", "some", "0x", " ", "\t", "-", "--5", "1-999999999999"]
+JUNK = (
+    *("", "\0", "\n", "-1", "max", "9" * 5_000, "18446744073709551615", "99999999999999999999999", "nan", "1e308"),
+    *("\u0663", "=", ":", ";", "N0=", "total=", "cpu", "some", "0x", " ", "\t", "-", "--5", "1-999999999999"),
+)
 TEXTS = {
     "proc/stat": "cpu  100 10 50 1000 30 4 6 7 0 0\ncpu0 50 5 25 500 15 2 3 3 0 0\nintr 1\n",
     "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 400 kB\nMemAvailable: 700 kB\n",

@@ -6,7 +6,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -27,23 +27,26 @@ from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSet
 from koord_agent.domain.series import SeriesStore
 from koord_agent.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.audit_log import AuditLog, AuditQueries
+from koord_agent.shell.audit_log import AuditLog, AuditQueries, AuditSink, no_audit
 from koord_agent.shell.audit_routes import audit_routes
 from koord_agent.shell.checkpoints import CheckpointFolder
 from koord_agent.shell.collecting import CollectOptions
 from koord_agent.shell.desired_state import DesiredStates
+from koord_agent.shell.host.inotify import CgroupEvent
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.kept import Kept
+from koord_agent.shell.kubelet import Kubelet, KubeletAddress
 from koord_agent.shell.link import Link, Ports
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.nodes_file import read_nodes, shard_of
-from koord_agent.shell.observing import AgentMetrics
+from koord_agent.shell.observing import AgentMetrics, KubeletRequests
 from koord_agent.shell.outbox import Outbox
 from koord_agent.shell.own_facts import AgentFacts
+from koord_agent.shell.pod_events import PodEvents
 from koord_agent.shell.predicting import Predicting
-from koord_agent.shell.qos_round import AuditSink, no_audit
 from koord_agent.shell.series_archive import SeriesArchive
+from koord_agent.shell.states import KubeletStates
 
 if TYPE_CHECKING:
     from koord_agent.shell.host.simulated import SimulatedFleet
@@ -110,8 +113,8 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     announced = kept.announced()
     audit_log = _audit_log(shell)
     audit = no_audit if audit_log is None else _audit_sink(audit_log, shell)
+    name = node_name(settings, os.environ)
     if fleet is None:
-        name = node_name(settings, os.environ)
         agents = {name: _linux_agent(shell, name, interval_ms, announced.get(name, set()), audit)}
     else:
         agents = {
@@ -167,14 +170,14 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
 
     async def farewell() -> None:
         cycle.end()
-        for agent in agents.values():
-            agent.close(int(clock.unix() * 1000))
 
     async def close() -> None:
         if audit_log is not None:
             audit_log.close()
         kept.close()
 
+    if fleet is None:
+        _follow_machine(shell, agents[name], change)
     shell.health.add_readiness("desired", looked_at_all)
     # Stopped in reverse: no more rounds, no more changes, then what is left to say is said.
     shell.service.add(Component(name="kept", close=close))
@@ -184,6 +187,50 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     shell.service.add(Component(name="desired", run=states.run))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle
+
+
+def _follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
+    """Adds what tells a real node's agent about its pods: the kubelet, if there is one, and their cgroups."""
+    settings = shell.settings
+    states: KubeletStates | None = None
+    if settings.kubelet_address:
+        insecure = settings.kubelet_insecure_tls
+        address = KubeletAddress(
+            host=settings.kubelet_address,
+            port=settings.kubelet_read_only_port if insecure else settings.kubelet_port,
+            insecure=insecure,
+            token_file=settings.kubelet_token_file,
+            timeout_seconds=settings.kubelet_sync_timeout,
+        )
+        requests = KubeletRequests(shell.metrics.registry, agent.node)
+
+        def listed() -> None:
+            assert states is not None, "it lists only once it exists"
+            agent.known = states.known
+            agent.kubelet_static = states.configuration is not None and states.configuration.is_static
+            change(agent.node)
+
+        states = KubeletStates(
+            Kubelet(address, now=time.monotonic, observe=requests.observe),
+            folder=settings.var_lib_kubelet_dir,
+            sync_seconds=settings.kubelet_sync_interval,
+            asks_configuration=not settings.disable_query_kubelet_config,
+            now_ms=lambda: int(shell.clock.unix() * 1000),
+            monotonic=time.monotonic,
+            logger=shell.log,
+            changed=listed,
+        )
+        shell.service.add(Component(name="kubelet", run=states.run))
+        shell.health.add_readiness("kubelet", states.trouble)
+
+    def told(event: CgroupEvent) -> None:
+        if states is not None and event.container_id is None:
+            states.sync_soon()
+        change(agent.node)
+
+    layout, version = agent.host.layout, agent.host.cgroup_version
+    root = settings.cgroup_root / "cpu" if version == 1 else settings.cgroup_root
+    shell.service.add(Component(name="pod-events", run=PodEvents(str(root), layout, told=told, logger=shell.log).run))
 
 
 def _is_connected(connection: BusConnection) -> bool:

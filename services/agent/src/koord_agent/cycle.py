@@ -104,7 +104,7 @@ class Cycle:
         facts = [fact for node, agent in self.agents.items() for fact in self._facts(node, agent.farewell(now_ms))]
         self._say(facts)
         for agent in self.agents.values():
-            agent.close()
+            agent.close(now_ms)
 
     async def round(self) -> None:
         """One round over all nodes."""

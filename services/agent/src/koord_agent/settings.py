@@ -50,6 +50,18 @@ class AgentSettings(ServiceSettings):
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="Where the cgroup file systems are mounted.")
     proc_root: Path = Field(Path("/proc"), description="Where procfs is mounted.")
     sys_root: Path = Field(Path("/sys"), description="Where sysfs is mounted.")
+    kubelet_address: str = Field("", description="Where this node's kubelet is; without it pods are known by the log.")
+    kubelet_port: int = Field(10250, ge=1, le=65535, description="Authenticated port of the kubelet.")
+    kubelet_insecure_tls: bool = Field(False, description="Use the kubelet's read-only port, without a token.")
+    kubelet_read_only_port: int = Field(10255, ge=1, le=65535, description="Read-only port of the kubelet.")
+    kubelet_token_file: Path = Field(
+        Path("/var/run/secrets/kubernetes.io/serviceaccount/token"),
+        description="Token for the kubelet, read anew for each request.",
+    )
+    kubelet_sync_interval: Seconds = Field(10.0, gt=0, description="Between lists of pods, in the host's time.")
+    kubelet_sync_timeout: Seconds = Field(3.0, gt=0, description="How long the kubelet may take to answer.")
+    var_lib_kubelet_dir: Path = Field(Path("/var/lib/kubelet"), description="The kubelet's folder.")
+    disable_query_kubelet_config: bool = Field(False, description="Do not ask for the kubelet's configuration.")
     psi_collector_interval: Seconds = Field(10.0, gt=0, description="Between looks at PSI, in the run's time.")
     cpi_collector_interval: Seconds = Field(60.0, gt=0, description="Between measurements of CPI, in the run's time.")
     collect_cpi_timewindow: Seconds = Field(10.0, gt=0, description="How long CPI is measured each time.")

@@ -18,6 +18,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.desired import DesiredView
 from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.features import Features
+from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.node_look import NodeLook
@@ -26,11 +27,12 @@ from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.qos.interference import interference_settings
 from koord_agent.domain.report import ReportedHostApplication, node_report
+from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
 from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.predicting import Predicting
-from koord_agent.shell.qos_round import DEFAULT_GATES, AuditSink, QosRound, no_audit
+from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
 
@@ -103,6 +105,9 @@ class NodeAgent:
         self.node = node
         self.host = host
         self.desired: DesiredView | None = None
+        self.known = KnownPods()
+        """what a kubelet says of its pods; empty without one"""
+        self.kubelet_static = False
         self._interval_ms = interval_ms
         self._monitor = monitor
         self._runner = runner
@@ -118,7 +123,7 @@ class NodeAgent:
         self._archive = archive
         self._be_quota_us = -1
         self._pods: Mapping[str, AgentPod] = {}
-        self._pods_of: Mapping[str, AgentPod] | None = None
+        self._pods_of: tuple[Mapping[str, AgentPod], Mapping[str, AgentPod]] | None = None
         self._refused: tuple[str, ...] = ()
 
     def tick(self, now_ms: int) -> Tick:
@@ -156,12 +161,14 @@ class NodeAgent:
             best_effort=best_effort,
             host_applications={app.name: app for app in desired.host_applications},
             owners=self._cpu_owners(self._pods),
+            kubelet_static=self.kubelet_static,
         )
         look = self._look(desired, pods, now_ms)
         problems.extend(self._keep(look.metrics, pods, now_ms))
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
-        done = self._qos.run(look, view, desired.policy, end=self._end)
+        report_ms = desired.collect.report_interval_seconds * 1000
+        done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=self._end)
         problems.extend(done.problems)
         self._be_quota_us = done.quota_us if done.quota_us is not None else self._be_quota_us
 
@@ -199,6 +206,8 @@ class NodeAgent:
             labels=desired.labels,
             annotations=desired.annotations,
             host_applications=desired.host_applications,
+            frozen=self.known.frozen(now_ms),
+            kubelet_static=self.kubelet_static,
             topology=self._topology,
         )
 
@@ -259,8 +268,8 @@ class NodeAgent:
         """
         if self.desired is None:
             return PodsRun((), ())
-        problems = self._take_pods(self.desired.pods)
-        wanted = self._pods
+        problems = self._take_pods(self.desired.pods, self.known.pods)
+        wanted = {uid: pod for uid, pod in self._pods.items() if uid in self.desired.pods}
         gone = sorted((self._running | self._announced) - wanted.keys())
         for uid in gone:
             if self._runner is not None:
@@ -315,11 +324,15 @@ class NodeAgent:
         self._collectors.forget(gone)
         self._monitor.forget(gone)
 
-    def _take_pods(self, wanted: Mapping[str, AgentPod]) -> list[str]:
-        """Keep the wanted pods that can have a directory of their own; says once which cannot."""
-        if self._pods_of is wanted:
+    def _take_pods(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
+        """Keep the pods that can have a directory of their own; says once which cannot.
+
+        placed    by the log; known: to the kubelet, whose view of a pod wins
+        """
+        if self._pods_of is not None and self._pods_of[0] is placed and self._pods_of[1] is known:
             return []
-        self._pods_of = wanted
+        self._pods_of = placed, known
+        wanted = {**placed, **known} if known else placed
         layout = self.host.layout
         taken: dict[str, AgentPod] = {}
         refused: list[str] = []
@@ -335,6 +348,9 @@ class NodeAgent:
                 continue
             directories.add(directory)
             taken[uid] = pod
+        # pods that only the kubelet knew end here; those of the log are forgotten when their end is said
+        if left := [uid for uid in self._pods if uid not in taken and uid not in self._running]:
+            self._forget(left)
         self._pods = taken
         news = [sentence for sentence in refused if sentence not in self._refused]
         self._refused = tuple(refused)

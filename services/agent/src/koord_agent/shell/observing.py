@@ -52,3 +52,21 @@ class AgentMetrics:
         """Ask the outbox whenever somebody scrapes."""
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)
+
+
+class KubeletRequests:
+    """How requests to the kubelet went (agent spec, 4.3, 21)."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self._node = node
+        self._seconds = Histogram(
+            "koordlet_kubelet_request_duration_seconds",
+            "Time of requests to the kubelet",
+            ["node", "verb", "path", "code"],
+            registry=registry,
+            buckets=tuple(0.001 * 4**power for power in range(7)),
+        )
+
+    def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
+        """One request; status 0 = no answer. Called from the thread that made it."""
+        self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)

@@ -189,6 +189,7 @@ def suppress_view(
     best_effort: BestEffortTree,
     host_applications: Mapping[str, HostApplication] | None = None,
     owners: CpuOwners | None = None,
+    kubelet_static: bool = False,
 ) -> NodeView:
     """What `cpu_suppress.decide` looks at: last usages with the classes of their owners, and the knobs as they are.
 
@@ -216,4 +217,5 @@ def suppress_view(
         be_quota_us=best_effort.quota_us,
         be_cgroups=best_effort.cgroups,
         owners=owners,
+        kubelet_static=kubelet_static,
     )

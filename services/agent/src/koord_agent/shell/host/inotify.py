@@ -1,0 +1,153 @@
+"""Directories that appear and vanish, by inotify(7): pods and containers as their cgroups come and go.
+
+source    agent spec, 4.5
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol.qos import KubeQos
+
+from koord_agent.domain.cgroup_layout import CgroupLayout
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_CREATE, _DELETE, _ONLY_DIRECTORY = 0x100, 0x200, 0x1000000
+_IGNORED, _OVERFLOW, _IS_DIRECTORY = 0x8000, 0x4000, 0x40000000
+_EVENT: Final = struct.Struct("iIII")
+_READ_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupEvent:
+    """A pod's or a container's directory came or went.
+
+    pod_id          as written in the directory (systemd: `_` for `-`)
+    container_id    without its runtime; None = the event is about the pod itself
+    """
+
+    appeared: bool
+    pod_id: str
+    container_id: str | None = None
+
+
+class PodWatcher:
+    """Watches the class directories and every pod below them.
+
+    root    absolute directory of the cpu hierarchy
+    raises  OSError if the kernel has no inotify, or no room for another watch
+    """
+
+    def __init__(self, root: str, layout: CgroupLayout) -> None:
+        self._root = root
+        self._layout = layout
+        self._descriptor: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+        self._classes: dict[int, str] = {}
+        self._pods: dict[int, tuple[str, str]] = {}
+        try:
+            self._watch_all()
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def classes(self) -> int:
+        """How many of the class directories are watched; those that are not there yet cannot be."""
+        return len(self._classes)
+
+    def fileno(self) -> int:
+        """Readable when something happened."""
+        return self._descriptor
+
+    def read(self) -> list[CgroupEvent]:
+        """What happened since the last time; names that are neither a pod's nor a container's are left out."""
+        found: list[CgroupEvent] = []
+        while True:
+            try:
+                data = os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                return found
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    return found
+                raise
+            found.extend(self._events(data))
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _watch_all(self) -> None:
+        """Watch what is there already, too: its containers would otherwise never be seen (D-4)."""
+        for qos in KubeQos:
+            directory = self._layout.qos_directory(qos)
+            path = f"{self._root}/{directory}"
+            watch = self._add(path)
+            if watch is None:
+                continue
+            self._classes[watch] = path
+            try:
+                names = sorted(os.listdir(path))  # noqa: PTH208 - names, not paths
+            except OSError:
+                continue
+            for name in names:
+                pod_id = self._layout.parse_pod(name)
+                if pod_id is not None:
+                    self._watch_pod(f"{path}/{name}", pod_id)
+
+    def _watch_pod(self, path: str, pod_id: str) -> list[CgroupEvent]:
+        """Watch a pod; the containers that it has already."""
+        watch = self._add(path)
+        if watch is None:
+            return []
+        self._pods[watch] = path, pod_id
+        try:
+            names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return []
+        containers = (self._layout.parse_container(name) for name in names)
+        return [CgroupEvent(appeared=True, pod_id=pod_id, container_id=one) for one in containers if one is not None]
+
+    def _add(self, path: str) -> int | None:
+        watch: int = _LIBC.inotify_add_watch(self._descriptor, os.fsencode(path), _CREATE | _DELETE | _ONLY_DIRECTORY)
+        if watch < 0:
+            code = ctypes.get_errno()
+            if code in (errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise OSError(code, os.strerror(code), path)
+        return watch
+
+    def _events(self, data: bytes) -> list[CgroupEvent]:
+        found: list[CgroupEvent] = []
+        place = 0
+        while place + _EVENT.size <= len(data):
+            watch, mask, _, length = _EVENT.unpack_from(data, place)
+            name = os.fsdecode(data[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0"))
+            place += _EVENT.size + length
+            if mask & _IGNORED:
+                self._classes.pop(watch, None)
+                self._pods.pop(watch, None)
+            elif mask & _IS_DIRECTORY:
+                found.extend(self._event(watch, name, appeared=bool(mask & _CREATE)))
+        return found
+
+    def _event(self, watch: int, name: str, *, appeared: bool) -> list[CgroupEvent]:
+        if watch in self._classes:
+            pod_id = self._layout.parse_pod(name)
+            if pod_id is None:
+                return []
+            event = CgroupEvent(appeared=appeared, pod_id=pod_id)
+            path = f"{self._classes[watch]}/{name}"
+            return [event, *(self._watch_pod(path, pod_id) if appeared else ())]
+        if watch in self._pods:
+            container_id = self._layout.parse_container(name)
+            if container_id is not None:
+                return [CgroupEvent(appeared=appeared, pod_id=self._pods[watch][1], container_id=container_id)]
+        return []
