@@ -52,6 +52,7 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
     writes                      changes of the quota since the last such fact, this one included; small changes are
                                 said together
     lowest_us, highest_us       bounds of the quota since the last such fact; 0 = equal to new_quota_us
+    causes                      contentions that lowered the budget
     """
 
     old_quota_us: int
@@ -61,6 +62,7 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
     writes: int = 1
     lowest_us: int = 0
     highest_us: int = 0
+    causes: list[str] = []
 
 
 @CATALOGUE.register(kind="nodestate")
@@ -130,7 +132,7 @@ class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True)
     """A pod is disturbed in one respect (agent spec, 18).
 
     contention  names this contention until it ends; mitigations name it as their cause
-    signal      psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network, cpi, throttled
+    signal      psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network, cpi
     value       that crossed threshold, in the signal's unit
     suspects    most suspicious first
     mitigation  what the agent does about it, one sentence each; empty = it only reports

@@ -22,23 +22,33 @@ UNLIMITED = -1
 class SuppressionSummary:
     """What was said last, and what happened since. One per node.
 
-    said_us   quota of the last fact; None = nothing said in this life of the agent
+    said_us       quota of the last fact; None = nothing said in this life of the agent
+    said_causes   contentions that the last fact named
     """
 
     said_us: int | None = None
     said_ms: int = 0
+    said_causes: tuple[str, ...] = ()
     writes: int = 0
     lowest_us: int = 0
     highest_us: int = 0
     _last: Decision | None = None
+    _causes: tuple[str, ...] = ()
 
     def written(
-        self, decision: Decision, now_ms: int, capacity_milli: int, every_ms: int = SAY_AFTER_MS
+        self,
+        decision: Decision,
+        now_ms: int,
+        capacity_milli: int,
+        every_ms: int = SAY_AFTER_MS,
+        causes: tuple[str, ...] = (),
     ) -> BeCpuSuppressed | BeCpuReleased | None:
         """Take a decision whose quota was written; the fact to say now, if any.
 
         every_ms    how long small changes wait
+        causes      contentions that lowered the budget: other ones than before are told at once
         """
+        self._causes = causes
         fact = quota_changed(decision)
         new = decision.new_quota_us
         if fact is None or new is None:
@@ -50,7 +60,8 @@ class SuppressionSummary:
         self.highest_us = new if self.writes == 1 else max(self.highest_us, new)
         self._last = decision
         significant_us = capacity_milli * QUOTA_US_PER_MILLI * SIGNIFICANT_PERCENT // 100
-        if self.said_us in (None, UNLIMITED) or abs(new - (self.said_us or 0)) >= significant_us:
+        far = self.said_us in (None, UNLIMITED) or abs(new - (self.said_us or 0)) >= significant_us
+        if far or causes != self.said_causes:
             return self._say(decision, now_ms)
         return self.due(now_ms, every_ms)
 
@@ -73,7 +84,9 @@ class SuppressionSummary:
             writes=self.writes,
             lowest_us=self.lowest_us if self.writes > 1 else 0,
             highest_us=self.highest_us if self.writes > 1 else 0,
+            causes=list(self._causes),
         )
+        self.said_causes = self._causes
         self._reset(fact.new_quota_us, now_ms)
         return said
 

@@ -160,7 +160,7 @@ class QosRound:
         problems.extend(outcome.detail for outcome in outcomes if outcome.result in TROUBLE)
         if _went_well(decision, outcomes):
             self._suppress = decision.memory
-        facts: list[Event] = [*contended, *self._tell(look, view, decision, arbitration, outcomes)]
+        facts: list[Event] = [*contended, *self._tell(look, view, decision, effects, arbitration, outcomes)]
 
         # 4. what is set beside cgroups, on a real machine
         if look.slo is not None and self._machine is not None:
@@ -281,6 +281,7 @@ class QosRound:
         look: NodeLook,
         view: NodeView,
         decision: Decision,
+        effects: Effects,
         arbitration: Arbitration,
         outcomes: Sequence[Outcome],
     ) -> list[Event]:
@@ -300,7 +301,9 @@ class QosRound:
         for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
             self._audit(self._lost(loser, arbitration), 2)
         if self._wrote_quota(outcomes):
-            said = self._said.written(decision, look.now_ms, view.capacity_milli, self._tell_every_ms)
+            said = self._said.written(
+                decision, look.now_ms, view.capacity_milli, self._tell_every_ms, effects.suppress_causes
+            )
         else:
             said = self._said.due(look.now_ms, self._tell_every_ms)
         told = self._knobs.due(look.now_ms, self._tell_every_ms)

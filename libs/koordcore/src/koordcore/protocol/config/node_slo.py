@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.config_map import SloControllerConfig
@@ -56,11 +56,19 @@ def render_node_slo(
 
 
 def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
-    """The spec that an agent acts on; a missing or null section becomes its defaults."""
+    """The spec that an agent acts on; a missing or null section becomes its defaults.
+
+    raises    InvalidInput naming the section, and the field, of a wrong type
+    """
     result = dict(spec)
     for name, field in _FIELD_OF_SECTION.items():
-        received = cast("Mapping[str, JsonValue] | None", spec.get(field))
-        result[field] = dict(complete_strategy(name, received))
+        received = spec.get(field)
+        if received is not None and not isinstance(received, dict):
+            raise InvalidInput("an object", received, field)
+        try:
+            result[field] = dict(complete_strategy(name, received))
+        except InvalidInput as error:
+            raise error.at(field) from error
     return result
 
 
