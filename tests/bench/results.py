@@ -15,7 +15,9 @@ class Better(StrEnum):
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A figure.
 
-    target    what it should reach; None: stated for information
+    target      what it should reach; None: stated for information
+    reference   what somebody else's project asks of itself for the same work; None: nobody does
+    note        further figures of the same run
     """
 
     name: str
@@ -23,6 +25,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     target: float | None = None
     better: Better = Better.HIGHER
+    reference: float | None = None
+    note: str = ""
 
     @property
     def is_reached(self) -> bool | None:

@@ -1,0 +1,180 @@
+"""The scheduler's table: workloads of kube-scheduler's scheduler_perf, decided and durable through a real log.
+
+    python -m tests.bench scheduler_perf --only basic,gangs --scale 0.1 --runs 1 --profile
+
+Every row is the median of several runs, each on a fresh log with a fresh scheduler. docs/benchmarks.md says what the
+rows are; the parts are in `bench.scheduler_perf`.
+"""
+
+import asyncio
+import statistics
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from bench.options import BenchOptions
+from bench.results import Better, Result
+from bench.scheduler_perf.engine import decisions_per_second
+from bench.scheduler_perf.latency import steady_latency
+from bench.scheduler_perf.restart import restart
+from bench.scheduler_perf.throughput import Throughput, run_once
+from bench.scheduler_perf.workloads import BY_KEY, WORKLOADS, Workload
+
+T = TypeVar("T")
+
+ENGINE, LATENCY, GROWTH, RESTART = "engine", "latency", "growth", "restart"
+FEW_NODES, MANY_NODES = 1000, 15_000
+ENGINE_TARGET = 20_000
+
+
+class RowsWithoutResult(Exception):
+    """Some rows could not be measured; the others were."""
+
+
+def measure(options: BenchOptions) -> Iterator[Result]:
+    """The rows that are asked for, in the order of the table.
+
+    raises    InvalidOption for a row that does not exist; RowsWithoutResult at the end
+    """
+    rows: dict[str, Callable[[], list[Result]]] = {ENGINE: lambda: _engine(options)}
+    for workload in WORKLOADS:
+        rows[workload.key] = lambda workload=workload: _throughput(workload, options)
+    rows[LATENCY] = lambda: _latency(options)
+    rows[GROWTH] = lambda: _growth(options)
+    rows[RESTART] = lambda: _restart(options)
+    failed: list[str] = []
+    for key in options.chosen(rows):
+        try:
+            yield from rows[key]()
+        except Exception as error:  # noqa: BLE001 - one row that fails must not hide the others
+            failed.append(f"{key}: {type(error).__name__}: {error}")
+            _tell(key, f"no result: {type(error).__name__}: {error}")
+    if failed:
+        raise RowsWithoutResult("\n".join(failed))
+
+
+def _throughput(workload: Workload, options: BenchOptions) -> list[Result]:
+    runs = _runs(workload.key, options, lambda: run_once(workload.at(options.scale), profile=options.profile))
+    middle = _median_run(runs)
+    counts = f"{sum(count for count, _ in workload.initial):,} / {workload.measured:,}"
+    return [
+        Result(
+            name=f"{workload.title}, {counts}{_size(options)}",
+            value=middle.pods_per_second,
+            unit="pods/s",
+            target=workload.target,
+            reference=workload.gate,
+            note=str(middle),
+        )
+    ]
+
+
+def _engine(options: BenchOptions) -> list[Result]:
+    sized = BY_KEY["basic"].at(options.scale)
+    rates: list[float] = []
+    for run in range(options.runs):
+        rates.append(decisions_per_second(sized))
+        _tell(ENGINE, f"run {run + 1} of {options.runs}: {rates[-1]:,.0f} pods/s")
+    return [
+        Result(
+            name=f"basic, engine-only, 1,000 / 10,000{_size(options)}",
+            value=statistics.median(rates),
+            unit="pods/s",
+            target=ENGINE_TARGET,
+        )
+    ]
+
+
+def _latency(options: BenchOptions) -> list[Result]:
+    runs = _runs(LATENCY, options, lambda: steady_latency(options.scale, profile=options.profile))
+    middle = sorted(runs, key=lambda run: run.p99_ms)[len(runs) // 2]
+    return [
+        Result(
+            name=f"submit to placed at 1,000 pods/s, 5,000 nodes, p99{_size(options)}",
+            value=middle.p99_ms,
+            unit="ms",
+            target=50,
+            better=Better.LOWER,
+            note=f"p50 {middle.p50_ms:.1f} ms, most {middle.most_ms:.1f} ms, "
+            f"{middle.pods_per_second:,.0f} pods/s submitted",
+        )
+    ]
+
+
+def _growth(options: BenchOptions) -> list[Result]:
+    """Cost of a pod on many nodes over that on few; pairs of runs, so that both see the machine alike."""
+    few = replace(BY_KEY["basic"], measured=5000, nodes=FEW_NODES)
+    many = replace(few, nodes=MANY_NODES)
+
+    async def pair() -> tuple[Throughput, Throughput]:
+        return (
+            await run_once(few.at(options.scale), profile=options.profile),
+            await run_once(many.at(options.scale), profile=options.profile),
+        )
+
+    pairs = _runs(GROWTH, options, pair)
+    deciding = statistics.median(large.deciding_ms / small.deciding_ms for small, large in pairs)
+    cpu = statistics.median(large.cpu_ms / small.cpu_ms for small, large in pairs)
+    small, large = pairs[-1]
+    note = f"deciding {small.deciding_ms:.3f} -> {large.deciding_ms:.3f} ms, CPU a pod x {cpu:.2f}"
+    return [
+        Result(
+            name=f"cost of a decision at 15,000 nodes over that at 1,000{_size(options)}",
+            value=deciding,
+            unit="x",
+            target=2,
+            better=Better.LOWER,
+            note=note,
+        )
+    ]
+
+
+def _restart(options: BenchOptions) -> list[Result]:
+    found = asyncio.run(restart(options.scale, options.runs, profile=options.profile))
+    where = f"snapshot at {found.snapshot:,} of {found.head:,} events" if found.snapshot else "no snapshot"
+    _tell(RESTART, f"{found.seconds:.2f} s, {where}")
+    what = f"5,000 nodes, 150,000 bound pods{_size(options)}"
+    return [
+        Result(
+            name=f"restart to first decision, {what}",
+            value=found.seconds,
+            unit="s",
+            target=10,
+            better=Better.LOWER,
+            note=where,
+        ),
+        Result(
+            name=f"memory of the scheduler then, {what}",
+            value=found.resident_mib,
+            unit="MiB",
+            target=1536,
+            better=Better.LOWER,
+        ),
+    ]
+
+
+def _runs(key: str, options: BenchOptions, once: Callable[[], Coroutine[None, None, T]]) -> Sequence[T]:
+    found: list[T] = []
+    for run in range(options.runs):
+        found.append(asyncio.run(once()))
+        _tell(key, f"run {run + 1} of {options.runs}: {_short(found[-1])}")
+    return found
+
+
+def _short(run: object) -> str:
+    return f"{run.pods_per_second:,.0f} pods/s; {run}" if isinstance(run, Throughput) else str(run)
+
+
+def _median_run(runs: Sequence[Throughput]) -> Throughput:
+    """The run in the middle (the lower one of two), so that its other figures belong to the rate."""
+    return sorted(runs, key=lambda run: run.pods_per_second)[(len(runs) - 1) // 2]
+
+
+def _size(options: BenchOptions) -> str:
+    return "" if options.scale == 1 else f" (x {options.scale:g})"
+
+
+def _tell(key: str, text: str) -> None:
+    sys.stderr.write(f"\n    {key}: {text}\n")
+    sys.stderr.flush()
