@@ -1,0 +1,139 @@
+"""`python -m bench.listed_cluster <nodes> <pods>`: an API server that does nothing but list a large cluster in pages.
+
+Its objects have the size and the parts of real ones (managed fields, environment, volumes, conditions), so that reading
+them costs what it costs in life. Prints its port.
+"""
+
+import asyncio
+import json
+import sys
+import urllib.parse
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def pod_text() -> str:
+    """A pod of some kilobytes; `@N@` stands for its number, `@W@` for its node's."""
+    names = [f"f:{part}" for part in ("image", "imagePullPolicy", "name", "resources", "terminationMessagePath")]
+    managed: Json = {"f:spec": {"f:containers": {'k:{"name":"main"}': dict.fromkeys(names, 0)}}}
+    environment = [{"name": f"SETTING_{index}", "value": "x" * 24} for index in range(12)]
+    container: Json = {
+        "name": "main",
+        "image": "registry.example/team/service:1.2.3",
+        "command": ["/bin/service", "--listen=:8080"],
+        "env": environment,
+        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
+        "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 10},
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    condition: Json = {"status": "True", "lastProbeTime": None, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    kinds = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    document: Json = {
+        "metadata": {
+            "name": "service-@N@",
+            "namespace": "team-1",
+            "uid": "00000000-0000-4000-8000-@N@",
+            "resourceVersion": "@N@",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "service", "pod-template-hash": "7d9f8", "koordinator.sh/qosClass": "LS"},
+            "annotations": {"prometheus.io/scrape": "true", "checksum/config": "c" * 64},
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "service-7d9f8", "uid": "o", "controller": True}
+            ],
+            "managedFields": [
+                {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsV1": managed}
+                for manager in ("kube-controller-manager", "kubelet")
+            ],
+        },
+        "spec": {
+            "containers": [container],
+            "volumes": [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+            "nodeName": "node-@W@",
+            "schedulerName": "koord-scheduler",
+            "priority": 9500,
+            "serviceAccountName": "service",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+        },
+        "status": {
+            "phase": "Running",
+            "qosClass": "Burstable",
+            "podIP": "10.0.0.1",
+            "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [{"type": kind, **condition} for kind in kinds],
+            "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0, "imageID": "sha256:" + "a" * 64}],
+        },
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def node_text() -> str:
+    """A node with the images that it holds."""
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
+    images = [{"names": [f"registry.example/image-{index}:1"], "sizeBytes": 1 << 28} for index in range(50)]
+    document: Json = {
+        "metadata": {
+            "name": "node-@N@",
+            "uid": "node-uid-@N@",
+            "resourceVersion": "@N@",
+            "labels": {"kubernetes.io/hostname": "node-@N@", "topology.kubernetes.io/zone": "zone-1"},
+        },
+        "spec": {"podCIDR": "10.0.0.0/24"},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}],
+            "images": images,
+        },
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+class Lists:
+    """Pages of both resources, written as they are asked for."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        self._nodes = nodes
+        self._of = {"nodes": (nodes, node_text()), "pods": (pods, pod_text())}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: one request after the other."""
+        try:
+            while request := await reader.readuntil(b"\r\n\r\n"):
+                target = request.split(b" ", 2)[1].decode()
+                body = self._page(target)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+                writer.write(f"content-length: {len(body)}\r\n\r\n".encode())
+                writer.write(body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def _page(self, target: str) -> bytes:
+        path, _, query = target.partition("?")
+        parameters = dict(urllib.parse.parse_qsl(query))
+        count, text = self._of[path.rsplit("/", 1)[1]]
+        first, limit = int(parameters.get("continue", "0")), int(parameters["limit"])
+        last = min(count, first + limit)
+        items = (
+            text.replace("@N@", f"{number:012d}").replace("@W@", f"{number % self._nodes:012d}")
+            for number in range(first, last)
+        )
+        following = f',"continue":"{last}"' if last < count else ""
+        meta = f'{{"resourceVersion":"1"{following}}}'
+        return f'{{"kind":"List","apiVersion":"v1","metadata":{meta},"items":[{",".join(items)}]}}'.encode()
+
+
+async def main() -> None:
+    """Serves until it is killed."""
+    lists = Lists(int(sys.argv[1]), int(sys.argv[2]))
+    server = await asyncio.start_server(lists.serve, "127.0.0.1", 0, limit=1 << 20)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
