@@ -9,11 +9,13 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
-from koord_manager.cycle import Told, World, control_round, serve_documents
+from koord_manager.cycle import control_round
+from koord_manager.documents import serve_documents
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.intake import Intake, Result
+from koord_manager.world import Told, World
 from koordcore.bus.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
 from koordcore.events.envelope import name_token
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage

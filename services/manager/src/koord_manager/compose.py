@@ -15,7 +15,8 @@ from koordcore.service.run import Shell
 from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.cycle import Told, World, keep_control, serve_documents
+from koord_manager.cycle import keep_control
+from koord_manager.documents import serve_documents
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.quota_rounds import QuotaRounds
@@ -33,6 +34,7 @@ from koord_manager.shell.ports import add_ports
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
+from koord_manager.world import Told, World
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:

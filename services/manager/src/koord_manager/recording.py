@@ -1,0 +1,96 @@
+"""What the control round decided -> the log; what nodes' agents have to know -> their desired state.
+
+source    event-bus spec, 2 (KV koord_desired), 4.2, 4.3
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.desired import BucketRefused
+from koordcore.events.envelope import Draft, Origin
+from koordcore.ports.eventlog import Appended, AppendOutcome
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.desired import desired_node
+from koord_manager.domain.view import node_name
+from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.world import World, epoch_of, reached
+
+DESIRED_WRITES_AT_ONCE = 64
+
+
+async def append_all(world: World, drafts: Sequence[Draft], now: datetime) -> int:
+    """Appends drafts that each stand for themselves; what the log refuses is decided anew in the next round."""
+    return len(await append_groups(world, [[draft] for draft in drafts], now))
+
+
+async def append_groups(world: World, groups: Sequence[list[Draft]], now: datetime) -> list[Draft]:
+    """Appends groups of drafts, each all or none; those that were stored."""
+    if not groups:
+        return []
+    occurred_at, position = rfc3339(now), world.view.state.position
+    decisions: list[Decision] = []
+    for group in groups:
+        draft = group[0]
+        with world.tracer.span(f"manager.{type(draft.event).__name__}") as span:
+            origin = Origin(
+                causation_id=f"control/{draft.ref}/{draft.expected_last}/{position}",
+                correlation_id=draft.ref.id,
+                actor=world.actor,
+                epoch=epoch_of(world),
+                occurred_at=occurred_at,
+                based_on=position,
+                traceparent=span.context.traceparent,
+            )
+        decisions.append(Decision(group, origin))
+    outcomes: list[AppendOutcome] = await append_decisions(world.log, decisions)
+    await world.folded(max((reached(outcome) for outcome in outcomes), default=0))
+    stored: list[Draft] = []
+    for group, outcome in zip(groups, outcomes, strict=True):
+        if world.metrics is not None:
+            world.metrics.decided((draft.event for draft in group), stored=isinstance(outcome, Appended))
+        if isinstance(outcome, Appended):
+            stored += group
+            continue
+        world.logger.warning("decision_refused", aggregate=str(group[0].ref), outcome=type(outcome).__name__)
+        world.view.touched_nodes.add(group[0].ref.id)
+        world.view.touched_inputs.add(group[0].ref.id)
+    return stored
+
+
+async def write_desired(world: World, policies: NodePolicies) -> int:
+    """Writes the desired state of touched nodes, a bounded number at once; a failed write is repeated.
+
+    A node's first state is written at once; later ones are gathered for `desired_seconds`, since every change also
+    reaches the agent as a push.
+    """
+    view = world.view
+    now = asyncio.get_running_loop().time()
+    if now - world.told.flushed_at >= world.desired_seconds:
+        world.told.flushed_at = now
+        touched = sorted(view.touched_desired)
+    else:
+        touched = sorted(view.touched_desired - world.told.nodes)
+    view.touched_desired.difference_update(touched)
+    room = asyncio.Semaphore(DESIRED_WRITES_AT_ONCE)
+
+    async def write(token: str) -> None:
+        node = view.node(token)
+        async with room:
+            try:
+                desired = desired_node(view, token, policies.colocation(token, node)) if node else None
+                if desired is None:
+                    await world.desired.delete(node_name(token))
+                    world.told.nodes.discard(token)
+                else:
+                    await world.desired.put(desired)
+                    world.told.nodes.add(token)
+            except (NoAnswer, NotConnected, BucketRefused) as error:
+                world.logger.warning("desired_not_written", node=token, error=str(error))
+                view.touched_desired.add(token)
+
+    await asyncio.gather(*(write(token) for token in touched))
+    return len(touched)
