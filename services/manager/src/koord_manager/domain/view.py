@@ -57,6 +57,7 @@ from koord_manager.domain.node_resources.topology import (
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
+_FINISHED = ("Succeeded", "Failed")
 KEPT_EVICTIONS = 32
 """Evictions by an agent that are remembered for each node: those of ten minutes are asked for."""
 
@@ -98,6 +99,8 @@ class ManagerView:
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
+        self._bound_on: dict[str, set[str]] = {}
+        self._bound: dict[str, str] = {}
         self._pod_facts: dict[str, tuple[Pod, PodFacts]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
@@ -223,8 +226,25 @@ class ManagerView:
             for owner_uid in owners:
                 self._pods_of_owner.setdefault(owner_uid, set()).add(uid)
 
+        self._index_bound(uid, name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else "")
+
+    def _index_bound(self, uid: str, node: str) -> None:
+        """Where the API says that a pod runs; "" nowhere. Pods that others bound are in no ledger of ours."""
+        before = self._bound.get(uid, "")
+        if node == before:
+            return
+        if before:
+            del self._bound[uid]
+            self._bound_on[before].discard(uid)
+        if node:
+            self._bound[uid] = node
+            self._bound_on.setdefault(node, set()).add(uid)
+        self._touch_node(before)
+        self._touch_node(node)
+
     def _drop_pod(self, uid: str, event: PodSpecDeleted) -> None:
         self._pod_facts.pop(uid, None)
+        self._index_bound(uid, "")
         if self._pod_uids.get((event.namespace, event.name)) == uid:
             del self._pod_uids[event.namespace, event.name]
         for owner_uid in self._owners.pop(uid, ()):  # the spec is gone from the fold by now
@@ -279,18 +299,19 @@ class ManagerView:
 
     def pods_on(self, token: str) -> Iterator[tuple[str, Pod]]:
         """(uid, pod) of the pods that hold resources of a node, in order of uid; pods that are gone are left out."""
+        specs = self.state.of_kind(PodSpecState)
+        yield from ((uid, specs[uid].object) for uid in sorted(self._uids_on(token)) if uid in specs)
+
+    def _uids_on(self, token: str) -> set[str]:
+        """Pods of the node's ledger, and those that the API has there: daemons, pods of other schedulers."""
         ledger = self.ledger(token)
-        if ledger is not None:
-            specs = self.state.of_kind(PodSpecState)
-            yield from ((uid, specs[uid].object) for uid in sorted(ledger.pods) if uid in specs)
+        bound = self._bound_on.get(token, set())
+        return bound.union(ledger.pods) if ledger is not None else bound
 
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
         """As `pods_on`, in no order, each with what overcommit looks at of its spec."""
-        ledger = self.ledger(token)
-        if ledger is None:
-            return
         specs, facts = self.state.of_kind(PodSpecState), self._pod_facts
-        for uid in ledger.pods:
+        for uid in self._uids_on(token):
             spec = specs.get(uid)
             if spec is not None:
                 known = facts.get(uid)

@@ -58,7 +58,7 @@ class Sweep:
             if ref not in found:
                 await self._scribe.write(lambda ref=ref: healed_draft(self._scribe.view, ref, "vanished"))
         if found:
-            self._logger.warning("drift", objects=len(found), first=str(min(found)))
+            self._logger.info("drift", objects=len(found), first=str(min(found)))
         return len(found)
 
     async def _compare(self, seen: Seen) -> bool:
@@ -72,6 +72,7 @@ class Sweep:
         if is_due(view, drift) and again is not None and again.fingerprint == drift.fingerprint:
             await self._scribe.write(lambda: next_draft(view, seen))
             await self._scribe.write(lambda: healed_draft(view, seen.ref, "reobserved"))
+            self._logger.warning("drift_healed", aggregate=str(seen.ref), difference=drift.difference)
         return True
 
     async def _listed(self, resource: Mirrored) -> list[Seen] | None:
