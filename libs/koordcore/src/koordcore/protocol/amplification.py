@@ -132,7 +132,11 @@ def amplify_node_update(
     for name in _AMPLIFIED_BY_ADMISSION:
         ratio = ratios.get(name, NO_RATIO)
         if ratio > 1 and name in base:
-            amplified[name] = of_milli(math.trunc(float(base[name].milli()) * ratio), base[name].notation)
+            try:
+                scaled = math.trunc(float(base[name].milli()) * ratio)
+            except OverflowError as error:
+                raise InvalidInput("an amount and a ratio within double precision", str(base[name]), name) from error
+            amplified[name] = of_milli(scaled, base[name].notation)
     return NodeUpdate(amplified, kept_text)
 
 

@@ -41,6 +41,7 @@ FAILED_MUTATION: Final = "mutation"
 """Rule id of a step that could not be done: an unknown priority class, a patch that does not fit."""
 
 Mutated = tuple[JsonObject, list[str]]
+_TOO_DEEP: Final = Violation(rule=UNREADABLE, field="", message="the object is nested too deeply")
 
 
 class Surroundings(NamedTuple):
@@ -83,6 +84,8 @@ def mutate(request: Request, around: Surroundings) -> Verdict:
         mutated, steps = run(request, request.object, around)
     except InvalidInput as error:
         return Verdict(object=request.object, violations=[violation_of(error, FAILED_MUTATION)])
+    except RecursionError:
+        return Verdict(object=request.object, violations=[_TOO_DEEP])
     return Verdict(object=mutated, steps=tuple(steps))
 
 
@@ -100,6 +103,8 @@ def validate(request: Request, around: Surroundings) -> Verdict:
         violations = refused.violations
     except InvalidInput as error:
         violations = [violation_of(error, UNREADABLE)]
+    except RecursionError:
+        violations = [_TOO_DEEP]
     return Verdict(object=request.object, violations=violations)
 
 

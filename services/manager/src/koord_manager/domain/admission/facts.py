@@ -86,9 +86,9 @@ class Facts:
                     self._quota_profiles[namespace, name] = read_quota_profile(document)
                 case _:
                     pass
-        except InvalidInput as error:
+        except (InvalidInput, RecursionError) as error:
             self.forget(plural, namespace, name)
-            self.unreadable[key] = error.sentence()
+            self.unreadable[key] = str(error)
 
     def forget(self, plural: str, namespace: str, name: str) -> None:
         """A custom resource is gone."""

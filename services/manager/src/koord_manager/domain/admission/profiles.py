@@ -91,8 +91,9 @@ class ColocationProfile:
 
 def read_profile(document: JsonObject) -> ColocationProfile:
     """The profile of an object. Raises InvalidInput naming the field that cannot be read."""
+    spec_fields = {name: value for name, value in seen(document, "spec").items() if name != "patch"}
     try:
-        profile = object_from_json(document, _Profile)
+        profile = object_from_json({"metadata": document.get("metadata"), "spec": spec_fields}, _Profile)
     except codec.DecodeError as error:
         raise InvalidInput(f"a ClusterColocationProfile ({error})", None) from error
     spec = profile.spec
