@@ -1,4 +1,4 @@
-"""`python -m koord_agent`: flags -> compose -> run."""
+"""`python -m koord_agent`: flags -> compose -> run. With `doctor` as its first word it only examines the machine."""
 
 import sys
 
@@ -6,10 +6,13 @@ from koordcore.service.run import run_service
 
 from koord_agent.compose import compose
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.doctor import run_doctor
 
 
 def main() -> None:
     """Runs the agent until it is told to stop."""
+    if sys.argv[1:2] == ["doctor"]:
+        sys.exit(run_doctor(sys.argv[2:]))
     sys.exit(run_service(AgentSettings, compose))
 
 

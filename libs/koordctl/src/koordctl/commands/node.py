@@ -1,0 +1,61 @@
+"""`koord node`: this machine as a node."""
+
+import json
+import subprocess
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+
+from koordctl.output import Format, fail, show_document, show_table
+
+app = typer.Typer(no_args_is_help=True, help="This machine as a node.")
+
+_PATIENCE_SECONDS: Final = 30.0
+
+
+@app.command()
+def doctor(
+    output: Annotated[Format, typer.Option("-o", "--output", help="table, yaml or json")] = Format.TABLE,
+    missing: Annotated[bool, typer.Option("--missing", help="Only what cannot be used.")] = False,
+    cgroup_root: Annotated[str, typer.Option(help="Where the cgroup file systems are mounted.")] = "/sys/fs/cgroup",
+    proc_root: Annotated[str, typer.Option(help="Where procfs is mounted.")] = "/proc",
+    sys_root: Annotated[str, typer.Option(help="Where sysfs is mounted.")] = "/sys",
+) -> None:
+    """What this machine's kernel, CPU and rights let an agent do: each feature, usable or why not, which file.
+
+    Nothing is started and nothing is written. Run it as the user that the agent will run as.
+
+    **Examples**
+
+        koord node doctor
+        koord node doctor --missing
+        koord node doctor -o json
+    """
+    command = [sys.executable, "-m", "koord_agent", "doctor"]
+    command += [f"--cgroup-root={cgroup_root}", f"--proc-root={proc_root}", f"--sys-root={sys_root}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        fail(f"the machine was not examined within {_PATIENCE_SECONDS:g} s")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["the agent is not installed"])[-1]
+        fail(last.removeprefix("koord-agent doctor: "))
+    found: dict[str, Any] = json.loads(done.stdout)
+    if missing:
+        found["findings"] = [finding for finding in found["findings"] if not finding["usable"]]
+    if output is not Format.TABLE:
+        show_document(found, output)
+        return
+    typer.echo(
+        f"{found['node']}: kernel {found['kernel']}, cgroup v{found['cgroup_version']}, "
+        f"{found['cgroup_driver']} names of directories"
+    )
+    show_table(
+        ("feature", "usable", "file", "why not"),
+        (
+            (finding["feature"], "yes" if finding["usable"] else "no", finding["file"] or "-", finding["why"])
+            for finding in found["findings"]
+        ),
+        empty="everything can be used",
+    )
