@@ -99,6 +99,7 @@ def test_event_reasons() -> None:
         "cpu-normalization": "CPUNormalizationCfgUnmarshalFailed",
         "resource-amplification": "ResourceAmplificationCfgUnmarshalFailed",
         "slo-adjust": "SLOAdjustCfgUnmarshalFailed",
+        "interference": "SLOCfgUnmarshalFailed",
     }
 
 
@@ -280,3 +281,17 @@ def test_five_thousand_nodes_are_answered_well_under_a_second() -> None:
     seconds, distinct = min(answer() for _ in range(3))
     assert distinct == 11
     assert seconds < 0.5
+
+
+def test_interference_reaches_the_nodes_only_when_it_is_switched_on() -> None:
+    off = read_config_map(None, {"interference-config": json.dumps({"clusterStrategy": {"psi": {"act": True}}})}).config
+    assert render_node_slo(off, {}, {}, {"own": 1}).spec["extensions"] == {"own": 1}
+    written = {"clusterStrategy": {"enable": True, "psi": {"cpuSome": 30}}}
+    on = read_config_map(None, {"interference-config": json.dumps(written)}).config
+    extension = render_node_slo(on, {}, {}, {}).spec["extensions"]
+    assert isinstance(extension, dict)
+    found = extension["interference"]
+    assert isinstance(found, dict)
+    assert found["psi"] == {
+        "cpuSome": 30, "memFull": 5, "ioFull": 10, "enterSamples": 3, "leaveSamples": 3, "act": False,
+    }  # fmt: skip

@@ -40,6 +40,7 @@ def test_key_is_the_section_with_a_suffix() -> None:
         "cpu-normalization-config",
         "resource-amplification-config",
         "slo-adjust-config",
+        "interference-config",
     ]
 
 

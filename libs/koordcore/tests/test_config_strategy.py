@@ -79,6 +79,22 @@ DEFAULTS: dict[SectionName, Document] = {
             "beEvictions": {"warn": 0, "critical": 5},
         },
     },
+    SectionName.INTERFERENCE: {
+        "enable": False,
+        "psi": {"cpuSome": 20, "memFull": 5, "ioFull": 10, "enterSamples": 3, "leaveSamples": 3, "act": False},
+        "cpi": {
+            "enable": False,
+            "sigma": 2,
+            "minUsage": 0.25,
+            "outliers": 3,
+            "windowSeconds": 300,
+            "correlationSeconds": 600,
+            "correlation": 0.35,
+            "capSeconds": 300,
+        },
+        "schedDelayMs": 5,
+        "memAllocRatio": 0.1,
+    },
 }
 
 

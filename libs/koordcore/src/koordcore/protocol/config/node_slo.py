@@ -15,6 +15,7 @@ from koordcore.protocol.config.kinds import JsonObject, JsonValue
 from koordcore.protocol.config.tables import SectionName
 from koordcore.values.invalid import InvalidInput
 
+INTERFERENCE_EXTENSION: Final = "interference"
 _FIELD_OF_SECTION: Final = {
     SectionName.RESOURCE_THRESHOLD: "resourceUsedThresholdWithBE",
     SectionName.RESOURCE_QOS: "resourceQOSStrategy",
@@ -51,7 +52,10 @@ def render_node_slo(
         spec[field] = None if strategy is None else dict(strategy)
     hosts = config.strategy_for(SectionName.HOST_APPLICATION, labels, annotations) or {}
     spec["hostApplications"] = hosts.get("applications", [])
-    spec["extensions"] = dict(extensions)
+    interference = config.strategy_for(SectionName.INTERFERENCE, labels, annotations)
+    is_on = interference is not None and interference.get("enable") is True
+    own: JsonObject = {INTERFERENCE_EXTENSION: dict(interference or {})} if is_on else {}
+    spec["extensions"] = {**own, **extensions}
     return RenderedNodeSlo(spec=spec, fault=fault)
 
 

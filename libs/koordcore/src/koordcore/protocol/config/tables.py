@@ -341,6 +341,44 @@ SLO_ADJUST = Obj(
 """Manager spec, 16.1; ours, so the runtime ranges are ours as well."""
 
 
+INTERFERENCE = Obj(
+    (
+        Field("enable", Bool(), default=False),
+        Field(
+            "psi",
+            Obj(
+                (
+                    Field("cpuSome", Float(), default=20, runtime=POSITIVE),
+                    Field("memFull", Float(), default=5, runtime=POSITIVE),
+                    Field("ioFull", Float(), default=10, runtime=POSITIVE),
+                    Field("enterSamples", Int(), default=3, runtime=AT_LEAST_ONE),
+                    Field("leaveSamples", Int(), default=3, runtime=AT_LEAST_ONE),
+                    Field("act", Bool(), default=False),
+                )
+            ),
+        ),
+        Field(
+            "cpi",
+            Obj(
+                (
+                    Field("enable", Bool(), default=False),
+                    Field("sigma", Float(), default=2, runtime=POSITIVE),
+                    Field("minUsage", Float(), default=0.25, runtime=NOT_NEGATIVE),
+                    Field("outliers", Int(), default=3, runtime=AT_LEAST_ONE),
+                    Field("windowSeconds", Int(), default=300, runtime=POSITIVE),
+                    Field("correlationSeconds", Int(), default=600, runtime=POSITIVE),
+                    Field("correlation", Float(), default=0.35, runtime=_UNIT),
+                    Field("capSeconds", Int(), default=300, runtime=POSITIVE),
+                )
+            ),
+        ),
+        Field("schedDelayMs", Float(), default=5, runtime=POSITIVE),
+        Field("memAllocRatio", Float(), default=0.1, runtime=POSITIVE),
+    )
+)
+"""Agent spec, 18: goes to the node as NodeSLO `extensions.interference`."""
+
+
 class SectionShape(StrEnum):
     """How the cluster part and the node entries are laid out in the JSON document (protocol spec, 6.1)."""
 
@@ -364,6 +402,7 @@ class SectionName(StrEnum):
     CPU_NORMALIZATION = "cpu-normalization"
     RESOURCE_AMPLIFICATION = "resource-amplification"
     SLO_ADJUST = "slo-adjust"
+    INTERFERENCE = "interference"
 
     @property
     def key(self) -> str:
@@ -448,6 +487,12 @@ SECTIONS: dict[SectionName, SectionTable] = {
             shape=SectionShape.CLUSTER_ONLY,
             fields=SLO_ADJUST,
             parse_error_event="SLOAdjustCfgUnmarshalFailed",
+        ),
+        SectionTable(
+            name=SectionName.INTERFERENCE,
+            shape=SectionShape.STRATEGY,
+            fields=INTERFERENCE,
+            parse_error_event="SLOCfgUnmarshalFailed",
         ),
     )
 }
