@@ -24,8 +24,9 @@ from koord_manager.domain.node_resources.sync import sync_need
 from koord_manager.domain.node_resources.topology import topology_from
 from koord_manager.domain.node_resources.zones import compute_zones
 from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
+from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.config.parse import parse_section
-from koordcore.protocol.config.strategy import Section, read_section, resolve_section
+from koordcore.protocol.config.strategy import Strategy, resolve_section
 from koordcore.protocol.config.tables import SECTIONS, SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
@@ -68,8 +69,8 @@ def _report(metric: Json) -> NodeUsageReported | None:
         pods=[
             PodUsage(
                 uid="",
-                namespace=pod["namespace"],
-                name=pod["name"],
+                namespace=pod.get("namespace", ""),
+                name=pod.get("name", ""),
                 priority_class=pod.get("priority", ""),
                 qos=pod.get("qos", ""),
                 usage=_usage(pod.get("podUsage")),
@@ -79,7 +80,7 @@ def _report(metric: Json) -> NodeUsageReported | None:
         prod_reclaimable=_usage(reclaimable) if reclaimable else None,
         host_applications=[
             HostApplicationUsage(
-                name=item["name"],
+                name=item.get("name", ""),
                 priority_class=item.get("priority", ""),
                 qos=item.get("qos", ""),
                 usage=_usage(item.get("usage")),
@@ -107,9 +108,7 @@ def _look(given: dict[str, Json]) -> _Look | None:
         return None
     node = node_from_json(given["node"])
     pods = [(pod, pod_facts(pod)) for pod in map(pod_from_json, _items(given, "pods"))]
-    capacity = node_capacity(node)
-    assert capacity is not None
-    return _Look(node, capacity, list(high_priority_pods(pods, report)), report, strategy)
+    return _Look(node, node_capacity(node) or Amount(), list(high_priority_pods(pods, report)), report, strategy)
 
 
 @adapter("manager.batch_resource")
@@ -182,15 +181,16 @@ def need_sync(given: dict[str, Json]) -> dict[str, Json]:
     return {"need_sync": need.is_needed, "changed_resources": list(need.changed), "expired": need.expired}
 
 
-def _section(name: SectionName, content: Json) -> Section:
-    """The section of a ConfigMap that holds this content; null: the key is absent."""
-    return read_section(name, None if content is None else json.dumps(content))
+def _strategy_of(name: SectionName, content: Json, labels: dict[str, str]) -> Strategy | None:
+    """What a ConfigMap with this section says of a node; null: the key is absent."""
+    data = {} if content is None else {name.key: content if isinstance(content, str) else json.dumps(content)}
+    return read_config_map(None, data).config.strategy_for(name, labels, {})
 
 
 @adapter("manager.cpu_normalization")
 def cpu_normalization(given: dict[str, Json]) -> dict[str, Json]:
     labels: dict[str, str] = given.get("node_labels") or {}
-    strategy = _section(SectionName.CPU_NORMALIZATION, given["config"]).strategy_for(labels)
+    strategy = _strategy_of(SectionName.CPU_NORMALIZATION, given["config"], labels)
     written = given["cpu_basic_info"]
     info = None
     if written is not None:
@@ -204,7 +204,7 @@ def cpu_normalization(given: dict[str, Json]) -> dict[str, Json]:
 @adapter("manager.amplification_ratio", exact_text=("annotation",))
 def amplification_ratio(given: dict[str, Json]) -> dict[str, Json]:
     labels: dict[str, str] = given.get("node_labels") or {}
-    strategy = _section(SectionName.RESOURCE_AMPLIFICATION, given["config"]).strategy_for(labels)
+    strategy = _strategy_of(SectionName.RESOURCE_AMPLIFICATION, given["config"], labels)
     ratio = amplification_text(strategy, given.get("node_annotations") or {})
     # `error` is a field of this kind's answer, not the outcome of the case
     return {"annotation": ratio.text, "error": bool(ratio.fault)}

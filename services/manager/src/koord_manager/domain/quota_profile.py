@@ -3,7 +3,7 @@
 source    manager spec, 14
 """
 
-import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -29,6 +29,7 @@ UNLIMITED: Final = 4611686018427387
 _DEFAULT_KEYS: Final = ("cpu", "memory")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 class ElasticQuotaProfileSpec(KubeStruct):
@@ -145,10 +146,9 @@ def _is_ready(node: Node) -> bool:
 
 def _ratio(text: str | None) -> float | None:
     """The ratio when it is within (0, 1]; None: nothing is scaled."""
-    try:
-        ratio = float(text) if text else math.nan
-    except ValueError:
+    if text is None or _DECIMAL.fullmatch(text) is None:
         return None
+    ratio = float(text)
     return ratio if 0 < ratio <= 1 else None
 
 

@@ -93,11 +93,11 @@ def amount_of_usage(usage: Usage | None) -> Amount:
 
 
 def node_capacity(node: Node) -> Amount | None:
-    """Capacity of the node; None when it has not reported any."""
+    """Capacity of the node, nothing for what it does not name; None when it has not reported any."""
     capacity = node.status.capacity
-    if "cpu" not in capacity or "memory" not in capacity:
+    if not capacity:
         return None
-    return Amount(parse_milli(capacity["cpu"]), parse_value(capacity["memory"]))
+    return Amount(parse_milli(capacity.get("cpu", 0)), parse_value(capacity.get("memory", 0)))
 
 
 def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ...]) -> Amount:
