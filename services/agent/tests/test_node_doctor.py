@@ -9,7 +9,7 @@ from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.features import Feature, Finding
 from koord_agent.shell.doctor import Examination
 from koord_agent.shell.host.linux_features import find_features
-from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.host.probe import HostRoots, cgroup_layout
 from koordcore.values import codec
 
 CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
@@ -75,3 +75,28 @@ def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) ->
     )
     assert wrong.returncode == 1
     assert len(wrong.stderr.strip().splitlines()) == 1
+
+
+def kubelet_process(folder: Path, *arguments: str, configuration: str = "") -> Path:
+    """A /proc with a kubelet in it, whose configuration file is relative to where it runs."""
+    process = folder / "proc" / "42"
+    (process / "cwd").mkdir(parents=True)
+    (process / "comm").write_text("kubelet\n")
+    (process / "cmdline").write_bytes(b"\0".join(word.encode() for word in ("/usr/bin/kubelet", *arguments)) + b"\0")
+    (process / "cwd" / "kubelet.yaml").write_text(configuration)
+    return folder / "proc"
+
+
+def test_without_pods_the_kubelet_says_how_directories_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "cgroup"
+    root.mkdir()
+    cases = (
+        ("flag", ("--cgroup-driver=cgroupfs",), "", Driver.CGROUPFS),
+        ("file", ("--config", "kubelet.yaml"), "cgroupDriver: systemd\n", Driver.SYSTEMD),
+        ("default", ("--config=kubelet.yaml",), "port: 10250\n", Driver.CGROUPFS),
+        ("bare", (), "", Driver.CGROUPFS),
+    )
+    for name, arguments, configuration, driver in cases:
+        proc = kubelet_process(tmp_path / name, *arguments, configuration=configuration)
+        assert cgroup_layout(root, 2, proc).driver is driver, name
+    assert cgroup_layout(root, 2, tmp_path / "nothing").driver is Driver.SYSTEMD

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koord_agent.domain.cgroup_layout import CgroupLayout, detect_driver
+from koord_agent.shell.host.kernel_files import read_kernel_file
 
 CGROUP2_MAGIC = 0x63677270
 STATFS_BYTES = 256
@@ -40,14 +41,42 @@ def cgroup_version(root: Path) -> int:
     return 2 if filesystem_magic(root) == CGROUP2_MAGIC else 1
 
 
-def cgroup_layout(root: Path, version: int) -> CgroupLayout:
-    """Directory names by what exists below the cpu hierarchy; systemd names if nothing does.
+def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
+    """Directory names by what exists below the cpu hierarchy, else by how the kubelet runs, else systemd's.
 
-    source    agent spec, 3.1 (1, 3); the kubelet's own arguments are asked by the states part
+    source    agent spec, 3.1
     """
     hierarchy = root / "cpu" if version == 1 else root
     names = [entry.name for entry in os.scandir(hierarchy) if entry.is_dir()] if hierarchy.is_dir() else []
-    return CgroupLayout(detect_driver(names, None))
+    arguments, configuration = kubelet_command(proc)
+    return CgroupLayout(detect_driver(names, arguments, configuration))
+
+
+def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
+    """Arguments of the machine's kubelet and the text of its configuration file; None = not there, or not readable.
+
+    A relative file is relative to the process's own working directory.
+    """
+    for entry in sorted(proc.glob("[0-9]*/comm")):
+        if (read_kernel_file(str(entry)) or "").strip() != "kubelet":
+            continue
+        process = entry.parent
+        words = (read_kernel_file(str(process / "cmdline")) or "").split("\0")
+        arguments = [word for word in words[1:] if word]
+        file = _config_file(arguments)
+        if file is None:
+            return arguments, None
+        where = process / "root" / file.lstrip("/") if file.startswith("/") else process / "cwd" / file
+        return arguments, read_kernel_file(str(where))
+    return None, None
+
+
+def _config_file(arguments: list[str]) -> str | None:
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--config":
+            return value if equals else next(iter(arguments[place + 1 : place + 2]), None)
+    return None
 
 
 def jiffy_ns() -> int:
