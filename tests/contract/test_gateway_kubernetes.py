@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koord_manager.shell.gateway.api import LeaseHttp, connect_api
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.embedded.tls import ensure_tls_files
 from koordcore.events import CATALOGUE
@@ -21,6 +22,7 @@ from koordcore.events.recommendation import ContainerRecommendation, Recommendat
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
+from koordcore.service.leadership import LeaseLeadership, LeaseTimes
 from koordcore.state.aggregates import ConfigState, CustomObjectState, EvictionState, NodeSpecState, PodSpecState
 from koordcore.values.timestamps import rfc3339
 from kubernetes.apiserver import ApiServer, running_api_server
@@ -720,3 +722,46 @@ async def test_the_root_quota_of_a_profile_is_kept_as_rendered(tmp_path: Path) -
             {**quota(), "metadata": {"name": "root", "namespace": "default"}, "spec": {"min": {"cpu": 1}}}
         )
         await world.until(lambda: quota().get("spec", {}).get("min") == {"cpu": "8"})
+
+
+# -- two instances ----------------------------------------------------------------------------------------------------
+
+
+async def test_of_two_instances_one_leads_by_the_lease_and_the_other_takes_over(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        times = LeaseTimes(duration=1.5, renew_deadline=1.0, retry=0.1)
+        api = await connect_api(world.server.kubeconfig(tmp_path / "lease"), qps=0, burst=1)
+
+        def candidate(name: str) -> LeaseLeadership:
+            return LeaseLeadership(
+                namespace="koordinator-system",
+                name="koordinator-manager",
+                holder=name,
+                clock=SystemClock(),
+                http=LeaseHttp(api),
+                times=times,
+            )
+
+        first, second = candidate("first"), candidate("second")
+        campaigns = [asyncio.create_task(first.campaign())]
+        leader = await world.begin(leadership=first)
+        await world.until(lambda: first.term is not None)
+        campaigns.append(asyncio.create_task(second.campaign()))
+        backup = await world.begin(leadership=second)
+        await world.server.apply(node("node-1"))
+        await world.server.apply(pod("a"))
+        uid = await world.mirrored("a")
+        assert second.term is None
+        assert backup.gateway.is_idle is False
+
+        campaigns[0].cancel()  # the first one is cut off: it neither renews nor lets go
+        await leader.stop()
+        await world.place(uid, "node-1")
+        await world.until(lambda: world.node_of("a") == "node-1")
+        assert second.term is not None
+        assert second.term.epoch == 2
+        for campaign in campaigns:
+            campaign.cancel()
+        await asyncio.gather(*campaigns, return_exceptions=True)
+        await world.stop()
+        await api.close()

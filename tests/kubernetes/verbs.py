@@ -159,15 +159,26 @@ class Verbs:
             except UnprocessablePatch as error:
                 raise ApiError(422, str(error)) from error
             try:
-                return await self._replace(resource, key, subresource, old, document, user, dry_run=dry_run)
+                return await self._replace(
+                    resource, key, subresource, old, document, user, dry_run=dry_run, is_patch=True
+                )
             except ApiError as error:
                 names_version = isinstance(patch, dict) and "resourceVersion" in cast("Json", patch).get("metadata", {})
-                if error.code != 409 or names_version or attempt == MOST_RETRIES - 1 or "uid" in str(error).lower():
+                if error.code != 409 or names_version or attempt == MOST_RETRIES - 1:
                     raise
         raise AssertionError("not reached")
 
     async def _replace(
-        self, resource: Resource, key: Key, subresource: str, old: Json, document: Json, user: str, *, dry_run: bool
+        self,
+        resource: Resource,
+        key: Key,
+        subresource: str,
+        old: Json,
+        document: Json,
+        user: str,
+        *,
+        dry_run: bool,
+        is_patch: bool = False,
     ) -> Json:
         meta, before = document.setdefault("metadata", {}), old["metadata"]
         asked = meta.get("resourceVersion")
@@ -175,8 +186,9 @@ class Verbs:
             raise conflict(resource.plural, key[1], "the object has been modified; please apply your changes to the "
                                                     "latest version and try again")  # fmt: skip
         if meta.get("uid") and meta["uid"] != before["uid"]:
-            raise conflict(resource.plural, key[1], f"Precondition failed: UID in precondition: {meta['uid']}, UID in "
-                                                    f"object meta: {before['uid']}")  # fmt: skip
+            if is_patch:  # an update has the uid as a precondition, a patch changes a field that may not change
+                raise invalid(resource.kind, key[1], "metadata.uid", "field is immutable")
+            raise conflict(resource.plural, key[1], f"Precondition failed: UID in precondition: {meta['uid']}")
         if meta.get("name", key[1]) != key[1]:
             raise ApiError(
                 400, f"the name of the object ({meta['name']}) does not match the name on the URL ({key[1]})"

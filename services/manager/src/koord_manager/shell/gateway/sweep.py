@@ -1,8 +1,11 @@
 """The consistency sweep: lists pods and nodes afresh, compares them with the fold, records and heals what stays apart.
 
+Page by page: a sweep of a large cluster holds its names, not its objects.
+
 source    event-bus spec, 9.3
 """
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef
@@ -27,6 +30,10 @@ from koord_manager.shell.gateway.scribe import Scribe
 SWEPT: Final = ("Pod", "Node")
 
 
+class _NoList(Exception):
+    """The API server could not list now; the next sweep tries again."""
+
+
 class Sweep:
     """Compares on demand; one at a time."""
 
@@ -47,19 +54,30 @@ class Sweep:
     async def once(self) -> int:
         """One sweep; returns how many differences it found. Without a list it ends early. Raises NotLeading."""
         found: set[AggregateRef] = set()
-        for resource in self._resources:
-            seen = await self._listed(resource)
-            if seen is None:
-                return len(found)
-            for item in seen:
-                if await self._compare(item):
-                    found.add(item.ref)
+        try:
+            for resource in self._resources:
+                await self._sweep(resource, found)
+        except _NoList as error:
+            self._logger.info("sweep_ended_early", problem=str(error))
+            return len(found)
         for ref in open_drifts(self._scribe.view):
             if ref not in found:
                 await self._scribe.write(lambda ref=ref: healed_draft(self._scribe.view, ref, "vanished"))
         if found:
             self._logger.info("drift", objects=len(found), first=str(min(found)))
         return len(found)
+
+    async def _sweep(self, resource: Mirrored, found: set[AggregateRef]) -> None:
+        known = set(known_of(self._scribe.view, resource))  # what appears from now on need not be in the list
+        async for page in self._pages(resource):
+            for seen in page:
+                known.discard(seen.ref)
+                if await self._compare(seen):
+                    found.add(seen.ref)
+        still = known_of(self._scribe.view, resource)
+        for ref in known:
+            if ref in still and await self._compare(Seen(resource, still[ref], gone=True)):
+                found.add(ref)
 
     async def _compare(self, seen: Seen) -> bool:
         view = self._scribe.view
@@ -75,23 +93,18 @@ class Sweep:
             self._logger.warning("drift_healed", aggregate=str(seen.ref), difference=drift.difference)
         return True
 
-    async def _listed(self, resource: Mirrored) -> list[Seen] | None:
-        """What exists, and what the log knows beyond it (as gone)."""
+    async def _pages(self, resource: Mirrored) -> AsyncIterator[list[Seen]]:
         decoder = ResourceDecoder(resource)
         parameters = {"limit": str(PAGE)}
-        seen: list[Seen] = []
-        known = known_of(self._scribe.view, resource)
         while True:
             try:
                 answer = await self._api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
                 if not answer.ok:
-                    return None
+                    raise _NoList(f"{resource.name}: {answer.status} {answer.message()}")
                 page = decoder.page(answer.body)
-            except (Unreachable, codec.DecodeError):
-                return None
-            seen += [Seen(resource, cleaned(resource, item)) for item in page.objects]
+            except (Unreachable, codec.DecodeError) as error:
+                raise _NoList(f"{resource.name}: {error}") from error
+            yield [Seen(resource, cleaned(resource, item)) for item in page.objects]
             if not page.following:
-                break
+                return
             parameters["continue"] = page.following
-        exist = {item.ref for item in seen}
-        return seen + [Seen(resource, item, gone=True) for ref, item in known.items() if ref not in exist]
