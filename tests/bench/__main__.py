@@ -26,8 +26,8 @@ from rich.table import Table
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from bench.options import BenchOptions  # noqa: E402 - the tests' folder is put on the path above
-from bench.results import Result  # noqa: E402
+from bench.options import BenchOptions, InvalidOption  # noqa: E402 - the tests' folder is put on the path above
+from bench.results import Result, RowsWithoutResult  # noqa: E402
 
 OUTPUT = Path("var/bench/results.json")
 
@@ -69,6 +69,13 @@ def main() -> int:
             # One after the other: what was measured before a failure is kept.
             for result in _measured(importlib.import_module(f"bench.{stem}"), options):
                 results.append(result)
+        except InvalidOption as error:
+            console.print(f"\n{error}", highlight=False)
+            return 2
+        except RowsWithoutResult as error:
+            failed = True
+            console.print(f"[red]some rows failed[/red]\n{error}", highlight=False)
+            continue
         except Exception:  # noqa: BLE001 - one broken measurement must not hide the others
             failed = True
             console.print("[red]failed[/red]")

@@ -9,12 +9,15 @@ rows are; the parts are in `bench.scheduler_perf`.
 import asyncio
 import statistics
 import sys
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from bench.options import BenchOptions
-from bench.results import Better, Result
+from bench.results import Better, Result, RowsWithoutResult
+from bench.scheduler_perf.checks import NotWhatItIsAbout
+from bench.scheduler_perf.cluster import NotPlaced
 from bench.scheduler_perf.engine import decisions_per_second
 from bench.scheduler_perf.latency import steady_latency
 from bench.scheduler_perf.restart import restart
@@ -26,10 +29,6 @@ T = TypeVar("T")
 ENGINE, LATENCY, GROWTH, RESTART = "engine", "latency", "growth", "restart"
 FEW_NODES, MANY_NODES = 1000, 15_000
 ENGINE_TARGET = 20_000
-
-
-class RowsWithoutResult(Exception):
-    """Some rows could not be measured; the others were."""
 
 
 def measure(options: BenchOptions) -> Iterator[Result]:
@@ -47,9 +46,12 @@ def measure(options: BenchOptions) -> Iterator[Result]:
     for key in options.chosen(rows):
         try:
             yield from rows[key]()
+        except (NotPlaced, NotWhatItIsAbout) as error:
+            failed.append(f"{key}: {error}")
+            _tell(key, f"no result: {error}")
         except Exception as error:  # noqa: BLE001 - one row that fails must not hide the others
             failed.append(f"{key}: {type(error).__name__}: {error}")
-            _tell(key, f"no result: {type(error).__name__}: {error}")
+            traceback.print_exc()
     if failed:
         raise RowsWithoutResult("\n".join(failed))
 

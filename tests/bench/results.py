@@ -5,6 +5,10 @@ from enum import StrEnum
 import msgspec
 
 
+class RowsWithoutResult(Exception):
+    """Some rows of a measurement could not be measured, and why; the others were."""
+
+
 class Better(StrEnum):
     """Which direction is good."""
 

@@ -3,6 +3,8 @@
 Each check raises `NotWhatItIsAbout`; a row that fails it has no result.
 """
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,9 @@ import msgspec
 from bench.scheduler_perf.cluster import Cluster, Placement
 from bench.scheduler_perf.objects import ZONES, node_name, zone_of
 from koordcore.events.envelope import AggregateRef
+
+STATUS_SECONDS = 5.0
+"""Statuses are said a moment after what they are about."""
 
 
 class NotWhatItIsAbout(Exception):
@@ -109,7 +114,10 @@ async def quotas_and_loads_were_read(run: Run) -> None:
     assert last is not None, "it was placed"
     observed = msgspec.json.decode(last.body, type=_Placed).explanation.based_on.obs
     _require(observed > 0, "no load report was read before the last placement")
-    _require(await run.cluster.count("quota") > 0, "the status of no quota was computed")
+    end = time.monotonic() + STATUS_SECONDS
+    while not (said := await run.cluster.count("quota")) and time.monotonic() < end:
+        await asyncio.sleep(0.1)
+    _require(said > 0, "the status of no quota was computed")
 
 
 def _require(holds: bool, otherwise: str) -> None:

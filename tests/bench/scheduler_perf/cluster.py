@@ -36,6 +36,7 @@ PER_BATCH = 250
 BATCHES_AT_ONCE = 4
 LOOK_SECONDS = 0.05
 PROFILED_LINES = 25
+COMPILED = Path("var/bench/compiled")
 PATIENCE_SECONDS = 60.0
 LEAST_PODS_PER_SECOND = 30
 """A run that is slower has no result."""
@@ -113,24 +114,28 @@ class Cluster:
         patience = PATIENCE_SECONDS + len(uids) / LEAST_PODS_PER_SECOND
         end = time.monotonic() + patience
         last = AggregateRef("pod", uids[-1])
+        while await self.bus.events.last_of(last) is None and time.monotonic() < end and self.scheduler.is_running:
+            await asyncio.sleep(LOOK_SECONDS)
         found: dict[str, Placement] = {}
-        while time.monotonic() < end and self.scheduler.is_running:
-            if uids[-1] not in found and await self.bus.events.last_of(last) is None:
-                await asyncio.sleep(LOOK_SECONDS)
-                continue
+        while True:
             head = (await self.bus.events.head()).last_seq
-            async for batch in self.bus.events.history(after, head, kinds=("pod",)):
-                for stored in batch:
-                    if stored.type == "PodPlaced" and stored.ref.id in wanted:
-                        node = node_of_placement(stored.body).node
-                        found[stored.ref.id] = Placement(stored.ref.id, node, stored.stored_at_ns)
+            found.update((each.uid, each) for each in await self._placements(after, head) if each.uid in wanted)
             after = head
             if len(found) == len(wanted):
                 return list(found.values())
+            if not self.scheduler.is_running:
+                raise NotPlaced(f"the scheduler ended with exit code {self.scheduler.exit_code}")
+            if time.monotonic() >= end:
+                raise NotPlaced(f"{len(found)} of {len(wanted)} pods were placed after {patience:.0f} s")
             await asyncio.sleep(LOOK_SECONDS)
-        if not self.scheduler.is_running:
-            raise NotPlaced(f"the scheduler ended with exit code {self.scheduler.exit_code}")
-        raise NotPlaced(f"{len(found)} of {len(wanted)} pods were seen placed after {patience:.0f} s")
+
+    async def _placements(self, after: int, upto: int) -> list[Placement]:
+        return [
+            Placement(stored.ref.id, node_of_placement(stored.body).node, stored.stored_at_ns)
+            async for batch in self.bus.events.history(after, upto, kinds=("pod",))
+            for stored in batch
+            if stored.type == "PodPlaced"
+        ]
 
     async def count(self, kind: str, *, after: int = 0) -> int:
         """Events of a kind of aggregate in the log."""
@@ -171,7 +176,7 @@ async def running_cluster(*, profile: bool = False) -> AsyncGenerator[Cluster]:
         by_name = {spec.name: spec for spec in specs(options)}
         profiled = Path(folder) / "scheduler.prof" if profile else None
         log = ChildProcess(by_name["nats"])
-        scheduler = ChildProcess(_profiled(by_name["scheduler"], profiled))
+        scheduler = ChildProcess(_profiled(_as_installed(by_name["scheduler"]), profiled))
         settings = BusSettings(
             urls=(by_name["nats"].urls["client"],),
             cluster=options.cluster,
@@ -211,6 +216,12 @@ def node_events(nodes: Iterable[Node]) -> list[NewEvent]:
 def pod_events(pods: Iterable[Pod]) -> list[NewEvent]:
     """Pods are submitted."""
     return [sealed(AggregateRef("podspec", pod.metadata.uid), PodSpecAdded(object=pod)) for pod in pods]
+
+
+def _as_installed(spec: ProcessSpec) -> ProcessSpec:
+    """With compiled modules, as an installation has them, wherever this machine keeps or does not keep them."""
+    cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(COMPILED.absolute())}
+    return replace(spec, env={**spec.env, **cache})
 
 
 def _profiled(spec: ProcessSpec, output: Path | None) -> ProcessSpec:
