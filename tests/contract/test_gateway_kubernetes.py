@@ -10,6 +10,7 @@ from koord_manager.shell.gateway.api import LeaseHttp, connect_api
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.embedded.tls import ensure_tls_files
 from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged
 from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef, BasedOn, Origin
 from koordcore.events.explanation import PlacementExplanation
@@ -765,3 +766,19 @@ async def test_of_two_instances_one_leads_by_the_lease_and_the_other_takes_over(
         await asyncio.gather(*campaigns, return_exceptions=True)
         await world.stop()
         await api.close()
+
+
+async def test_a_refused_root_quota_and_abnormal_nodes_are_told_as_events(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await install_crds(world.server)
+        world.server.faults.answer("POST", "/elasticquotas", 403)
+        await world.begin()
+        rendered = QuotaProfileRendered(quota_namespace="default", quota_name="root", min={"cpu": "8"})
+        await world.append(AggregateRef("quotaprofile", "default=pool"), rendered)
+        await world.until(lambda: words(world, "CreateQuotaFailed"))
+        abnormal = MassAbnormalityChanged(active=True, abnormal=9, cap=3, nodes=20, examples=["node-1"])
+        await world.append(SLO_ADJUST, abnormal)
+        await world.until(lambda: words(world, "MassAbnormalNodes"))
+
+        assert words(world, "CreateQuotaFailed")[0]["involvedObject"]["kind"] == "ElasticQuotaProfile"
+        assert "9 of 20 nodes" in words(world, "MassAbnormalNodes")[0]["message"]

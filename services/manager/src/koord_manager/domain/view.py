@@ -91,6 +91,11 @@ class ManagerView:
         self.evictions: dict[str, list[tuple[str, int]]] = {}
         self.load(state if state is not None else ClusterState())
 
+    @property
+    def slo_config_name(self) -> tuple[str, str]:
+        """(namespace, name) of the configuration ConfigMap."""
+        return self._config_names.slo_namespace, self._config_names.slo_name
+
     def load(self, state: ClusterState) -> None:
         """Take over a whole state, e.g. a snapshot's; every node and workload counts as changed."""
         self.state = state

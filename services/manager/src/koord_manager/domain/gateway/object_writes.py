@@ -21,6 +21,7 @@ from koordcore.state.aggregates import GangState, QuotaProfileState, QuotaState,
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value, parse_milli
 
+from koord_manager.domain.gateway.pod_words import MANAGER, Involved, Word
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 from koord_manager.domain.view import ManagerView
 
@@ -220,6 +221,25 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
         path = _path(_PROFILES, "elasticquotaprofiles", profile_namespace, profile_name)
         requests.append(Request("quota-profile", "PATCH", path, body, MERGE_PATCH))
     return requests
+
+
+def quota_refused(view: ManagerView, request: Request, message: str) -> Word | None:
+    """What is said about a profile whose root quota was refused; None for other writes.
+
+    source    manager spec, 14, 17.2
+    """
+    reason = {"create-quota": "CreateQuotaFailed", "update-quota": "UpdateQuotaFailed"}.get(request.purpose)
+    if reason is None:
+        return None
+    for id_, state in view.state.of_kind(QuotaProfileState).items():
+        path = _path(_SIGS, "elasticquotas", state.quota_namespace)
+        if request.path in (path, f"{path}/{state.quota_name}"):
+            namespace, name = namespaced_from_token(id_)
+            profile = _found(view, "elasticquotaprofiles", namespace, name) or {"metadata": {}}
+            uid = str(profile["metadata"].get("uid", ""))
+            involved = Involved("ElasticQuotaProfile", "quota.koordinator.sh/v1alpha1", namespace, name, uid)
+            return Word(involved, reason, message[:1024], "Warning", MANAGER)
+    return None
 
 
 def _resource_list(quota: Json, part: str) -> dict[str, str]:

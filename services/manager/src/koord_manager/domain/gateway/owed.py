@@ -8,6 +8,7 @@ Nothing here has to survive: a new leader seeds it from the fold, and every writ
 from collections import deque
 from collections.abc import Iterable
 
+from koordcore.events.adjustment import MassAbnormalityChanged
 from koordcore.events.custom import CustomObjectObserved, plural_of
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.gateway import PodBindFailed, PodBound, PodEvictionRequested
@@ -87,6 +88,8 @@ class Owed:
                 self.nominated[ref.id] = node
             case PodNominationCleared():
                 self.nominated[ref.id] = ""
+            case MassAbnormalityChanged(active=True):
+                self.words.append(_mass_abnormal(view, event))
             case ConfigRejected():
                 self.words.extend(_config_words(view, event))
             case CustomObjectObserved():
@@ -113,6 +116,20 @@ def _eviction_word(uid: str, event: PodEvictionRequested) -> Word:
     message = event.message or f"evicted by {event.initiator}"
     return Word(
         about_pod(uid, event.namespace, event.name), event.reason, message, "Warning", f"koord-{event.initiator}"
+    )
+
+
+def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> Word:
+    """Said about the configuration that judges the nodes: it is where somebody would turn it off."""
+    namespace, name = view.slo_config_name
+    found = view.config(namespace, name)
+    uid = found.object.metadata.uid if found is not None and found.object is not None else ""
+    message = (
+        f"{event.abnormal} of {event.nodes} nodes look abnormal, weights are lowered on at most {event.cap}: "
+        f"{', '.join(event.examples)}"
+    )
+    return Word(
+        Involved("ConfigMap", "v1", namespace, name, uid), "MassAbnormalNodes", message[:1024], "Warning", MANAGER
     )
 
 

@@ -42,7 +42,7 @@ from koord_manager.domain.gateway.eviction import (
 )
 from koord_manager.domain.gateway.node_objects import Known, owed_node_metric, owed_node_slo, owed_zones
 from koord_manager.domain.gateway.node_writes import owed_metadata, owed_status
-from koord_manager.domain.gateway.object_writes import owed_objects
+from koord_manager.domain.gateway.object_writes import owed_objects, quota_refused
 from koord_manager.domain.gateway.owed import Owed
 from koord_manager.domain.gateway.pod_words import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
@@ -300,6 +300,9 @@ class Outbox:
                     self._logger.warning(
                         "write_refused", purpose=request.purpose, path=request.path, message=answer.message()[:300]
                     )
+                    word = quota_refused(self._scribe.view, request, answer.message())
+                    if word is not None:
+                        self._owed.words.append(word)
         return True if again is None else again
 
     # -- requests ---------------------------------------------------------------------------------------------------
