@@ -115,7 +115,7 @@ async def quotas_and_loads_were_read(run: Run) -> None:
     observed = msgspec.json.decode(last.body, type=_Placed).explanation.based_on.obs
     _require(observed > 0, "no load report was read before the last placement")
     end = time.monotonic() + STATUS_SECONDS
-    while not (said := await run.cluster.count("quota")) and time.monotonic() < end:
+    while not (said := await run.cluster.count("quota")) and time.monotonic() < end:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
     _require(said > 0, "the status of no quota was computed")
 

@@ -114,7 +114,9 @@ class Cluster:
         patience = PATIENCE_SECONDS + len(uids) / LEAST_PODS_PER_SECOND
         end = time.monotonic() + patience
         last = AggregateRef("pod", uids[-1])
-        while await self.bus.events.last_of(last) is None and time.monotonic() < end and self.scheduler.is_running:
+        while await self.bus.events.last_of(last) is None:
+            if time.monotonic() >= end or not self.scheduler.is_running:
+                break
             await asyncio.sleep(LOOK_SECONDS)
         found: dict[str, Placement] = {}
         while True:
