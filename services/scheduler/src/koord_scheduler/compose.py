@@ -14,6 +14,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_scheduler.cycle import Cycle
+from koord_scheduler.domain.controllers import chosen_controllers, enabled_plugins
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.snapshot import schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState, Settings
@@ -51,6 +52,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         Settings(
             initial_backoff_seconds=settings.pod_initial_backoff or configuration.pod_initial_backoff_seconds,
             max_backoff_seconds=settings.pod_max_backoff or configuration.pod_max_backoff_seconds,
+            controllers=chosen_controllers(settings.controller_plugins) & enabled_plugins(configuration),
         ),
     )
     wakeup = asyncio.Event()

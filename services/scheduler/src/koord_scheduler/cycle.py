@@ -14,6 +14,7 @@ from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import Logger
 
+from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up_overdue, release_due, withdraw_all
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -96,15 +97,19 @@ class Cycle:
             give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
             verdicts = self._decide_burst()
-            # 5. placements to the log, without waiting for it; verdicts to their stream
+            # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
+            for notice in status_facts(state, now):
+                state.notices.put(notice)
+            # 6. placements and notices to the log, without waiting for it; verdicts to their stream
             self.publisher.pump()
             for verdict in (*verdicts, *gated(state)):
                 await self.publisher.say(verdict)
-            # 6. wait for an event, an answer of the log, or the end of a backoff
+            # 7. wait for an event, an answer of the log, or the end of a backoff
             if state.queue.has_active():
                 await asyncio.sleep(0)
             else:
-                await self._something_happens(state.next_due())
+                dues = (due for due in (state.next_due(), next_status_due(state)) if due is not None)
+                await self._something_happens(min(dues, default=None))
 
     def _may_decide(self) -> bool:
         fold, publisher = self.fold, self.publisher

@@ -39,6 +39,9 @@ class SchedulerSettings(ElectedSettings):
     pod_max_backoff: Seconds | None = Field(
         None, gt=0, description="Longest wait of a pod whose attempts fail; none: what the configuration says."
     )
+    controller_plugins: TextList = Field(
+        ("*",), description="Plugins whose controllers run on the leader: * all, A,B these, *,-A all but these."
+    )
 
     def gates(self) -> SchedulerGates:
         """The feature gates, typed."""

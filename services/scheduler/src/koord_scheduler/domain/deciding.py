@@ -307,7 +307,8 @@ def withdraw_all(state: SchedulerState) -> None:
         state.give_up(state.pods[uid], state.pods[uid].trigger)
     for node in state.outbox.nodes():
         state.take_back(state.outbox.withdraw(node))
-    state.notices.withdraw_all()
+    for notice in state.notices.withdraw_all():
+        state.unsay(notice)
 
 
 def _abandoned(work: Work, refolds: int) -> Verdict:

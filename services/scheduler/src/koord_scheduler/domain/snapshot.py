@@ -2,7 +2,7 @@
 
 Only facts are kept: what the log and the API say. Assumptions in flight, cached views, backoffs and the order among
 waiting pods of equal priority are not; a restored scheduler attempts every pod without a node anew. Quotas and gangs
-follow from their objects and pods; of gangs the one thing that does not is kept: which groups were satisfied once.
+follow from their objects and pods; what does not is kept: which groups were satisfied once, and what was said of both.
 
 source    event-bus spec, 6
 """
@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 from koordcore.events.custom import CustomObjectObserved
 from koordcore.events.envelope import AggregateRef
+from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
@@ -64,6 +66,8 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     workloads: dict[str, WorkloadObserved]
     objects: dict[str, CustomObjectObserved]
     satisfied_gangs: list[str]
+    said_gangs: list[GangPhaseChanged]
+    said_quotas: list[QuotaStatusComputed]
     ledgers: list[_Ledger]
     pods: list[_Pod]
     nominations: list[tuple[str, str]]
@@ -86,6 +90,8 @@ def encode_state(state: SchedulerState) -> bytes:
         workloads=state.workloads,
         objects=state.objects,
         satisfied_gangs=state.cluster.gangs.roster.satisfied_groups(),
+        said_gangs=[state.said.gangs[gang_id] for gang_id in sorted(state.said.gangs)],
+        said_quotas=[state.said.quotas[name] for name in sorted(state.said.quotas)],
         ledgers=[
             _Ledger(
                 node=node,
@@ -128,6 +134,9 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         state.put_node(node)
     for ref_id, custom in body.objects.items():
         state.put_object(ref_id, custom)
+    for phase in body.said_gangs:
+        state.said.gang_is(phase, state.cluster.gangs.roster)
+    state.said.quotas.update({status.name: status for status in body.said_quotas})
     for saved in body.pods:
         _load_pod(state, saved)
     state.cluster.gangs.roster.satisfy(body.satisfied_gangs)

@@ -21,6 +21,7 @@ import numpy as np
 from koordcore.events import CATALOGUE
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
+from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.gateway import PodBindFailed, PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.mirror import (
     NamespaceDeleted,
@@ -38,6 +39,7 @@ from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, Pod
 from koordcore.events.nodepolicy import NodeOvercommitComputed
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
@@ -55,6 +57,8 @@ from koord_scheduler.domain.on_node import PodsOnNodes
 from koord_scheduler.domain.permit import WaitingPods
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import SchedulingQueue
+from koord_scheduler.domain.quota.changes import QuotaChanges
+from koord_scheduler.domain.said import Said
 from koord_scheduler.domain.templates import Subject
 from koord_scheduler.domain.work import Outbox, Place, Work
 
@@ -78,10 +82,14 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the queue is told. Seconds are of the run's clock."""
+    """What the scheduler is told beside its configuration. Seconds are of the run's clock.
+
+    controllers    plugins whose controllers run (`domain.controllers`)
+    """
 
     initial_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 10.0
+    controllers: frozenset[str] = frozenset({"Coscheduling", "ElasticQuota"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,8 @@ class SchedulerState:
         self.namespaces: dict[str, NamespaceObserved] = {}
         self.workloads: dict[str, WorkloadObserved] = {}
         self.evictions: dict[str, str] = {}
+        self.said = Said()
+        self.quota_changes = QuotaChanges(self.cluster.quotas)
         self._helped: dict[int, None] = {}
         self._help_trigger = ""
         self._quota_moves = 0
@@ -199,15 +209,30 @@ class SchedulerState:
             case CustomObjectDeleted() as event if stored.ref.id in self.objects:
                 del self.objects[stored.ref.id]
                 self.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
+                self._unsay(plural_of(stored.ref.id), event)
             case PodEvictionRequested() as event:
                 self.notices.seqs[stored.ref] = stored.seq
                 self.evictions[stored.ref.id] = event.reason
             case PodEvicted() | PodEvictionFailed():
                 self.notices.seqs[stored.ref] = stored.seq
                 self.evictions.pop(stored.ref.id, None)
+            case GangPhaseChanged() as event:
+                self.notices.seqs[stored.ref] = stored.seq
+                self.said.gang_is(event, self.cluster.gangs.roster)
+            case QuotaStatusComputed() as event:
+                self.notices.seqs[stored.ref] = stored.seq
+                self.said.quotas[event.name] = event
             case _:
-                if stored.ref.kind in ("gang", "quota"):
+                if stored.ref.kind == "gang":
                     self.notices.seqs[stored.ref] = stored.seq
+
+    def _unsay(self, plural: str, gone: CustomObjectDeleted) -> None:
+        """What was said of an object that is gone is not known of the next one of its name."""
+        if plural == "podgroups":
+            self.said.gangs.pop(f"{gone.namespace}/{gone.name}", None)
+        elif plural == "elasticquotas":
+            self.said.quotas.pop(gone.name, None)
+            self.quota_changes.again(gone.name)
 
     def observe(self, stored: StoredEvent) -> None:
         """Fold one observation; raises UnreadableEvent."""
@@ -259,6 +284,8 @@ class SchedulerState:
                 self._pod_said(draft.ref.id, draft.event, seq, taken.notice.trigger)
             else:
                 self.notices.seqs[draft.ref] = max(seq, self.notices.seqs.get(draft.ref, 0))
+            if isinstance(draft.event, GangPhaseChanged):
+                self.said.gangs[f"{draft.event.namespace}/{draft.event.name}"] = draft.event
 
     def _pod_said(self, uid: str, event: Event, seq: int, trigger: str) -> None:
         """A notice about a pod is in the log; a nomination of one that is deleted by now ends at once."""
@@ -272,17 +299,27 @@ class SchedulerState:
     def notice_refused(self, taken: TakenNotice) -> None:
         """The log does not have it: what was assumed with it is undone."""
         self.notices.landed(taken)
-        for draft in taken.drafts:
-            match draft.event:
+        self.unsay(taken.notice)
+
+    def unsay(self, notice: Notice) -> None:
+        """A notice that the log does not have: what was assumed with it is undone."""
+        for ref, event in notice.facts:
+            match event:
                 case PodNominated():
-                    self.nominations.drop(draft.ref.id)
-                case PodEvictionRequested() if not self.notices.seqs.get(draft.ref):
-                    self.evictions.pop(draft.ref.id, None)
+                    self.nominations.drop(ref.id)
+                case PodEvictionRequested() if not self.notices.seqs.get(ref):
+                    self.evictions.pop(ref.id, None)
+                case GangPhaseChanged():
+                    self.said.gang_unsaid(event, self.cluster.gangs.roster)
+                case QuotaStatusComputed(name=name):
+                    if self.said.quotas.get(name) is event:
+                        del self.said.quotas[name]
+                    self.quota_changes.again(name)
                 case _:
                     pass
-        uid = taken.notice.uid
+        uid = notice.uid
         if uid and self.queue.get(uid) is not None:
-            self.queue.wake_pod(uid, taken.notice.trigger)
+            self.queue.wake_pod(uid, notice.trigger)
 
     # --- who may have better luck now --------------------------------------------------------------------------------
 

@@ -18,10 +18,12 @@ class Accounting:
     """How requests and use move up a tree.
 
     guarantee_usage    gate ElasticQuotaGuaranteeUsage: nothing is lent, what is used stays guaranteed
+    moved              quotas whose own sums, pods or place changed; the reader (`changes`) clears it
     """
 
     def __init__(self, *, guarantee_usage: bool) -> None:
         self.guarantee_usage = guarantee_usage
+        self.moved: dict[QuotaNode, None] = {}
 
     def lends(self, node: QuotaNode) -> bool:
         """Whether others may use what the quota does not ask for."""
@@ -31,6 +33,7 @@ class Accounting:
         """A pod begins to count in a quota: in request, and in used if it is assigned."""
         pod.quota = node
         node.pods[pod.facts.uid] = pod
+        self.moved[node] = None
         if pod.ignored:
             pod.counted = {}
             return
@@ -46,6 +49,7 @@ class Accounting:
         if pod.assigned:
             self.use_moves(pod, -1)
         self._request_moves(pod, -1)
+        self.moved[pod.quota] = None
         del pod.quota.pods[pod.facts.uid]
         pod.quota, pod.counted = None, {}
 
@@ -55,6 +59,7 @@ class Accounting:
         if node is None or not pod.counted:
             return
         delta = pod.counted if sign > 0 else negated(pod.counted)
+        self.moved[node] = None
         self._use_changes(node, delta, not pod.facts.preemptible)
         if self.guarantee_usage:
             self._allocated_changes(node, delta)
@@ -63,6 +68,7 @@ class Accounting:
         """A quota, with everything below it, becomes a child."""
         node.parent = parent
         parent.children[node.name] = node
+        self.moved[node] = None
         self._hand_up(node, parent, 1)
 
     def detach(self, node: QuotaNode) -> None:
@@ -73,6 +79,7 @@ class Accounting:
         self._hand_up(node, parent, -1)
         del parent.children[node.name]
         node.parent = None
+        self.moved[parent] = None
 
     def recount(self, node: QuotaNode) -> None:
         """All sums of a detached quota from its own pods and its children; for a new maximum or minimum."""

@@ -172,6 +172,10 @@ class QuotaBooks:
             ignored.append(uid)
         return sorted(ignored)
 
+    def next_expiry(self) -> float | None:
+        """When `expire` will have something to do; None: only a fact can change anything."""
+        return self._terminating[0][0] if self._terminating else None
+
     def quota_of(self, facts: PodFacts) -> str | None:
         """Name of the quota that a pod belongs to at present; None: it has none. See `Membership.quota_of`."""
         return self.membership.quota_of(facts.quota_label, facts.namespace)
@@ -257,10 +261,13 @@ class QuotaBooks:
         root = self.forest.root("")
         for resource in self.totals.put_node(name, allocatable):
             root.touch(resource)
+            self.accounting.moved[root] = None
 
     def _tree_root(self, name: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> None:
         for changed in self.totals.put_tree_root(name, tree, total, is_cut=is_cut):
-            self.forest.root(changed).stale = True
+            root = self.forest.root(changed)
+            root.stale = True
+            self.accounting.moved[root] = None
 
     def _rehome(self, uids: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
         moved: list[tuple[str, str, str]] = []

@@ -1,0 +1,192 @@
+"""What the leader says beside placements: how quotas and gangs stand, and which pods a quota has to give up.
+
+One call a round. Quotas and PodGroups are looked at once a second at most, only those that changed; overuse every
+revokePodInterval. Each answer becomes a notice, so the log says it once whoever leads.
+
+source    scheduler-core spec, 3 (controllers), 8.9, 10.8, 10.9
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef, Event, name_token, namespaced_token
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.gang.phase import is_settled, reconcile
+from koord_scheduler.domain.notices import Notice
+from koord_scheduler.domain.quota.objects import BUILT_IN
+from koord_scheduler.domain.quota.reports import QuotaReports
+from koord_scheduler.domain.quota.status import QuotaStatus
+from koord_scheduler.domain.quota.text import quantity_text
+from koord_scheduler.domain.said import phase_event
+from koord_scheduler.domain.state import SchedulerState
+
+CONTROLLERS: Final = frozenset({"Coscheduling", "ElasticQuota"})
+"""Plugins that run a controller."""
+LOOK_SECONDS: Final = 1.0
+REVOKED: Final = "QuotaOveruse"
+_STATUS_FIELDS: Final = tuple(QuotaStatus.__dataclass_fields__)
+
+
+def chosen_controllers(written: Iterable[str], known: Iterable[str] = CONTROLLERS) -> frozenset[str]:
+    """The controllers that run: `*` all, `A,B` these, `*,-A` all but these.
+
+    raises    InvalidInput when a name is empty
+    source    scheduler-core spec, 3
+    """
+    chosen: set[str] = set()
+    for name in written:
+        if not name.strip("-"):
+            raise InvalidInput("a plugin's name, * for all, or -NAME for all but it", name, "controller-plugins")
+        if name.startswith("-"):
+            chosen.discard(name[1:])
+        else:
+            chosen |= set(known) if name == "*" else {name}
+    return frozenset(chosen & set(known))
+
+
+def enabled_plugins(configuration: EffectiveConfiguration) -> frozenset[str]:
+    """Names of the plugins that run at some point of some profile."""
+    return frozenset(name for profile in configuration.profiles for names in profile.points.values() for name in names)
+
+
+def status_facts(state: SchedulerState, now: float) -> list[Notice]:
+    """Everything that is to be said now. What it says counts as said from now on.
+
+    now    unix seconds of the run's clock
+    """
+    facts: list[Notice] = []
+    chosen, said = state.settings.controllers, state.said
+    if "ElasticQuota" in chosen:
+        _let_expire(state, now)
+        if now >= said.next_revoke and state.cluster.quotas.settings.revokes_overuse:
+            said.next_revoke = now + state.cluster.quotas.settings.revoke_pod_interval_seconds
+            facts += _revocations(state, now)
+    if now < said.next_look:
+        return facts
+    said.next_look = now + LOOK_SECONDS
+    if "ElasticQuota" in chosen and state.quota_changes:
+        facts += _quota_statuses(state)
+    if "Coscheduling" in chosen:
+        facts += _gang_phases(state, now)
+    return facts
+
+
+def next_status_due(state: SchedulerState) -> float | None:
+    """When `status_facts` will have something to look at; None: not before another event."""
+    chosen, quotas = state.settings.controllers, state.cluster.quotas
+    dues: list[float] = []
+    if "ElasticQuota" in chosen:
+        if quotas.settings.revokes_overuse:
+            dues.append(state.said.next_revoke)
+        expiry = quotas.next_expiry()
+        if expiry is not None:
+            dues.append(expiry)
+        if state.quota_changes:
+            dues.append(state.said.next_look)
+    if "Coscheduling" in chosen and state.cluster.gangs.roster.touched:
+        dues.append(state.said.next_look)
+    return min(dues, default=None)
+
+
+def _let_expire(state: SchedulerState, now: float) -> None:
+    expiry = state.cluster.quotas.next_expiry()
+    if expiry is not None and expiry <= now and state.cluster.quotas.expire(now):
+        state.cluster.quota_moves += 1
+
+
+def _quota_statuses(state: SchedulerState) -> list[Notice]:
+    reports = QuotaReports(state.cluster.quotas)
+    notices: list[Notice] = []
+    for name in state.quota_changes.take():
+        status = reports.status_of(name)
+        ref = AggregateRef("quota", name_token(name))
+        if not _is_object(state, name, status.namespace):
+            continue
+        event = QuotaStatusComputed(**{field: getattr(status, field) for field in _STATUS_FIELDS})
+        if state.said.quotas.get(name) != event:
+            state.said.quotas[name] = event
+            notices.append(_notice(state, ref, event))
+    return notices
+
+
+def _is_object(state: SchedulerState, name: str, namespace: str) -> bool:
+    """Whether somebody wrote the quota; the built-in ones are there without."""
+    return name not in BUILT_IN or f"elasticquotas={namespaced_token(namespace, name)}" in state.objects
+
+
+def _gang_phases(state: SchedulerState, now: float) -> list[Notice]:
+    roster = state.cluster.gangs.roster
+    touched, roster.touched = roster.touched, {}
+    moment = datetime.fromtimestamp(now, UTC)
+    notices: list[Notice] = []
+    for gang_id in touched:
+        gang = roster.gang(gang_id)
+        if gang is None or gang.group is None or gang.parameters is None:
+            continue
+        if gang.group.binding or _is_in_round(state, gang_id):
+            # Its placements are on their way, with a fact about the same aggregate: the log would refuse one of them.
+            roster.touched[gang_id] = None
+            continue
+        created_at = _moment(gang.created_at, moment)
+        if is_settled(gang.status, gang.parameters.min_members, created_at, moment):
+            continue
+        before = gang.status
+        while reconcile(gang, rfc3339(moment)) is not None:
+            pass
+        if gang.status != before:
+            event = phase_event(gang)
+            ref = AggregateRef("gang", namespaced_token(event.namespace, event.name))
+            notices.append(_notice(state, ref, event))
+    return notices
+
+
+def _is_in_round(state: SchedulerState, gang_id: str) -> bool:
+    current = state.cluster.gangs.round
+    return current is not None and gang_id in current.gang_ids
+
+
+def _revocations(state: SchedulerState, now: float) -> list[Notice]:
+    quotas = state.cluster.quotas
+    notices: list[Notice] = []
+    for name, uids in quotas.revoke(now).items():
+        used, runtime = quotas.forest.nodes[name].used, quotas.runtime_of(name)
+        over = ", ".join(
+            f"{resource} {quantity_text(resource, used.get(resource, 0))} of {quantity_text(resource, limit)}"
+            for resource, limit in sorted(runtime.items())
+            if used.get(resource, 0) > limit
+        )
+        for uid in uids:
+            pod = state.pods.get(uid)
+            if pod is None or uid in state.evictions:
+                continue
+            event = PodEvictionRequested(
+                namespace=pod.namespace,
+                name=pod.name,
+                node=pod.node or pod.bound_node,
+                initiator="scheduler",
+                method="evict",
+                reason=REVOKED,
+                message=f"quota {name} uses more than its runtime: {over}",
+            )
+            state.evictions[uid] = REVOKED
+            notices.append(_notice(state, AggregateRef("eviction", uid), event))
+    return notices
+
+
+def _notice(state: SchedulerState, ref: AggregateRef, event: Event) -> Notice:
+    """Caused by all that is folded: which fact it was cannot be told."""
+    return Notice(facts=((ref, event),), trigger=f"{ref}/{state.position}")
+
+
+def _moment(text: str, otherwise: datetime) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return otherwise
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
