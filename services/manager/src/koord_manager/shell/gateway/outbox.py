@@ -84,7 +84,10 @@ class _Waiting:
 
 
 class Outbox:
-    """Carries out what is owed. `wake` after the fold or what is known of the API server has changed."""
+    """Carries out what is owed. `wake` after the fold or what is known of the API server has changed.
+
+    spoken    called when an answer made a word to be said (`Owed.words`)
+    """
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class Outbox:
         *,
         writes: Writes | None = None,
         counted: Counted = lambda _, __: None,
+        spoken: Callable[[], None] = lambda: None,
         workers: int = WORKERS,
     ) -> None:
         self._api = api
@@ -105,6 +109,7 @@ class Outbox:
         self._logger = logger
         self._writes = writes or Writes()
         self._counted = counted
+        self._spoken = spoken
         self._workers = workers
         self._news = asyncio.Event()
         self._in_flight: set[Key] = set()
@@ -303,6 +308,7 @@ class Outbox:
                     word = quota_refused(self._scribe.view, request, answer.message())
                     if word is not None:
                         self._owed.words.append(word)
+                        self._spoken()
         return True if again is None else again
 
     # -- requests ---------------------------------------------------------------------------------------------------

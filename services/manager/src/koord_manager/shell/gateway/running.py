@@ -189,6 +189,7 @@ class _TermOfGateway:
             world.logger,
             writes=settings.writes,
             counted=world.metrics.written,
+            spoken=lambda: self._words.wake(),
         )
         self._words = Words(
             world.api,
