@@ -73,10 +73,12 @@ from koordcore.events.nodestate import (
     InterferenceEnded,
     KnobChange,
     KnobsChanged,
+    NodeTopologyReported,
     PodsEvictedByAgent,
     PodsStarted,
     PodsStopped,
     Suspect,
+    TopologyZone,
 )
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.quota import QuotaStatusComputed
@@ -120,7 +122,7 @@ class Action(NamedTuple):
 ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
-    "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops",
+    "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
     "custom", "no-custom",
@@ -379,6 +381,9 @@ def _step(log: Recorder, action: Action) -> None:
         case "knobs":
             change = KnobChange(knob="kubepods/besteffort/cpu.cfs_quota_us", old="-1", new="200000", writes=3)
             log.write("nodestate", token, KnobsChanged(seconds=60.0, writes=3, changes=[change]))
+        case "agent-topology":
+            zone = TopologyZone(name="node-0", capacity={"cpu": 1000 * (variation + 1)})
+            log.write("nodestate", token, NodeTopologyReported(policies=["None"], zones=[zone]))
         case "agent-stops":
             log.write("nodestate", token, AgentStopped(left={"kubepods/besteffort/cpu.cfs_quota_us": "200000"}))
         case "namespace":

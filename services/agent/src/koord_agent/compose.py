@@ -47,6 +47,7 @@ from koord_agent.shell.pod_events import PodEvents
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.series_archive import SeriesArchive
 from koord_agent.shell.states import KubeletStates
+from koord_agent.shell.topology import TopologyReporter
 
 if TYPE_CHECKING:
     from koord_agent.shell.host.simulated import SimulatedFleet
@@ -115,7 +116,8 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     audit = no_audit if audit_log is None else _audit_sink(audit_log, shell)
     name = node_name(settings, os.environ)
     if fleet is None:
-        agents = {name: _linux_agent(shell, name, interval_ms, announced.get(name, set()), audit)}
+        said = kept.topologies().get(name, "")
+        agents = {name: _linux_agent(shell, name, interval_ms, announced.get(name, set()), audit, said)}
     else:
         agents = {
             node.name: _simulated_agent(settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit)
@@ -208,6 +210,9 @@ def _follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Calla
             assert states is not None, "it lists only once it exists"
             agent.known = states.known
             agent.kubelet_static = states.configuration is not None and states.configuration.is_static
+            if agent.topology is not None:
+                agent.topology.kubelet = states.configuration
+                agent.topology.kubelet_entries = states.cpu_entries
             change(agent.node)
 
         states = KubeletStates(
@@ -321,9 +326,9 @@ def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
 
 
 def _linux_agent(
-    shell: Shell[AgentSettings], node: str, interval_ms: int, announced: set[str], audit: AuditSink
+    shell: Shell[AgentSettings], node: str, interval_ms: int, announced: set[str], audit: AuditSink, topology_said: str
 ) -> NodeAgent:
-    settings = shell.settings
+    settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
         roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root, sys=settings.sys_root),
@@ -346,6 +351,13 @@ def _linux_agent(
             CheckpointFolder(settings.state_dir / "predictions") if settings.state_dir is not None else None,
         ),
         archive=_archive(shell, store),
+        topology=TopologyReporter(
+            host,
+            host.cpu_topology(),
+            reports=gates.enabled("NodeTopologyReport"),
+            report_hugepages=gates.enabled("HugePageReport"),
+            said=topology_said,
+        ),
     )
     for finding in agent.features.missing():
         shell.log.info("feature_missing", feature=finding.feature, file=finding.file, reason=finding.why)

@@ -208,3 +208,26 @@ class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     changes: list[KnobChange]
     failed: int = 0
     omitted: int = 0
+
+
+class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One NUMA node; cpu in milli-cores, everything else in bytes."""
+
+    name: str
+    capacity: dict[str, int] = {}
+    allocatable: dict[str, int] = {}
+
+
+@CATALOGUE.register(kind="nodestate")
+class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """CPUs and NUMA nodes of the node as its agent sees them: the managed content of its NodeResourceTopology.
+
+    Said when it changed; the newest one says everything (agent spec, 4.7).
+    policies      `topologyPolicies`
+    annotations   CPU topology and basic info, shared pools, pods' CPUs, CPU manager policy, reservation, system QoS
+    """
+
+    policies: list[str]
+    zones: list[TopologyZone]
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}

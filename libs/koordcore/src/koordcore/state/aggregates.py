@@ -64,6 +64,7 @@ from koordcore.events.nodestate import (
     InterferenceDetected,
     InterferenceEnded,
     KnobsChanged,
+    NodeTopologyReported,
     PodsEvictedByAgent,
     PodsStarted,
     PodsStopped,
@@ -204,6 +205,7 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     evicting    uid -> reason of the pods that the agent evicted and that are not known to have stopped
     evicted     pods that it has evicted so far
     contended   contention -> pod and signal, of the contentions that go on
+    topology    CPUs and NUMA nodes as last reported; None: not reported
     """
 
     host: str = ""
@@ -215,6 +217,7 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     evicting: dict[str, str] = {}
     evicted: int = 0
     contended: dict[str, str] = {}
+    topology: NodeTopologyReported | None = None
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -539,6 +542,10 @@ def _agent_seen(state: NodeAgentState | None, _: AgentStopped | KnobsChanged, at
     return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq)
 
 
+def _topology_reported(state: NodeAgentState | None, event: NodeTopologyReported, at: StoredEvent) -> NodeAgentState:
+    return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq, topology=event)
+
+
 def _config_accepted(_: ConfigState | None, event: ConfigAccepted, at: StoredEvent) -> ConfigState:
     return ConfigState(seq=at.seq, object=event.object, accepted_seq=at.seq)
 
@@ -667,6 +674,7 @@ EVOLVE: dict[type[Event], Evolve] = {
     PodsEvictedByAgent: _agent_evicted,
     InterferenceDetected: _interference_detected,
     InterferenceEnded: _interference_ended,
+    NodeTopologyReported: _topology_reported,
     NamespaceObserved: lambda _, event, at: NamespaceState(seq=at.seq, object=event.object),
     NamespaceDeleted: lambda _, __, at: NamespaceState(seq=at.seq),
     PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),

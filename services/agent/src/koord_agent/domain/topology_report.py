@@ -3,21 +3,31 @@
 The content of the node's NodeResourceTopology. source    agent spec, 4.7
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-from koordcore.protocol.annotations.cpu import parse_system_qos_resource
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.reservation import node_reservation, numa_zone_reserved, reported_reserved_cpus
 from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values import codec
 from koordcore.values.cpuset import EMPTY, CpuSet, format_cpuset, parse_cpuset
 from koordcore.values.quantity import ZERO
 from koordcore.values.resources import ResourceList
 from koordcore.values.topology import CpuTopology
 
-from koord_agent.domain.kubelet import KubeletAllocation, kubelet_allocations
+from koord_agent.domain.kubelet import (
+    KubeletAllocation,
+    KubeletConfiguration,
+    kubelet_allocations,
+    static_reserved_cpus,
+    topology_policy,
+)
 from koord_agent.domain.pods import AgentPod
 
 HUGEPAGES: Final = {2048: "hugepages-2Mi", 1_048_576: "hugepages-1Gi"}
@@ -152,3 +162,88 @@ def zones(
             )
         )
     return tuple(found)
+
+
+MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "Koordinator"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTopology:
+    """What the report is made of.
+
+    basic       cpuModel, hyperThreadEnabled, ... of the machine; empty and false values are left out
+    kubelet     None = no kubelet, or it has not been asked
+    """
+
+    topology: CpuTopology
+    memory: Sequence[NumaMemory]
+    basic: Mapping[str, str | bool]
+    kubelet: KubeletConfiguration | None = None
+    kubelet_entries: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+
+def topology_reported(
+    found: NodeTopology,
+    pools: CpuPools,
+    *,
+    labels: Mapping[str, str],
+    numa_reservation: tuple[ResourceList, ResourceList],
+    report_hugepages: bool = False,
+) -> NodeTopologyReported | None:
+    """The report of this moment.
+
+    labels             of the node
+    numa_reservation   its capacity and allocatable, used if it is labelled enable-numa-reservation
+    returns            None if CPU and memory information disagree: this round reports nothing
+    source             agent spec, 4.7
+    """
+    is_reserved = labels.get(keys.ENABLE_NUMA_RESERVATION) == "true"
+    of_zones = zones(
+        found.topology,
+        found.memory,
+        report_hugepages=report_hugepages,
+        numa_reservation=numa_reservation if is_reserved else None,
+    )
+    if of_zones is None:
+        return None
+    kubelet = found.kubelet or KubeletConfiguration()
+    copied = {key: labels[key] for key in (keys.ENABLE_NUMA_RESERVATION,) if key in labels}
+    return NodeTopologyReported(
+        policies=[topology_policy(kubelet.topology_manager_policy, kubelet.topology_manager_scope)],
+        zones=[
+            TopologyZone(name=zone.name, capacity=dict(zone.capacity), allocatable=dict(zone.allocatable))
+            for zone in of_zones
+        ],
+        annotations=_annotations(found, pools),
+        labels={**MANAGED_BY, **copied},
+    )
+
+
+def topology_digest(report: NodeTopologyReported) -> str:
+    """Names a report's content: equal reports have equal digests."""
+    return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
+
+
+def _annotations(found: NodeTopology, pools: CpuPools) -> dict[str, str]:
+    detail = [
+        {"id": place.cpu, "core": place.core, "socket": place.socket, "node": place.node}
+        for place in sorted(found.topology.places, key=lambda place: place.cpu)
+    ]
+    values: dict[str, object] = {
+        keys.CPU_BASIC_INFO: {name: value for name, value in found.basic.items() if value},
+        keys.CPU_TOPOLOGY: {"detail": detail},
+        keys.CPU_SHARED_POOLS: pools.ls,
+        keys.BE_CPU_SHARED_POOLS: pools.be,
+        keys.POD_CPU_ALLOCS: pools.kubelet or None,
+    }
+    if found.kubelet is not None:
+        values[keys.KUBELET_CPU_MANAGER_POLICY] = KubeletCpuManagerPolicy(
+            policy=found.kubelet.cpu_manager_policy,
+            options=found.kubelet.cpu_manager_policy_options,
+            reserved_cpus=static_reserved_cpus(found.kubelet, found.topology),
+        )
+    if pools.reserved:
+        values[keys.NODE_RESERVATION] = {"reservedCPUs": format_cpuset(pools.reserved)}
+    if pools.system_exclusive:
+        values[keys.SYSTEM_QOS_RESOURCE] = {"cpuset": format_cpuset(pools.system_exclusive)}
+    return {key: codec.encode(value).decode() for key, value in values.items()}

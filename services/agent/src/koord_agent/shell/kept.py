@@ -20,6 +20,7 @@ _SCHEMA = """
 create table if not exists fact (
     id integer primary key autoincrement, kind text, token text, headers blob, body blob);
 create table if not exists announced (node text, uid text, primary key (node, uid)) without rowid;
+create table if not exists topology (node text primary key, digest text) without rowid;
 create table if not exists desired (node text primary key, at_ms integer, digest text, body blob) without rowid;
 """
 
@@ -72,8 +73,12 @@ class Kept:
         *,
         started: Mapping[str, Iterable[str]],
         stopped: Mapping[str, Iterable[str]],
+        topologies: Mapping[str, str] | None = None,
     ) -> list[KeptFact]:
-        """Keep facts, with the pods that they announce as started or stopped, by node; all or nothing."""
+        """Keep facts, with the pods that they announce as started or stopped, by node; all or nothing.
+
+        topologies    digests of the topologies that they report, by node
+        """
         added: list[KeptFact] = []
         self._db.execute("begin")
         try:
@@ -92,6 +97,7 @@ class Kept:
                 "insert or ignore into announced values (?, ?)",
                 [(node, uid) for node, uids in started.items() for uid in uids],
             )
+            self._db.executemany("insert or replace into topology values (?, ?)", list((topologies or {}).items()))
         except BaseException:
             self._db.execute("rollback")
             raise
@@ -110,6 +116,10 @@ class Kept:
         for node, uid in self._db.execute("select node, uid from announced"):
             found[node].add(uid)
         return found
+
+    def topologies(self) -> dict[str, str]:
+        """Node -> digest of the topology that was reported last."""
+        return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
         """Keep the desired state of some nodes, with a digest and the moment on the run's clock."""

@@ -13,6 +13,7 @@ from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 from koordcore.service.gates import FeatureGates
+from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.desired import DesiredView
@@ -35,6 +36,7 @@ from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
+from koord_agent.shell.topology import TopologyReporter
 
 
 class PodRunner(Protocol):
@@ -84,6 +86,7 @@ class NodeAgent:
     audit         where every write goes
     predicting    None = no prediction
     archive       where the series are kept over a restart; None = nowhere
+    topology      who may use which CPUs, and the report of it; None = neither
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class NodeAgent:
         draw: Callable[[], float] = lambda: 0.5,
         predicting: Predicting | None = None,
         archive: SeriesArchive | None = None,
+        topology: TopologyReporter | None = None,
     ) -> None:
         self.node = node
         self.host = host
@@ -121,6 +125,7 @@ class NodeAgent:
         self._collectors = Collectors(host, monitor, features=host.features(), options=options, topology=self._topology)
         self._predicting = predicting
         self._archive = archive
+        self.topology = topology
         self._be_quota_us = -1
         self._pods: Mapping[str, AgentPod] = {}
         self._pods_of: tuple[Mapping[str, AgentPod], Mapping[str, AgentPod]] | None = None
@@ -140,6 +145,7 @@ class NodeAgent:
 
         # 2. one look at the machine, kept as samples
         pods = tuple(self._pods.values())
+        facts = (*facts, *self._report_topology(desired, pods, now_ms, problems))
         best_effort = read_best_effort(self.host)
         latest = self._collectors.run(
             pods,
@@ -181,6 +187,21 @@ class NodeAgent:
             outcomes=done.outcomes,
         )
 
+    def _report_topology(
+        self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int, problems: list[str]
+    ) -> tuple[Event, ...]:
+        if self.topology is None:
+            return ()
+        before = self.topology.pools
+        try:
+            report = self.topology.round(desired, pods, now_ms)
+        except InvalidInput as error:
+            problems.append(f"topology is not reported: {error}")
+            return ()
+        if self.topology.pools != before:
+            self._owners_of = None
+        return () if report is None else (report,)
+
     def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
         """Learn from the samples and keep them, when it is time; what failed."""
         troubles: list[str | None] = []
@@ -191,6 +212,7 @@ class NodeAgent:
         return [trouble for trouble in troubles if trouble is not None]
 
     def _look(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> NodeLook:
+        pools = self.topology.pools if self.topology is not None else None
         return NodeLook(
             now_ms=now_ms,
             node=self.node,
@@ -206,6 +228,8 @@ class NodeAgent:
             labels=desired.labels,
             annotations=desired.annotations,
             host_applications=desired.host_applications,
+            reserved_cpus=EMPTY if pools is None else pools.reserved,
+            system_cpus=EMPTY if pools is None else pools.system_exclusive,
             frozen=self.known.frozen(now_ms),
             kubelet_static=self.kubelet_static,
             topology=self._topology,
@@ -370,7 +394,13 @@ class NodeAgent:
 
     def _cpu_owners(self, pods: Mapping[str, AgentPod]) -> CpuOwners | None:
         if self._owners_of is not pods:
-            self._owners = cpu_owners(self._topology, pods.values())
+            pools = self.topology.pools if self.topology is not None else None
+            self._owners = cpu_owners(
+                self._topology,
+                pods.values(),
+                reserved=EMPTY if pools is None else pools.reserved,
+                system_exclusive=EMPTY if pools is None else pools.system_exclusive,
+            )
             self._owners_of = pods
         return self._owners
 

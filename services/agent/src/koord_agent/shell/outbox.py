@@ -18,10 +18,11 @@ from typing import NamedTuple
 from koordcore.bus.connection import Denied, NoAnswer
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token, seal
-from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.events.nodestate import NodeTopologyReported, PodsStarted, PodsStopped
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable
 from koordcore.service.logging import Logger
 
+from koord_agent.domain.topology_report import topology_digest
 from koord_agent.shell.kept import Kept, KeptFact
 from koord_agent.shell.link import Link, OwnFacts
 
@@ -80,7 +81,11 @@ class Outbox:
         if not taken:
             return refused
         sealed = [(_ref(fact.node), *_seal(fact)) for fact in taken]
-        self._queue(self._kept.add(sealed, started=_pods(taken, PodsStarted), stopped=_pods(taken, PodsStopped)))
+        topologies = {
+            fact.node: topology_digest(fact.event) for fact in taken if isinstance(fact.event, NodeTopologyReported)
+        }
+        started, stopped = _pods(taken, PodsStarted), _pods(taken, PodsStopped)
+        self._queue(self._kept.add(sealed, started=started, stopped=stopped, topologies=topologies))
         self._wake.set()
         return refused
 

@@ -1,0 +1,123 @@
+"""CPUs and NUMA nodes of a real machine: who may use which CPUs, and the report when something of it changed.
+
+source    agent spec, 4.4, 4.7
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koordcore.events.nodestate import NodeTopologyReported
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.quantity import of_milli, of_value
+from koordcore.values.resources import Amounts, ResourceList
+from koordcore.values.topology import CpuPlace, CpuTopology
+
+from koord_agent.domain.desired import DesiredView
+from koord_agent.domain.kubelet import KubeletConfiguration
+from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.topology_report import (
+    CpuPools,
+    NodeTopology,
+    NumaMemory,
+    cpu_pools,
+    topology_digest,
+    topology_reported,
+)
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.linux import LinuxHost
+
+SYNC_EVERY_MS: Final = 3_000
+
+
+class TopologyReporter:
+    """The topology of one machine. Not shared: its agent owns it.
+
+    reports            whether changes are said at all (gate NodeTopologyReport)
+    said               digest of the report that is in the log; "" = none
+    kubelet            set by whoever follows the kubelet
+    """
+
+    def __init__(
+        self,
+        host: LinuxHost,
+        places: Sequence[CpuPlace],
+        *,
+        reports: bool = True,
+        report_hugepages: bool = False,
+        said: str = "",
+    ) -> None:
+        self.kubelet: KubeletConfiguration | None = None
+        self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
+        self.pools: CpuPools | None = None
+        self._topology = CpuTopology(tuple(places))
+        self._memory = host.numa.memory
+        self._basic = _basic_info(host)
+        self._reports = reports
+        self._report_hugepages = report_hugepages
+        self._said = said
+        self._due_ms: int | None = None
+
+    def round(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
+        """Look every 3 s; the report if it changed.
+
+        raises    InvalidInput for a malformed system QoS of the node: nothing is changed or said
+        """
+        if self._due_ms is not None and self._due_ms - SYNC_EVERY_MS <= now_ms < self._due_ms:
+            return None
+        self._due_ms = now_ms + SYNC_EVERY_MS
+        if not self._topology.places:
+            return None
+        self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
+        memory = self._memory() if self._reports else None
+        return None if memory is None else self._changed(self._report(desired, self.pools, memory))
+
+    def not_said(self) -> None:
+        """The last report found no room: it is made again."""
+        self._said = ""
+
+    def _report(
+        self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
+    ) -> NodeTopologyReported | None:
+        found = NodeTopology(topology=self._topology, memory=memory, basic=self._basic, kubelet=self.kubelet)
+        return topology_reported(
+            found,
+            pools,
+            labels=desired.labels,
+            numa_reservation=(_quantities(desired.capacity), _quantities(desired.allocatable)),
+            report_hugepages=self._report_hugepages,
+        )
+
+    def _changed(self, report: NodeTopologyReported | None) -> NodeTopologyReported | None:
+        if report is None:
+            return None
+        digest = topology_digest(report)
+        if digest == self._said:
+            return None
+        self._said = digest
+        return report
+
+
+def _quantities(amounts: Amounts) -> ResourceList:
+    return {name: of_milli(amount) if name == CPU else of_value(amount) for name, amount in amounts.items()}
+
+
+def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
+    """Model, threads, turbo, cache mask, vendor (agent spec, 4.4); what cannot be read is left out."""
+    roots = host.roots
+    lines: dict[str, str] = {}
+    for line in (read_kernel_file(str(roots.proc / "cpuinfo")) or "").splitlines():
+        name, colon, value = line.partition(":")
+        if not colon and lines:
+            break  # of the first processor
+        lines[name.strip()] = value.strip()
+
+    def text(path: str) -> str:
+        return (read_kernel_file(str(roots.sys / path)) or "").strip()
+
+    return {
+        "cpuModel": lines.get("model name", ""),
+        "hyperThreadEnabled": text("devices/system/cpu/smt/active") == "1",
+        "turboEnabled": text("devices/system/cpu/intel_pstate/no_turbo") == "0",
+        "catL3CbmMask": text("fs/resctrl/info/L3/cbm_mask"),
+        "vendorID": lines.get("vendor_id", ""),
+    }
