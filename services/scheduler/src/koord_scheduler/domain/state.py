@@ -383,7 +383,7 @@ class SchedulerState:
 
     def _wake_coupled(self) -> int:
         """Pods whose constraints look at pods elsewhere: any pod that came or went may have helped them."""
-        moves = self.cluster.population.moves
+        moves = self.cluster.population.moves + self.cluster.volumes.changes
         if self._population_moves == moves:
             return 0
         self._population_moves = moves
@@ -715,8 +715,7 @@ class SchedulerState:
         pod = self._record_of(stored)
         if pod is not None:
             self.nominations.drop(pod.uid)
-            if pod.pod is None and not pod.node:
-                self._forget(pod)
+            self._facts_changed(pod, stored.event_id)
 
     def _facts_changed(self, pod: PodRecord, trigger: str) -> None:
         """Settle the pod, or leave that to the log's answer when an append about it is in flight.
