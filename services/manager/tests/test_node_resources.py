@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import config_warnings, warning_drafts
 from koord_manager.domain.desired import desired_node
+from koord_manager.domain.enabled import is_enabled
 from koord_manager.domain.node_drafts import device_drafts, measuring_drafts, overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.domain.node_resources.publish import normalized
 from koord_manager.domain.node_resources.sync import differs
@@ -324,3 +325,42 @@ def test_batch_and_protected_usage_together_never_exceed_the_share_that_may_be_u
     assert event.batch_cpu_milli is not None
     used = sum(cpu for cpu, _ in pods)
     assert event.batch_cpu_milli == 0 or event.batch_cpu_milli + used + system <= 10_000 * percent / 100 + 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "enabled"),
+    [
+        (("nodeslo",), False),
+        (("*",), True),
+        (("*", "-noderesource"), False),
+        (("-noderesource", "*", "noderesource"), False),
+        (("noderesource", "-noderesource"), True),
+        (("-nodeslo",), False),
+        ((), False),
+    ],
+)
+def test_the_first_entry_about_a_name_decides_and_a_star_about_all_others(
+    entries: tuple[str, ...], enabled: bool
+) -> None:
+    assert is_enabled("noderesource", entries) is enabled
+
+
+def test_a_plugin_that_does_not_run_offers_nothing_and_leaves_what_stands() -> None:
+    made = world()
+    made.custom("devices", gpus(True))
+    made.policies.plugins = frozenset(("BatchResource",))
+    assert [type(event) for event in policy_events(made)] == [NodeSloRendered, NodeMetricPolicyRendered]
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert (event.batch_cpu_milli, event.mid_cpu_milli, event.mid_terms) == (5900, None, {})
+    made.policies.plugins = frozenset(("MidResource", "GPUDeviceResource"))
+    event = published(made)
+    assert event is not None
+    assert (event.reason, event.batch_cpu_milli, event.mid_cpu_milli) == ("changed", None, 0)
+    (devices,) = policy_events(made)
+    assert isinstance(devices, NodeDevicesComputed)
+    made.policies.plugins = frozenset()
+    made.custom("devices", gpus())
+    assert policy_events(made) == []
+    assert published(made) is None

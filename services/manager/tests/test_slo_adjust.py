@@ -162,6 +162,7 @@ def test_a_node_that_reports_nothing_loses_weight_and_keeps_its_water_levels() -
     assert policy is not None
     assert policy.health is not None
     assert (policy.health.level, policy.health.offsets) == ("Critical", {"cpu": 0, "memory": 0})
+    assert policy.health.reasons == ["stale"]
 
 
 states = st.builds(

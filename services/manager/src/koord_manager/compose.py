@@ -19,6 +19,7 @@ from koord_manager.cycle import keep_control
 from koord_manager.documents import serve_documents
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.view import ManagerView
@@ -117,7 +118,11 @@ def assemble(
         metrics=ControllerMetrics(shell.metrics.registry),
     )
     controllers = Controllers(
-        policies=NodePolicies(sync_shared_gpus=options.enabled("EnableSyncGPUSharedResource")),
+        enabled=enabled_of(CONTROLLERS, settings.controllers),
+        policies=NodePolicies(
+            sync_shared_gpus=options.enabled("EnableSyncGPUSharedResource"),
+            plugins=enabled_of(PLUGINS, settings.noderesource_plugins),
+        ),
         quotas=QuotaRounds(keeps_objects=api is None),
     )
     book = controllers.recommender.book

@@ -18,6 +18,7 @@ from koord_manager.domain.agent_evictions import agent_requests, standalone_grou
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import warning_drafts
 from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
 from koord_manager.domain.node_drafts import (
     device_drafts,
     measuring_drafts,
@@ -32,6 +33,13 @@ from koord_manager.world import World, why_not_decide
 
 MAX_PODS_PER_ROUND = 500
 """Pods created or deleted for workloads in one control round."""
+NODE_STEPS = (
+    (NODE_SLO, slo_drafts),
+    (NODE_METRIC, measuring_drafts),
+    (NODE_RESOURCE, ratio_drafts),
+    (NODE_RESOURCE, device_drafts),
+)
+"""What is rendered for a changed node, each by its controller, in this order."""
 
 
 async def keep_control(world: World, controllers: Controllers) -> None:
@@ -62,18 +70,23 @@ async def control_round(world: World, controllers: Controllers) -> str:
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()
     rendered = 0
-    for drafts_for in (slo_drafts, measuring_drafts, ratio_drafts, device_drafts):
-        rendered += await append_all(world, drafts_for(policies, view, changed), now)
+    for controller, drafts_for in NODE_STEPS:
+        if controller in controllers.enabled:
+            rendered += await append_all(world, drafts_for(policies, view, changed), now)
     # 4. changed inputs, and reports that grew old, give batch and mid resources anew
     nodes = sorted(view.touched_inputs | policies.overdue(now))
     view.touched_inputs.clear()
-    batches = await append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
+    batches = 0
+    if NODE_RESOURCE in controllers.enabled:
+        batches = await append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
     # 5. health lowers weights and water levels; what it touches is rendered in the next round
     assessed = await append_all(world, controllers.health.drafts(policies, view, now), now)
     if assessed and world.metrics is not None:
         world.metrics.assessed(view)
     # 6. root quotas follow the nodes of their profiles
-    quotas = await append_all(world, controllers.quotas.drafts(view, now), now)
+    quotas = 0
+    if QUOTA_PROFILE in controllers.enabled:
+        quotas = await append_all(world, controllers.quotas.drafts(view, now), now)
     # 7. each Recommendation says what it recommends; one pod at a time follows it
     recommended = await append_all(world, _recommender_drafts(world, controllers.recommender, now), now)
     # 8. evictions that agents ask for; without an API server they are carried out here

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
+from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.shell.gateway.settings import KubernetesSettings
 
@@ -30,6 +31,12 @@ class ManagerSettings(KubernetesSettings):
         5.0, ge=0, description="How long changes of a node's desired state are gathered before they are written again."
     )
 
+    controllers: TextList = Field(
+        CONTROLLERS, description="Controllers that run; -NAME switches one off, * stands for all others."
+    )
+    noderesource_plugins: TextList = Field(
+        PLUGINS, description="What is computed of a node; -NAME switches one off, * stands for all others."
+    )
     config_namespace: str = Field(SLO_CONFIG_NAMESPACE, description="Namespace of the configuration ConfigMap.")
     slo_config_name: str = Field(SLO_CONFIG_NAME, description="Name of the configuration ConfigMap.")
     node_strategy_name_need_check: bool = Field(

@@ -22,7 +22,7 @@ class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
     weight          the node's own; reported_weight: after the cluster's guard, what the scheduler multiplies with
     offsets         "cpu", "memory" -> percent points by which the water levels stand lower, at most 0
     healthy_rounds  evaluations in a row that found it healthy
-    signals         what was measured; reasons: those that count, worst first
+    signals         what was measured; reasons: those that count, worst first ("stale" before all)
     stale           its metric cannot be relied on
     effective       the four water levels in force, by their name in the configuration
     annotation      text of the node's `slo-health` annotation from now on; "": what stands there is good enough

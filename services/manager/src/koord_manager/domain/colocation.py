@@ -17,6 +17,7 @@ from koordcore.protocol.config.typed import ColocationStrategy, colocation_strat
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ConfigState, NodeHealth
 
+from koord_manager.domain.enabled import PLUGINS
 from koord_manager.domain.slo_adjust.policy import SloAdjustPolicy, slo_adjust_policy
 from koord_manager.domain.view import ManagerView
 
@@ -28,9 +29,11 @@ class NodePolicies:
     config             all sections, resolved
     slo_adjust         how nodes are judged, and how far their water levels follow their health
     sync_shared_gpus   gate EnableSyncGPUSharedResource
+    plugins            what is computed of a node (`enabled.PLUGINS`); the rest stays as it is
     """
 
-    def __init__(self, *, sync_shared_gpus: bool = False) -> None:
+    def __init__(self, *, sync_shared_gpus: bool = False, plugins: frozenset[str] = frozenset(PLUGINS)) -> None:
+        self.plugins = plugins
         self.version = 0
         self.sync_shared_gpus = sync_shared_gpus
         self.config: SloControllerConfig = default_config()

@@ -6,6 +6,7 @@ Nothing here is a fact: a restart begins with an empty one and decides the same.
 from dataclasses import dataclass, field
 
 from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.enabled import CONTROLLERS
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.slo_adjust.rounds import HealthRounds
@@ -13,8 +14,12 @@ from koord_manager.domain.slo_adjust.rounds import HealthRounds
 
 @dataclass(slots=True, kw_only=True)
 class Controllers:
-    """The controllers of one process."""
+    """The controllers of one process.
 
+    enabled    names of those that run (`enabled.CONTROLLERS`)
+    """
+
+    enabled: frozenset[str] = frozenset(CONTROLLERS)
     policies: NodePolicies = field(default_factory=NodePolicies)
     health: HealthRounds = field(default_factory=HealthRounds)
     quotas: QuotaRounds = field(default_factory=QuotaRounds)

@@ -27,12 +27,15 @@ from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.strategy import Strategy
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import RDMA
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.enabled import AMPLIFICATION, GPU, NORMALIZATION
+from koord_manager.domain.enabled import RDMA as RDMA_RESOURCE
 from koord_manager.domain.node_resources.decide import NodeLook, Overcommit, decide_overcommit
 from koord_manager.domain.node_resources.devices import GPU_RESOURCES, device_resources
-from koord_manager.domain.node_resources.ratios import amplification_text, normalization_text
+from koord_manager.domain.node_resources.ratios import Ratio, amplification_text, normalization_text
 from koord_manager.domain.slo_adjust.rounds import offsets_of
 from koord_manager.domain.slo_adjust.step import Thresholds, effective_thresholds
 from koord_manager.domain.view import ManagerView
@@ -148,7 +151,9 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
         info = topology.cpu_basic_info() if topology else None
         faults: dict[str, str] = {}
         new_text: str | None = None
-        if policies.colocation(token, node).enable:  # left as it is while the node lends nothing
+        if (
+            NORMALIZATION in policies.plugins and policies.colocation(token, node).enable
+        ):  # left as it is while the node lends nothing
             normalization = normalization_text(
                 policies.config.strategy_for(SectionName.CPU_NORMALIZATION, labels, annotations), labels, info
             )
@@ -157,12 +162,16 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
                 faults["normalization"] = normalization.fault
         in_force = normalization_in_force(old, annotations)
         standing = {**annotations, keys.CPU_NORMALIZATION_RATIO: in_force} if in_force is not None else annotations
-        amplification = amplification_text(
-            policies.config.strategy_for(SectionName.RESOURCE_AMPLIFICATION, labels, annotations), standing
+        had = old.amplification if old.ratios_computed else annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
+        amplification = (
+            amplification_text(
+                policies.config.strategy_for(SectionName.RESOURCE_AMPLIFICATION, labels, annotations), standing
+            )
+            if AMPLIFICATION in policies.plugins
+            else Ratio(had)
         )
         if amplification.fault:
             faults["amplification"] = amplification.fault
-        had = old.amplification if old.ratios_computed else annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
         moved = new_text is not None and _ratio_moved(old.cpu_normalization, new_text)
         if not moved and amplification.text == had and faults == old.ratio_faults:
             return None
@@ -207,15 +216,25 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
             return None
         given = device_resources(device, sync_shared_gpus=policies.sync_shared_gpus)
         old = published or NodePolicyState(seq=0)
-        resources = given.resources
+        resources = _enabled_devices(policies.plugins, given.resources, old.devices)
         if any(name in GPU_RESOURCES for name in resources):  # what healthy GPUs do not name is left as it is
             resources = {name: old.devices[name] for name in GPU_RESOURCES if name in old.devices} | resources
-        labels = old.device_labels | given.labels
+        labels = old.device_labels | (given.labels if GPU in policies.plugins else {})
         if (resources, labels) == (old.devices, old.device_labels):
             return None
         return NodeDevicesComputed(resources=resources, labels=labels, device_version=view.device_version(token))
 
     return _drafts(view, nodes, decide)
+
+
+def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str, int]) -> dict[str, int]:
+    """What the plugins that run give; of one that does not run, what stands."""
+    return {
+        name: amount
+        for source, runs_for in ((new, True), (old, False))
+        for name, amount in source.items()
+        if ((RDMA_RESOURCE if name == RDMA else GPU) in plugins) is runs_for
+    }
 
 
 def overcommit_of(
@@ -236,6 +255,7 @@ def overcommit_of(
         strategy=policies.colocation(token, node, published.health if published else None),
         normalization=normalization_in_force(published, node.metadata.annotations),
         published=published,
+        plugins=policies.plugins,
     )
     based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
     found = decide_overcommit(look, now, config_version=policies.version, based_on=based_on)

@@ -22,6 +22,7 @@ from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, 
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.values import codec
 
+from koord_manager.domain.enabled import BATCH, MID, PLUGINS
 from koord_manager.domain.node_resources.amounts import (
     Amount,
     PodFacts,
@@ -49,6 +50,7 @@ class NodeLook(NamedTuple):
     strategy        effective for the node
     normalization   text of the ratio that batch cpu is multiplied with; None: none
     published       what the log says now; None before the first time
+    plugins         what is computed: `BatchResource`, `MidResource`; without one its resources are not offered
     """
 
     node: Node
@@ -58,6 +60,7 @@ class NodeLook(NamedTuple):
     strategy: ColocationStrategy
     normalization: str | None
     published: NodePolicyState | None
+    plugins: frozenset[str] = frozenset(PLUGINS)
 
 
 class Overcommit(NamedTuple):
@@ -91,25 +94,27 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
     if withdrawn is not None or look.report is None:
         return Overcommit(_withdrawal(look, withdrawn or "disabled", config_version, based_on))
     uses = list(high_priority_pods(look.pods, look.report))
-    batch = compute_batch(look.node, capacity, uses, look.report, look.strategy)
-    used = amount_of_usage(look.report.node_usage)
-    mid = compute_mid(look.node, capacity, uses, look.report, used, look.strategy)
-    published = publish_batch(
-        Amount(batch.cpu_milli, batch.memory_bytes), look.normalization, look.node.metadata.annotations
-    )
-    zones = _zones(look, uses)
+    batch = mid = None
+    if BATCH in look.plugins:
+        batch = compute_batch(look.node, capacity, uses, look.report, look.strategy)
+    if MID in look.plugins:
+        used = amount_of_usage(look.report.node_usage)
+        mid = compute_mid(look.node, capacity, uses, look.report, used, look.strategy)
+    computed = Amount(batch.cpu_milli, batch.memory_bytes) if batch else None
+    published = publish_batch(computed, look.normalization, look.node.metadata.annotations)
+    zones = _zones(look, uses) if batch else {}
     reason, changed = _reason(look, published, mid, zones, now)
-    if reason is None or published.batch is None:
+    if reason is None:
         return Overcommit(None, batch, mid)
     event = NodeOvercommitComputed(
-        batch_cpu_milli=published.batch.cpu,
-        batch_memory_bytes=published.batch.memory,
-        mid_cpu_milli=mid.cpu_milli,
-        mid_memory_bytes=mid.memory_bytes,
+        batch_cpu_milli=published.batch.cpu if published.batch else None,
+        batch_memory_bytes=published.batch.memory if published.batch else None,
+        mid_cpu_milli=mid.cpu_milli if mid else None,
+        mid_memory_bytes=mid.memory_bytes if mid else None,
         reason=reason,
         changed=changed,
-        terms=batch.terms,
-        mid_terms=mid.terms,
+        terms=batch.terms if batch else {},
+        mid_terms=mid.terms if mid else {},
         normalization=look.normalization or "",
         origin={BATCH_CPU: published.origin.cpu, BATCH_MEMORY: published.origin.memory},
         third_party={
@@ -159,14 +164,16 @@ def _zones(look: NodeLook, uses: list[PodUse]) -> dict[str, ZoneOvercommit]:
 
 
 def _reason(
-    look: NodeLook, batch: PublishedBatch, mid: Mid, zones: dict[str, ZoneOvercommit], now: datetime
+    look: NodeLook, batch: PublishedBatch, mid: Mid | None, zones: dict[str, ZoneOvercommit], now: datetime
 ) -> tuple[str | None, list[str]]:
     """(why it is published, the resources that changed); (None, []) when what is published still stands."""
     published = look.published
-    if published is None or published.batch_cpu_milli is None:
+    if batch.batch is None and mid is None:
+        return None, []
+    if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
         return "first", []
     new = _milli_units(batch.batch.cpu if batch.batch else None, batch.batch.memory if batch.batch else None)
-    new |= _milli_units(mid.cpu_milli, mid.memory_bytes, mid=True)
+    new |= _milli_units(mid.cpu_milli if mid else None, mid.memory_bytes if mid else None, mid=True)
     old = _milli_units(published.batch_cpu_milli, published.batch_memory_bytes)
     old |= _milli_units(published.mid_cpu_milli, published.mid_memory_bytes, mid=True)
     need = sync_need(

@@ -141,7 +141,7 @@ def _health_draft(
     if cause is None:
         return None
     effective = effective_thresholds(policy, state.offsets, base_thresholds(policies, token, look.node))
-    reasons = list(look.found.severities)
+    reasons = [*(("stale",) if look.stale else ()), *look.found.severities]
     offsets = {"cpu": state.offsets.cpu, "memory": state.offsets.memory}
     event = NodeHealthAssessed(
         level=str(state.level),

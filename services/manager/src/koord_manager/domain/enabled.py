@@ -1,0 +1,41 @@
+"""Which controllers run and which plugins compute a node, from the lists that the flags hold.
+
+source    manager spec, 2.2, 2.3
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+NODE_METRIC: Final = "nodemetric"
+NODE_RESOURCE: Final = "noderesource"
+NODE_SLO: Final = "nodeslo"
+QUOTA_PROFILE: Final = "quotaprofile"
+CONTROLLERS: Final = (NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE)
+
+MID: Final = "MidResource"
+BATCH: Final = "BatchResource"
+NORMALIZATION: Final = "CPUNormalization"
+AMPLIFICATION: Final = "ResourceAmplification"
+GPU: Final = "GPUDeviceResource"
+RDMA: Final = "RDMADeviceResource"
+PLUGINS: Final = (MID, BATCH, NORMALIZATION, AMPLIFICATION, GPU, RDMA)
+
+_EVERYTHING: Final = "*"
+
+
+def is_enabled(name: str, entries: Sequence[str]) -> bool:
+    """Whether a list enables a name: `N` does, `-N` does not, the first of these wins; else `*` does.
+
+    source    manager spec, 2.3
+    """
+    for entry in entries:
+        if entry == name:
+            return True
+        if entry == f"-{name}":
+            return False
+    return _EVERYTHING in entries
+
+
+def enabled_of(names: Iterable[str], entries: Sequence[str]) -> frozenset[str]:
+    """Those of the names that a list enables."""
+    return frozenset(name for name in names if is_enabled(name, entries))
