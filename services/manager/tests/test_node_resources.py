@@ -23,6 +23,7 @@ from koordcore.events.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, ObjectMeta
 from manager_world import GIB, ManagerWorld, usage_of
@@ -134,6 +135,23 @@ def test_zones_are_published_with_the_node_and_zeroed_with_it() -> None:
     assert (event.reason, event.batch_cpu_milli, event.mid_cpu_milli) == ("degraded: metric expired", None, None)
     assert {name: entry.batch_cpu_milli for name, entry in event.zones.items()} == {"node-0": 0, "node-1": 0}
     assert published(made) is None, "withdrawn once"
+
+
+def test_our_own_agents_report_gives_the_zones_without_an_object() -> None:
+    made = world(cpu_normalization={"enable": True, "ratioModel": {"X": {"baseRatio": 1.5}}})
+    half = {"cpu": 5000, "memory": 50 * GIB}
+    report = NodeTopologyReported(
+        policies=["None"],
+        zones=[TopologyZone(name=f"node-{number}", capacity=half, allocatable=half) for number in range(2)],
+        annotations={"node.koordinator.sh/cpu-basic-info": '{"cpuModel": "X"}'},
+    )
+    made.fact(AggregateRef("nodestate", "n"), report)
+    (ratios,) = [event for event in policy_events(made) if isinstance(event, NodeRatiosComputed)]
+    assert ratios.cpu_normalization == "1.50"
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert event.zones["node-1"].batch_cpu_milli == int((3000 - 50) * 1.5)
 
 
 def test_a_node_that_has_lost_its_report_lends_nothing() -> None:

@@ -28,7 +28,7 @@ from koordcore.events.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.nodestate import PodsEvictedByAgent
+from koordcore.events.nodestate import NodeTopologyReported, PodsEvictedByAgent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
@@ -53,6 +53,7 @@ from koord_manager.domain.node_resources.topology import (
     NodeResourceTopology,
     device_from,
     topology_from,
+    topology_of_agent,
 )
 
 TOPOLOGIES = "noderesourcetopologies"
@@ -164,6 +165,10 @@ class ManagerView:
             case NodeHealthAssessed() if event.cause in ("level", "offsets", "off"):
                 self._touch_node(ref.id)
                 self.touched_nodes.add(ref.id)
+            case NodeTopologyReported():
+                self._topologies.pop(ref.id, None)
+                self.touched_nodes.add(ref.id)
+                self.touched_inputs.add(ref.id)
             case PodsEvictedByAgent():
                 self._evicted(ref.id, event, stored.occurred_at)
             case CustomObjectObserved() | CustomObjectDeleted():
@@ -339,10 +344,17 @@ class ManagerView:
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
-        """The node's NUMA zones and processor; None when its agent has not reported them."""
+        """The node's NUMA zones and processor, from our agent or else from the object that another one keeps; None when
+        nobody has reported them.
+        """
         if token not in self._topologies:
+            agent = self.state.of_kind(NodeAgentState).get(token)
             stored = self.custom(TOPOLOGIES, "", node_name(token))
-            self._topologies[token] = topology_from(stored.object if stored else None)
+            self._topologies[token] = (
+                topology_of_agent(agent.topology)
+                if agent is not None and agent.topology is not None
+                else topology_from(stored.object if stored else None)
+            )
         return self._topologies[token]
 
     def device(self, token: str) -> Device | None:

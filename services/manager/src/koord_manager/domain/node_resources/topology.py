@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.amplification import CpuBasicInfo
 from koordcore.protocol.annotations.text import parse_present
 from koordcore.protocol.objects import KubeStruct, ObjectMeta, Quantities, object_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import quantity_of
 
 T = TypeVar("T", bound=KubeStruct)
 
@@ -109,6 +111,33 @@ def numa_nodes_of(annotations: Mapping[str, str]) -> frozenset[int]:
 def topology_from(raw: Mapping[str, Any] | None) -> NodeResourceTopology | None:
     """The topology of a stored object; None when there is none, or none that can be read."""
     return _read(raw, NodeResourceTopology)
+
+
+def topology_of_agent(report: NodeTopologyReported) -> NodeResourceTopology:
+    """The topology as an agent of ours reports it."""
+    return NodeResourceTopology(
+        metadata=ObjectMeta(annotations=report.annotations),
+        zones=[
+            Zone(
+                name=zone.name,
+                type="Node",
+                resources=[
+                    ZoneResource(
+                        name=name,
+                        capacity=_text(name, zone.capacity.get(name, amount)),
+                        allocatable=_text(name, amount),
+                        available=_text(name, amount),
+                    )
+                    for name, amount in sorted(zone.allocatable.items())
+                ],
+            )
+            for zone in report.zones
+        ],
+    )
+
+
+def _text(name: str, amount: int) -> str:
+    return quantity_of(name, amount).canonical()
 
 
 def device_from(raw: Mapping[str, Any] | None) -> Device | None:
