@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.deciding import (
     BatchDrafts,
     Verdict,
@@ -74,9 +76,16 @@ def node(
     )
 
 
-def frameworks(configuration: str = "") -> Frameworks:
+def with_metadata(pod: Pod, *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> Pod:
+    """The pod with these labels and annotations added."""
+    meta = pod.metadata
+    added = {"labels": {**meta.labels, **(labels or {})}, "annotations": {**meta.annotations, **(annotations or {})}}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, **added))
+
+
+def frameworks(configuration: str = "", gates: SchedulerGates | None = None) -> Frameworks:
     """The profiles of a configuration file's text, or the shipped ones."""
-    return frameworks_of(_effective(configuration))
+    return frameworks_of(_effective(configuration), gates)
 
 
 @cache
@@ -151,9 +160,9 @@ class SmallLog:
 class Scheduler:
     """One scheduler over a SmallLog, moved step by step."""
 
-    def __init__(self, log: SmallLog, configuration: str = "") -> None:
+    def __init__(self, log: SmallLog, configuration: str = "", gates: SchedulerGates | None = None) -> None:
         self.log = log
-        self.state = SchedulerState(frameworks(configuration))
+        self.state = SchedulerState(frameworks(configuration, gates))
         self.in_flight: list[tuple[Sequence[NodeWork], list[NewEvent]]] = []
         self.verdicts: list[Verdict] = []
         self.sent = 0

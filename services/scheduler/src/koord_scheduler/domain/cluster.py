@@ -35,6 +35,7 @@ from koord_scheduler.domain.quota.pods import pod_facts
 from koord_scheduler.domain.quota.settings import QuotaSettings
 from koord_scheduler.domain.spread_defaults import OwnerSelectors
 from koord_scheduler.domain.templates import Templates
+from koord_scheduler.domain.transformers import PodTransformers
 from koord_scheduler.domain.volumes import Volumes
 
 DEFAULT_TOPOLOGY: Final = "default"
@@ -78,7 +79,12 @@ class Cluster:
     warnings     sentences about facts that are valid and probably not meant; the fold empties it
     """
 
-    def __init__(self, quota: QuotaSettings | None = None, gang: GangArgs | None = None) -> None:
+    def __init__(
+        self,
+        quota: QuotaSettings | None = None,
+        gang: GangArgs | None = None,
+        transformers: PodTransformers | None = None,
+    ) -> None:
         self.nodes = NodeColumns()
         self.population = Population(self.nodes)
         self.owners = OwnerSelectors()
@@ -89,9 +95,9 @@ class Cluster:
         self.quotas = QuotaManager(quota)
         self.gangs = GangCache(gang)
         self.topology: NetworkTopology | None = None
-        self.templates = Templates(self.nodes, [self.ports, self.images, self.volumes])
+        self.templates = Templates(self.nodes, [self.ports, self.images, self.volumes], transformers)
         self.priorities = LowestPriorities()
-        self.occupancy = Occupancy(self.nodes, self.population, [self.ports, self.priorities])
+        self.occupancy = Occupancy(self.nodes, self.population, [self.ports, self.priorities, self.volumes])
         self.node_followers: list[NodeFollower] = [self.images]
         self.activate: dict[str, None] = {}
         self.quota_moves = 0

@@ -6,6 +6,7 @@ from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.engine import Engine
 from koord_scheduler.domain.plugins.interface import (
     Allow,
@@ -97,8 +98,15 @@ class Frameworks:
     next_pod    the plugin that picks the next pod past the queue; None: there is none
     """
 
-    def __init__(self, cluster: Cluster, profiles: Sequence[Profile], aliases: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        profiles: Sequence[Profile],
+        aliases: Iterable[str] = (),
+        gates: SchedulerGates | None = None,
+    ) -> None:
         self.cluster = cluster
+        self.gates = gates or SchedulerGates()
         own = {profile.scheduler_name: Framework(cluster, profile) for profile in profiles}
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}

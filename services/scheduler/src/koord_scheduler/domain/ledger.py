@@ -5,7 +5,7 @@ its pods again.
 """
 
 from collections.abc import ItemsView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
 
 from koord_scheduler.domain.columns import Demand
@@ -77,15 +77,11 @@ class Ledgers:
         holding.sources |= source
 
     def describe(self, node: str, occupant: Occupant) -> None:
-        """The pod on the node has become another kind of pod (its labels, its being deleted); its demand stays."""
+        """The pod on the node has become another (its labels, its status, its being deleted); its demand stays."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(occupant.uid) if ledger is not None else None
-        if holding is not None and (holding.occupant.kind, holding.occupant.template) != (
-            occupant.kind,
-            occupant.template,
-        ):
-            kept = Occupant(occupant.uid, holding.demand, occupant.template, occupant.kind)
-            self._replace(self._nodes.row(node), holding, kept)
+        if holding is not None and _read_of(holding.occupant) != _read_of(occupant):
+            self._replace(self._nodes.row(node), holding, replace(occupant, demand=holding.demand))
 
     def _replace(self, row: int | None, holding: Holding, occupant: Occupant) -> None:
         if row is not None:
@@ -148,3 +144,9 @@ class Ledgers:
         if ledger is None:
             ledger = self._by_node[node] = NodeLedger()
         return ledger
+
+
+def _read_of(occupant: Occupant) -> tuple[object, ...]:
+    """What those who sum over the pods of a node read of one, besides its demand."""
+    status = occupant.pod.status if occupant.pod is not None else None
+    return (occupant.kind, occupant.template, occupant.priority, status)

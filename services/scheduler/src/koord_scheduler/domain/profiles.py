@@ -34,13 +34,18 @@ from koord_scheduler.domain.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )
 from koord_scheduler.domain.plugins.node_resources_fit import FitArgs, NodeResourcesFit
+from koord_scheduler.domain.plugins.node_resources_fit_plus import NodeResourcesFitPlus
 from koord_scheduler.domain.plugins.node_unschedulable import NodeUnschedulable
 from koord_scheduler.domain.plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadArgs
 from koord_scheduler.domain.plugins.resource_scores import ShapePoint
+from koord_scheduler.domain.plugins.scarce_resource_avoidance import ScarceResourceAvoidance
 from koord_scheduler.domain.plugins.scheduling_gates import SchedulingGates
+from koord_scheduler.domain.plugins.scheduling_hint import SchedulingHint
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
+from koord_scheduler.domain.plugins.volume_restrictions import VolumeRestrictions
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.quota.settings import QuotaGates, QuotaSettings
+from koord_scheduler.domain.transformers import PodTransformers
 from koord_scheduler.domain.volumes import VolumeBinding
 
 # A plugin is whatever implements some of the protocols of `plugins.interface`: Any is the honest type here.
@@ -127,6 +132,13 @@ def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
     return plugin
 
 
+def _hint(cluster: Cluster, profile: EffectiveProfile) -> SchedulingHint:
+    plugin = SchedulingHint(profile.args_of("SchedulingHint", koordinator.SchedulingHintArgs))
+    if all(reader.name != plugin.name for reader in cluster.templates.readers):
+        cluster.templates.readers.append(plugin)
+    return plugin
+
+
 MAKERS: Final[Mapping[str, Maker]] = {
     "SchedulingGates": lambda _, __: SchedulingGates(),
     "NodeUnschedulable": lambda _, __: NodeUnschedulable(),
@@ -137,6 +149,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeResourcesFit": _fit,
     "NodeResourcesBalancedAllocation": _balanced,
     "VolumeBinding": lambda cluster, _: VolumeBinding(cluster.nodes, cluster.volumes),
+    "VolumeRestrictions": lambda cluster, _: VolumeRestrictions(cluster.volumes),
     "PodTopologySpread": _spread,
     "InterPodAffinity": _pods,
     "ImageLocality": lambda cluster, _: cluster.images,
@@ -146,6 +159,13 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "ElasticQuota": lambda cluster, _: ElasticQuota(cluster.quotas),
     "DefaultPreemption": lambda _, profile: DefaultPreemption(
         profile.args_of("DefaultPreemption", kubernetes.DefaultPreemptionArgs)
+    ),
+    "SchedulingHint": _hint,
+    "NodeResourcesFitPlus": lambda _, profile: NodeResourcesFitPlus(
+        profile.args_of("NodeResourcesFitPlus", koordinator.NodeResourcesFitPlusArgs)
+    ),
+    "ScarceResourceAvoidance": lambda _, profile: ScarceResourceAvoidance(
+        profile.args_of("ScarceResourceAvoidance", koordinator.ScarceResourceAvoidanceArgs)
     ),
 }
 """What this version has, by name."""
@@ -163,9 +183,16 @@ def frameworks_of(
     more       plugins that a user has installed, by name
     aliases    scheduler names whose pods the first profile schedules, too
     """
-    cluster = Cluster(_quota_settings(configuration, gates or SchedulerGates()), _gang_args(configuration))
+    gates = gates or SchedulerGates()
+    transformers = PodTransformers(
+        priority=gates.priority_transformer,
+        preemption_policy=gates.preemption_policy_transformer,
+        replace_resources=gates.replace_resources_transformer,
+    )
+    cluster = Cluster(_quota_settings(configuration, gates), _gang_args(configuration), transformers)
     makers = {**MAKERS, **(more or {})}
-    return Frameworks(cluster, [_profile(cluster, profile, makers) for profile in configuration.profiles], aliases)
+    profiles = [_profile(cluster, profile, makers) for profile in configuration.profiles]
+    return Frameworks(cluster, profiles, aliases, gates)
 
 
 def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, Maker]) -> Profile:

@@ -428,6 +428,7 @@ class SchedulerState:
         elif pod.subject is None or not self._is_ours(pod.pod):
             self.queue.remove(pod.uid)
             pod.phase = Phase.OTHERS
+            self.cluster.activated(self.cluster.gangs.left_queue(pod.uid).activate)
         else:
             pod.phase = Phase.QUEUED
             pod.trigger = trigger
@@ -465,11 +466,23 @@ class SchedulerState:
             pod.submitted_at = stored.occurred_at
             pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
         pod.spec_event = stored.event_id
+        profile = pod.subject.profile if pod.subject is not None else ""
         self.describe(pod, spec, _unix(stored.occurred_at))
         self._count_bound(pod, spec.spec.node_name if spec.status.phase not in _FINISHED else "", stored.event_id)
         if not pod.work_node:
             self.settle(pod, stored.event_id)
+        elif self.frameworks.gates.dynamic_scheduler_check and not self._may_be_bound(pod, profile):
+            self.give_up(pod, stored.event_id)
+            self._facts_changed(pod, stored.event_id)
         self._follow_cluster(stored.event_id)
+
+    def _may_be_bound(self, pod: PodRecord, profile: str) -> bool:
+        """Whether a pod with a node that the log has not heard of is still what was decided about.
+
+        source    scheduler-core spec, 3 (dynamic scheduler check)
+        """
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        return pod.subject is not None and pod.subject.profile == profile and self._is_ours(pod.pod)
 
     def describe(self, pod: PodRecord, spec: Pod, now: float) -> None:
         """The API says that the pod is this; it becomes known to the plugins."""

@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
-from koordcore.protocol.resource_names import rename_pod
 from koordcore.values import codec
 
 from koord_scheduler.domain.columns import Demand, NodeColumns
 from koord_scheduler.domain.population import OwnTerms, PodKind, resolved_term
+from koord_scheduler.domain.transformers import PodTransformers
 
 _REMEMBERED: Final = 8192
 DEFAULT_SCHEDULER: Final = "koord-scheduler"
@@ -76,7 +76,7 @@ class Subject:
 
 
 class Reading(NamedTuple):
-    """What a pod is. pod: with deprecated resource names replaced."""
+    """What a pod is. pod: as the transformers leave it."""
 
     subject: Subject
     pod: Pod
@@ -84,7 +84,7 @@ class Reading(NamedTuple):
 
 class _Known(NamedTuple):
     subject: Subject
-    is_renamed: bool
+    is_transformed: bool
 
 
 class Templates:
@@ -93,8 +93,11 @@ class Templates:
     readers    plugins that read something of pods; complete before the first pod is read
     """
 
-    def __init__(self, nodes: NodeColumns, readers: Sequence[Reader] = ()) -> None:
+    def __init__(
+        self, nodes: NodeColumns, readers: Sequence[Reader] = (), transformers: PodTransformers | None = None
+    ) -> None:
         self._nodes = nodes
+        self._transform = (transformers or PodTransformers()).transform
         self.readers = list(readers)
         self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodTemplate] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
@@ -123,13 +126,13 @@ class Templates:
         )
         known = self._known.get(key)
         if known is None:
-            renamed = rename_pod(pod)
-            subject = Subject(self._template(renamed), self._kind(renamed), scheduler_name_of(pod))
-            known = _Known(subject, renamed is not pod)
+            transformed = self._transform(pod)
+            subject = Subject(self._template(transformed), self._kind(transformed), scheduler_name_of(pod))
+            known = _Known(subject, transformed is not pod)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
-        return Reading(known.subject, rename_pod(pod) if known.is_renamed else pod)
+        return Reading(known.subject, self._transform(pod) if known.is_transformed else pod)
 
     def _template(self, pod: Pod) -> PodTemplate:
         spec = pod.spec

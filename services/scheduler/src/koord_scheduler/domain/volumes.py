@@ -1,4 +1,5 @@
-"""Persistent volumes that tie pods to nodes: node affinity and zone labels of what a pod's claims are bound to.
+"""Persistent volumes that tie pods to nodes: node affinity and zone labels of what a pod's claims are bound to, and
+claims that one pod at a time may use.
 
 A claim that is not bound yet ties its pod to no node; binding it is not this scheduler's work.
 source    scheduler-core spec, 5.9
@@ -13,6 +14,7 @@ from koordcore.protocol.objects import NodeSelector, Pod
 from koordcore.protocol.scheduling_objects import PersistentVolume, PersistentVolumeClaim
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.plugins.node_affinity import term_matches
 from koord_scheduler.domain.templates import Subject
 
@@ -23,6 +25,7 @@ ZONE_LABELS: Final = (
     "failure-domain.beta.kubernetes.io/region",
 )
 _SEPARATOR: Final = "__"
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 MISSING_CLAIM: Final = 1
 NODE_AFFINITY: Final = 2
 ZONE: Final = 3
@@ -37,23 +40,33 @@ class Claims:
 
 
 class Volumes:
-    """Claims and volumes. version: grows with every change. Also reads the claims of pods."""
+    """Claims and volumes, and which nodes use claims. Also reads the claims of pods.
+
+    changes     grows with every change of an object
+    exclusive   claims that one pod at a time may use
+    users       claim -> row -> pods that use it there
+    """
 
     name = "VolumeBinding"
 
     def __init__(self) -> None:
         self.changes = 0
         self.claims: dict[tuple[str, str], str] = {}
+        self.exclusive: set[tuple[str, str]] = set()
+        self.users: dict[tuple[str, str], dict[int, int]] = {}
         self.volumes: dict[str, tuple[NodeSelector | None, dict[str, str]]] = {}
 
     def put_claim(self, claim: PersistentVolumeClaim) -> None:
         """A claim is there, or has changed."""
-        self.claims[claim.metadata.namespace, claim.metadata.name] = claim.spec.volume_name
+        key = claim.metadata.namespace, claim.metadata.name
+        self.claims[key] = claim.spec.volume_name
+        (self.exclusive.add if READ_WRITE_ONCE_POD in claim.spec.access_modes else self.exclusive.discard)(key)
         self.changes += 1
 
     def drop_claim(self, namespace: str, name: str) -> None:
         """A claim is gone."""
         self.claims.pop((namespace, name), None)
+        self.exclusive.discard((namespace, name))
         self.changes += 1
 
     def put_volume(self, volume: PersistentVolume) -> None:
@@ -76,6 +89,25 @@ class Volumes:
             if volume.persistent_volume_claim is not None
         )
         return Claims(pod.metadata.namespace, names) if names else None
+
+    def took(self, row: int, occupant: Occupant) -> None:
+        """See `occupancy.Follower`."""
+        if occupant.template is not None and (claims := occupant.template.aspects.get(self.name)) is not None:
+            self._count(row, cast("Claims", claims), 1)
+
+    def gave(self, row: int, occupant: Occupant) -> None:
+        """See `occupancy.Follower`."""
+        if occupant.template is not None and (claims := occupant.template.aspects.get(self.name)) is not None:
+            self._count(row, cast("Claims", claims), -1)
+
+    def _count(self, row: int, claims: Claims, delta: int) -> None:
+        for name in claims.names:
+            rows = self.users.setdefault((claims.namespace, name), {})
+            rows[row] = rows.get(row, 0) + delta
+            if not rows[row]:
+                del rows[row]
+            if not rows:
+                del self.users[claims.namespace, name]
 
 
 class VolumeBinding:

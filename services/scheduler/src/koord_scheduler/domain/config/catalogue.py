@@ -67,6 +67,7 @@ WORKING: Final = frozenset(
         "NodeResourcesFit",
         "VolumeBinding",
         "VolumeZone",
+        "VolumeRestrictions",
         "PodTopologySpread",
         "InterPodAffinity",
         "DynamicResources",
@@ -77,6 +78,9 @@ WORKING: Final = frozenset(
         "LoadAwareScheduling",
         COSCHEDULING,
         "ElasticQuota",
+        "SchedulingHint",
+        "NodeResourcesFitPlus",
+        "ScarceResourceAvoidance",
         DEFAULT_PRE_BIND,
     )
 )

@@ -1,0 +1,48 @@
+"""What a pod becomes before anybody looks at it: old resource names, and what feature gates put in force.
+
+source    scheduler-core spec, 3 (input transformers); protocol spec, 2.2 (8), 3.1
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.scheduling import preemption_policy_or_never
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.priority import priority_value
+from koordcore.protocol.resource_names import parse_replace_resources, rename_pod, replace_pod_resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTransformers:
+    """Which of the gated transformers are on.
+
+    priority             `spec.priority` is the priority value of the pod: its class's default when none is set
+    preemption_policy    `spec.preemptionPolicy` is what a label says, Never without it
+    replace_resources    the user's annotation erases and moves resources
+    """
+
+    priority: bool = False
+    preemption_policy: bool = False
+    replace_resources: bool = False
+
+    def transform(self, pod: Pod) -> Pod:
+        """The pod as the scheduler sees it; the same object when nothing changes. Twice is as once.
+
+        raises    InvalidInput for a request that is no quantity
+        """
+        pod = rename_pod(pod)
+        wish = pod.metadata.annotations.get(keys.REPLACE_RESOURCES) if self.replace_resources else None
+        if wish:
+            # The annotation goes with it: a pod that comes back from a snapshot must not be transformed again.
+            kept = {key: text for key, text in pod.metadata.annotations.items() if key != keys.REPLACE_RESOURCES}
+            meta = msgspec.structs.replace(pod.metadata, annotations=kept)
+            pod = replace_pod_resources(msgspec.structs.replace(pod, metadata=meta), parse_replace_resources(wish))
+        spec = pod.spec
+        if self.priority and spec.priority != (priority := priority_value(pod)):
+            spec = msgspec.structs.replace(spec, priority=priority)
+        if self.preemption_policy and spec.preemption_policy != (
+            policy := preemption_policy_or_never(pod.metadata.labels)
+        ):
+            spec = msgspec.structs.replace(spec, preemption_policy=policy)
+        return pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
