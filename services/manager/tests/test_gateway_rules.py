@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from histories import NODES as NODE_NAMES
 from histories import Recorder, node, pod
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from koord_manager.domain.gateway.binding import (
     Later,
@@ -73,7 +73,7 @@ def seen_node(number: int, variation: int, *, gone: bool = False) -> Seen:
 
 
 def seen_quota(number: int, variation: int, *, gone: bool = False) -> Seen:
-    meta = {"name": f"q-{number}", "namespace": "default", "uid": f"u-{number}", "managedFields": [{}]}
+    meta: dict[str, Any] = {"name": f"q-{number}", "namespace": "default", "uid": f"u-{number}", "managedFields": [{}]}
     document: dict[str, Any] = {"metadata": meta, "spec": {"max": {"cpu": variation}}}
     return Seen(QUOTAS, cleaned(QUOTAS, document), gone)
 
@@ -242,6 +242,8 @@ def test_a_usage_that_cannot_be_read_is_absent_and_never_zero() -> None:
 
 
 @given(st.binary(max_size=200))
+@example(b'{"type": "\xff"}')
+@example(b'{"type": "ADDED", "object": ' + b"[" * 100_000)
 def test_no_line_of_a_watch_crashes_its_reader(line: bytes) -> None:
     with contextlib.suppress(codec.DecodeError, WatchEnded):
         ResourceDecoder(PODS).line(line)

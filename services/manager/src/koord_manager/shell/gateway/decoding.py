@@ -85,6 +85,15 @@ _LINE = msgspec.json.Decoder(_Line)
 _OBJECT = msgspec.json.Decoder(_Object)
 _STATUS = msgspec.json.Decoder(_Status)
 _RAW_PAGE = msgspec.json.Decoder(_Page[msgspec.Raw])
+_ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
+    """The value of some bytes; whatever is wrong with them is one error. Raises codec.DecodeError."""
+    try:
+        return decoder.decode(body)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise codec.DecodeError(str(error)) from error
 
 
 class ResourceDecoder:
@@ -101,10 +110,10 @@ class ResourceDecoder:
         raises    codec.DecodeError when it is no list at all
         """
         try:
-            found = self._page.decode(body)
+            found = _decoded(self._page, body)
             return Page(found.items or [], found.metadata.resource_version, found.metadata.continue_, [])
         except msgspec.ValidationError:
-            raw = _RAW_PAGE.decode(body)
+            raw = _decoded(_RAW_PAGE, body)
         objects: list[Object] = []
         unreadable: list[str] = []
         for item in raw.items or []:
@@ -119,12 +128,12 @@ class ResourceDecoder:
 
         raises    WatchEnded for an ERROR; codec.DecodeError when it is no line of a watch
         """
-        event = _LINE.decode(line)
+        event = _decoded(_LINE, line)
         body = bytes(event.object)
         if event.type == "ERROR":
-            status = _STATUS.decode(body)
+            status = _decoded(_STATUS, body)
             raise WatchEnded(status.code, status.message)
-        version = _OBJECT.decode(body).metadata.resource_version
+        version = _decoded(_OBJECT, body).metadata.resource_version
         if event.type == "BOOKMARK":
             return Change(version)
         try:
@@ -134,19 +143,19 @@ class ResourceDecoder:
 
     def _read(self, body: bytes) -> Object:
         try:
-            return cast("Object", self._one.decode(body))
+            return cast("Object", _decoded(self._one, body))
         except msgspec.ValidationError:
-            return cast("Object", codec.convert(without_nulls(msgspec.json.decode(body)), self._model))
+            return cast("Object", codec.convert(without_nulls(_decoded(_ANYTHING, body)), self._model))
 
 
 def read_pod(body: bytes) -> Pod:
     """A pod, as a GET answers it. Raises codec.DecodeError."""
-    return codec.convert(without_nulls(msgspec.json.decode(body)), Pod)
+    return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
 
 
 def _named(body: bytes) -> str:
     try:
-        meta = _OBJECT.decode(body).metadata
+        meta = _decoded(_OBJECT, body).metadata
     except msgspec.DecodeError:
         return "an object without a name"
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
