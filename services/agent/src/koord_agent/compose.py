@@ -359,8 +359,8 @@ def _linux_agent(
             said=topology_said,
         ),
     )
-    for finding in agent.features.missing():
-        shell.log.info("feature_missing", feature=finding.feature, file=finding.file, reason=finding.why)
+    # `koord node doctor` tells the files and the reasons
+    shell.log.info("host_features", missing=", ".join(finding.feature for finding in agent.features.missing()))
     return agent
 
 
