@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from bench.scheduler_perf.cluster import Cluster, Placement
+from bench.scheduler_perf.cluster import LOOK_SECONDS, Cluster, Placement
 from bench.scheduler_perf.objects import ZONES, node_name, zone_of
 from koordcore.events.envelope import AggregateRef
 
-STATUS_SECONDS = 5.0
-"""Statuses are said a moment after what they are about."""
+FOLLOWS_SECONDS = 10.0
+"""For what comes a moment after the last placement: a status, the place of a preemptor."""
 
 
 class NotWhatItIsAbout(Exception):
@@ -81,9 +81,14 @@ async def refused_some(run: Run) -> None:
 
 async def preempted(run: Run) -> None:
     """Victims were evicted, and a preemptor got their place."""
+    ref = AggregateRef("pod", "preemptor-000000")
+
+    async def is_placed() -> bool:
+        return any(stored.type == "PodPlaced" for stored in await run.cluster.bus.events.read_aggregate(ref))
+
+    placed = await _within(FOLLOWS_SECONDS, is_placed)
     _require(await run.cluster.count("eviction") > 0, "nothing was evicted")
-    first = await run.cluster.bus.events.read_aggregate(AggregateRef("pod", "preemptor-000000"))
-    _require(any(stored.type == "PodPlaced" for stored in first), "the first preemptor was not placed")
+    _require(placed, "the first preemptor was not placed")
 
 
 async def gangs_were_whole(run: Run) -> None:
@@ -114,10 +119,21 @@ async def quotas_and_loads_were_read(run: Run) -> None:
     assert last is not None, "it was placed"
     observed = msgspec.json.decode(last.body, type=_Placed).explanation.based_on.obs
     _require(observed > 0, "no load report was read before the last placement")
-    end = time.monotonic() + STATUS_SECONDS
-    while not (said := await run.cluster.count("quota")) and time.monotonic() < end:  # noqa: ASYNC110
-        await asyncio.sleep(0.1)
-    _require(said > 0, "the status of no quota was computed")
+
+    async def is_said() -> bool:
+        return await run.cluster.count("quota") > 0
+
+    _require(await _within(FOLLOWS_SECONDS, is_said), "the status of no quota was computed")
+
+
+async def _within(seconds: float, holds: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether something holds now or soon."""
+    end = time.monotonic() + seconds
+    while not await holds():
+        if time.monotonic() >= end:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+    return True
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -55,10 +55,11 @@ async def run_once(sized: Sized, *, profile: bool = False) -> Throughput:
         await cluster.create(measured_pods)
         measured = await placing
         spent = await cluster.effort()
+        figures = _figures(began_ns, measured, before, spent, cluster.resident_mib())
+        await sized.workload.check(Run(cluster=cluster, initial=initial, measured=measured))
         if beside is not None:
             await ended(beside)
-        await sized.workload.check(Run(cluster=cluster, initial=initial, measured=measured))
-        return _figures(began_ns, measured, before, spent, cluster.resident_mib())
+        return figures
 
 
 async def place(cluster: Cluster, pods: list[NewEvent]) -> list[Placement]:
