@@ -19,8 +19,11 @@ def report_interval_seconds(speed: float) -> int:
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
 
-def slo_controller_config(speed: float) -> dict[str, Any]:
-    """The ConfigMap."""
+def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, Any]:
+    """The ConfigMap.
+
+    protect    whether best effort is held back when latency-sensitive pods need their CPU
+    """
     interval = report_interval_seconds(speed)
     colocation = {
         "enable": True,
@@ -34,7 +37,7 @@ def slo_controller_config(speed: float) -> dict[str, Any]:
     }
     thresholds = {
         "clusterStrategy": {
-            "enable": True,
+            "enable": protect,
             "cpuSuppressThresholdPercent": SUPPRESS_PERCENT,
             "cpuSuppressPolicy": "cfsQuota",
         }

@@ -8,7 +8,7 @@ from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.verdict import PodUnschedulable
 
-from koordctl.demo.summary import main_reason
+from koordctl.demo.summary import Protection, main_reason, percentile, share_percent
 from koordctl.log import OpenLog
 
 BEST_EFFORT = "BE"
@@ -33,6 +33,24 @@ def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
         total += report.node_usage.cpu_milli
         best_effort += sum(pod.usage.cpu_milli for pod in report.pods if pod.qos == BEST_EFFORT)
     return ClusterUsage(total_milli=total, best_effort_milli=best_effort, nodes=nodes)
+
+
+def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> Protection:
+    """What latency-sensitive requests and best effort get, over the newest reports of nodes that run both kinds."""
+    both = [
+        report
+        for report in reports
+        if any(pod.qos == BEST_EFFORT for pod in report.pods) and any(pod.qos != BEST_EFFORT for pod in report.pods)
+    ]
+    slow = [report.signals["lsSlowdown"] / 100 for report in both if "lsSlowdown" in report.signals]
+    usage = usage_of(reports)
+    return Protection(
+        nodes=len(both),
+        slowdown_p50=round(percentile(slow, 50), 3),
+        slowdown_p99=round(percentile(slow, 99), 3),
+        best_effort_cores=round(usage.best_effort_milli / 1000, 1),
+        utilisation_percent=share_percent(usage.total_milli, capacity_milli),
+    )
 
 
 async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageReported]:

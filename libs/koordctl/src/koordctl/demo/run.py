@@ -17,9 +17,9 @@ from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.clients import state_file
 from koordctl.demo.arrivals import arrivals
-from koordctl.demo.configuration import slo_controller_config
+from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
-from koordctl.demo.measuring import count_reasons, newest_reports, newest_verdicts, usage_of
+from koordctl.demo.measuring import count_reasons, newest_reports, newest_verdicts, protection_of, usage_of
 from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.tail import Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
@@ -33,6 +33,8 @@ WARM_UP_SECONDS: Final = 45.0
 SETTLE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 3.0
 VERIFY_SECONDS: Final = 90.0
+UNPROTECTED_SECONDS: Final = 2.4 * REPORT_REAL_SECONDS
+"""Until every agent knows, and has reported a whole interval of it."""
 VERIFY_TRIES: Final = 5
 """The summary has the three hashes at one position, although the log goes on moving."""
 CPU: Final = "cpu"
@@ -128,8 +130,15 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     reports = await newest_reports(log, [node.name for node in options.nodes])
     real = await newest_reports(log, [host])
 
-    # 5. the summary
+    # 5. what protection is worth: as it is, and switched off for two reports
     usage, capacity = usage_of(reports), sum(node.cpu_milli for node in options.nodes)
+    watching.step("switching the protection off for a while, to see what it is worth")
+    await submit(client, [slo_controller_config(options.speed, protect=False)])
+    await asyncio.sleep(UNPROTECTED_SECONDS)
+    unprotected = await newest_reports(log, [node.name for node in options.nodes])
+    await submit(client, [slo_controller_config(options.speed)])
+
+    # 6. the summary
     waits, asked = audit.waits_ms, audit.requests_on_nodes
     real_usage = real[0].node_usage if real else None
     violations = findings.sentences()
@@ -143,6 +152,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         pods_placed=findings.placed,
         pods_started=findings.started,
         pods_pending=len(findings.pending),
+        pods_evicted=audit.by_type.get("PodEvicted", 0),
         pending_reasons=count_reasons(findings.pending, reasons),
         double_placements=len(findings.double_placements),
         overcommitted_nodes=findings.overcommitted_nodes,
@@ -159,6 +169,8 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         real_node=host,
         real_node_cpu_milli=real_usage.cpu_milli if real_usage else 0,
         suppressions=audit.by_type.get("BeCpuSuppressed", 0),
+        protected=protection_of(reports, capacity),
+        unprotected=protection_of(unprotected, capacity),
         position=verdict.position,
         events=audit.events,
         events_per_s=round((events_after - events_before) / loaded_s, 1) if loaded_s > 0 else 0.0,

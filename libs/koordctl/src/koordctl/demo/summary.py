@@ -11,13 +11,36 @@ from koordcore.values import codec
 NO_VALUE: Final = 0.0
 
 
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """What pods get from each other.
+
+    nodes            that run latency-sensitive and best-effort pods
+    slowdown_*       time of a latency-sensitive request against that on an idle node, over these nodes; 1 = no longer
+    """
+
+    nodes: int = 0
+    slowdown_p50: float = NO_VALUE
+    slowdown_p99: float = NO_VALUE
+    best_effort_cores: float = NO_VALUE
+    utilisation_percent: float = NO_VALUE
+
+    def sentence(self) -> str:
+        """One line of the table."""
+        return (
+            f"latency x{self.slowdown_p50:.2f} (p99 of nodes x{self.slowdown_p99:.2f}), best effort"
+            f" {self.best_effort_cores:,.0f} cores, {self.utilisation_percent:.1f} % of the cpu in use"
+        )
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is written to summary.json.
 
+    pods_submitted   without those that were evicted for others
     *_ms, *_s        real time, whatever the run's clock
     hash_*           of the manager's live fold, of a fold from zero, of the projector's rows, all at `position`
     utilisation_*    cpu in use as a share of the cluster's cpu: by pods that run on their own requests, and with the
                      best-effort pods that run on what those leave unused
+    protected, unprotected   with best effort held back, and after that was switched off for a while
     violations       one sentence for each broken invariant
     """
 
@@ -25,6 +48,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     pods_placed: int
     pods_started: int
     pods_pending: int
+    pods_evicted: int
     pending_reasons: dict[str, int]
     double_placements: int
     overcommitted_nodes: int
@@ -41,6 +65,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     real_node: str
     real_node_cpu_milli: int
     suppressions: int
+    protected: Protection
+    unprotected: Protection
     position: int
     events: int
     events_per_s: float
@@ -95,13 +121,16 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("pods submitted", f"{summary.pods_submitted:,}"),
         ("pods placed", f"{summary.pods_placed:,}"),
         ("pods running on their nodes", f"{summary.pods_started:,}"),
+        ("pods evicted for others", f"{summary.pods_evicted:,}"),
         ("pods pending", f"{summary.pods_pending:,}"),
         *pending,
         ("cpu requested, without overcommit", f"{summary.requested_cpu_percent:.1f} %"),
         ("cpu requested, with overcommit", f"{summary.requested_cpu_with_overcommit_percent:.1f} %"),
         ("cpu utilisation, without overcommit", f"{summary.utilisation_requested_only_percent:.1f} %"),
         ("cpu utilisation, with overcommit", f"{summary.utilisation_with_overcommit_percent:.1f} %"),
-        ("best-effort quota changes", f"{summary.suppressions:,}"),
+        ("best-effort quota changes told", f"{summary.suppressions:,}"),
+        ("protection on", summary.protected.sentence()),
+        ("protection off", summary.unprotected.sentence()),
         ("this host, measured", f"{summary.real_node} uses {summary.real_node_cpu_milli / 1000:.2f} cores"),
         ("submit to placed, p50", f"{summary.submit_to_placed_p50_ms:,.1f} ms"),
         ("submit to placed, p99", f"{summary.submit_to_placed_p99_ms:,.1f} ms"),

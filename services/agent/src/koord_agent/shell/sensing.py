@@ -6,6 +6,7 @@ The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
@@ -135,12 +136,23 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
     return replace(counters, memory=replace(counters.memory, with_page_cache_bytes=usage))
 
 
+@runtime_checkable
+class TellsSlowdown(Protocol):
+    """A simulated machine: it knows how much longer requests of latency-sensitive pods take than on an idle one."""
+
+    @property
+    def slowdown(self) -> float:
+        """1 = no longer."""
+        ...
+
+
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
     """Health of the node as its report tells it, in percent; what is not measured is left out.
 
         cpuPressure      largest PSI cpu some avg60 of the latency-sensitive classes
         memoryPressure   largest PSI memory full avg60 of them
         cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
+        lsSlowdown       of simulated machines: time of a request against that on an idle node, 100 = no longer
 
     source    manager spec, 16.1
     """
@@ -157,6 +169,8 @@ def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_
         signals["memoryPressure"] = max(pressure["mem"].full.avg60 for pressure in found)
     if ratios:
         signals["cpuThrottled"] = round(100 * max(ratios), 2)
+    if isinstance(host, TellsSlowdown):
+        signals["lsSlowdown"] = round(100 * host.slowdown, 1)
     return signals
 
 
