@@ -51,6 +51,9 @@ def usage_reported(
                 priority_class=metric.pod.priority,
                 qos=metric.pod.qos,
                 usage=_sample(metric.usage),
+                containers=[
+                    observation.ContainerUsage(name=name, usage=_sample(used)) for name, used in metric.containers
+                ],
             )
             for metric in report.pods
         ],

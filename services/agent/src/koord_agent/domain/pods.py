@@ -135,7 +135,17 @@ class AgentPod:
     @cached_property
     def reported(self) -> ReportedPod:
         """Its identity in the node's report."""
-        return ReportedPod(uid=self.uid, namespace=self.namespace, name=self.name, priority=self.priority, qos=self.qos)
+        running = [
+            (c.name, c.container_id) for c in self.containers if c.container_id and (c.is_sidecar or not c.is_init)
+        ]
+        return ReportedPod(
+            uid=self.uid,
+            namespace=self.namespace,
+            name=self.name,
+            priority=self.priority,
+            qos=self.qos,
+            containers=tuple(running) if len(running) > 1 else (),
+        )
 
 
 def _known_kube_qos(text: str) -> KubeQos:

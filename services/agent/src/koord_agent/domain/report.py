@@ -54,21 +54,26 @@ class AggregatedUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPod:
-    """Who a pod is in the report: priority class and QoS with their defaults applied."""
+    """Who a pod is in the report: priority class and QoS with their defaults applied.
+
+    containers    (name, id) of each, when there are several: what each uses is reported too (manager spec, 15.4)
+    """
 
     uid: str
     namespace: str
     name: str
     priority: str
     qos: str
+    containers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMetric:
-    """Usage of one pod."""
+    """Usage of one pod, and of each of its containers by name, when there are several."""
 
     pod: ReportedPod
     usage: Usage
+    containers: tuple[tuple[str, Usage], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,11 @@ _POD_MEMORY = {
     MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.POD_MEMORY_WITH_PAGE_CACHE,
     MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.POD_MEMORY_WITH_HOT_PAGE,
 }
+_CONTAINER_MEMORY = {
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.CONTAINER_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.CONTAINER_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.CONTAINER_MEMORY_WITH_HOT_PAGE,
+}
 _HOST_APP_MEMORY = {
     MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.HOST_APP_MEMORY,
     MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE,
@@ -162,7 +172,15 @@ def node_report(
         return tuple(_window(store, cpu, of_memory, now_ms, seconds) for seconds in policy.durations_seconds)
 
     pod_metrics = [
-        PodMetric(pod=pod, usage=usage)
+        PodMetric(
+            pod=pod,
+            usage=usage,
+            containers=tuple(
+                (name, used)
+                for name, container_id in pod.containers
+                if (used := average(Kind.CONTAINER_CPU, _CONTAINER_MEMORY[memory], container_id)) is not None
+            ),
+        )
         for pod in sorted(pods, key=lambda p: (p.namespace, p.name))
         if (usage := average(Kind.POD_CPU, _POD_MEMORY[memory], pod.uid)) is not None
     ]
