@@ -359,6 +359,8 @@ def _linux_agent(
             said=topology_said,
         ),
     )
+    if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():
+        shell.log.warning("cold_pages_unusable", reason="kidled is not there, or may not be set")
     # `koord node doctor` tells the files and the reasons
     shell.log.info("host_features", missing=", ".join(finding.feature for finding in agent.features.missing()))
     return agent

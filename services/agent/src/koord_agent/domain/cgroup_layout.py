@@ -133,6 +133,8 @@ class CgroupLayout:
 
         raises    ValueError for an unknown cgroupPath base, or a path that leaves its base
         """
+        if application.base is None and (not application.name or set(application.name.split("/")) & {"", ".", ".."}):
+            raise ValueError(f"host application: its name must be a plain path, is {application.name!r}")
         if application.base is None:
             match application.qos:
                 case "LSE" | "LSR" | "LS":

@@ -46,6 +46,7 @@ from koord_agent.shell.host.resctrl import read_resctrl_counters
 
 LSCPU_TIMEOUT_SECONDS: Final = 5
 GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
 _KEPT_PATHS: Final = 8192
 
 
@@ -188,6 +189,20 @@ class LinuxHost:
             return cold_page_bytes(text) if text is not None else None
         except MalformedCounter:
             return None
+
+    def start_cold_page_scans(self) -> bool:
+        """Let the kernel look for idle pages (kidled); False if it does not (agent spec, 6.10)."""
+        folder = self._roots.sys / "kernel/mm/kidled"
+        try:
+            for name, value in KIDLED_SETTINGS.items():
+                descriptor = os.open(folder / name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+                try:
+                    os.write(descriptor, value.encode())
+                finally:
+                    os.close(descriptor)
+        except OSError:
+            return False
+        return True
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
         wait_ns = slices = 0
