@@ -2,7 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.on_node import PodsOnNodes
+from koord_scheduler.domain.columns import NodeColumns
+from koord_scheduler.domain.on_node import on_node
+from koord_scheduler.domain.templates import Templates
 from koordcore.events.node import USAGE_PROFILE, pod_on_node
 from koordcore.protocol.objects import Pod
 from scheduling import pod
@@ -27,6 +29,6 @@ def some_pod(draw: st.DrawFn) -> Pod:
 
 @given(st.lists(some_pod(), max_size=20))
 def test_remembered_equals_computed(pods: list[Pod]) -> None:
-    on_nodes = PodsOnNodes()
+    templates = Templates(NodeColumns())
     for one in pods:
-        assert on_nodes.of(one.metadata.uid, one) == pod_on_node(one.metadata.uid, one)
+        assert on_node(one.metadata.uid, one, templates.read(one).sort) == pod_on_node(one.metadata.uid, one)

@@ -16,6 +16,7 @@ from koordcore.protocol.scheduling_objects import (
     Service,
 )
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns import NodeColumns, NodeShape
 from koord_scheduler.domain.disruption_budgets import DisruptionBudgets
@@ -154,7 +155,7 @@ class Cluster:
         """An API object is there, or has changed; of a kind that placement does not read, or unreadable: no matter."""
         try:
             self._put_object(plural, document)
-        except codec.DecodeError as error:
+        except (codec.DecodeError, InvalidInput) as error:
             self.warnings.append(f"an object of {plural} cannot be read and is passed over: {error}")
 
     def _put_object(self, plural: str, document: object) -> None:

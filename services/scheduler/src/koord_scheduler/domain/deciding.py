@@ -19,6 +19,7 @@ from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulab
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound
 from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.on_node import on_node
 from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import Block, QueuedPod
@@ -101,6 +102,8 @@ def decide_next(state: SchedulerState, now: float) -> Place | list[Verdict] | No
             state.waiting.hold(work, now + seconds)
         case Rejection() as rejection:
             state.take_back([work])
+            if state.queue.get(pod.uid) is not None:
+                state.queue.unschedulable(pod.uid, now, Block(rejection.plugin, rejection.key))
             return [_verdict(pod, queued, rejection.message, found)]
     return work
 
@@ -108,10 +111,10 @@ def decide_next(state: SchedulerState, now: float) -> Place | list[Verdict] | No
 def _next_pod(state: SchedulerState) -> QueuedPod | None:
     plugin = state.frameworks.next_pod
     if plugin is not None:
-        chosen = plugin.next_pod()
+        while (chosen := plugin.next_pod()).uid:
+            if state.queue.get(chosen.uid) is not None:
+                return state.queue.take(chosen.uid, like=chosen.like)
         state.reject(chosen.rejected)
-        if chosen.uid and state.queue.get(chosen.uid) is not None:
-            return state.queue.take(chosen.uid, like=chosen.like)
     return state.queue.pop()
 
 
@@ -127,11 +130,12 @@ def _let_go(state: SchedulerState, work: Place, waiting: Sequence[str], gang: st
 def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:
     rejection = found.rejection
     block = Block(rejection.plugin, rejection.key) if rejection is not None else None
-    state.queue.unschedulable(pod.uid, now, block)
+    refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
+    state.queue.unschedulable(pod.uid, now, block, refused_by)
     failure = state.framework_of(pod).after_post_filter(pod, found.message)
     state.reject(failure.rejected)
     verdicts = [_verdict(pod, queued, failure.message or found.message, found)]
-    for uid in failure.tell:
+    for uid in failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ():
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
             verdicts.append(_verdict(other, waits, failure.message, found))
@@ -139,13 +143,13 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
 
 
 def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found) -> Place:
-    assert pod.pod is not None, f"pod {pod.uid} is in the queue without a spec"
+    assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} is in the queue without a spec"  # noqa: PT018
     return Place(
         uid=pod.uid,
         node=found.placed.node,
         namespace=pod.namespace,
         name=pod.name,
-        on_node=state.on_nodes.of(pod.uid, pod.pod),
+        on_node=on_node(pod.uid, pod.pod, pod.sort),
         attempt=queued.attempts,
         queued_at=pod.submitted_at,
         explanation=found.placed.explanation,
@@ -192,7 +196,8 @@ def give_up_overdue(state: SchedulerState, now: float) -> int:
     """Waiting pods whose time is over lose their nodes; returns how many. source    scheduler-core spec, 1 (step 13)"""
     overdue = state.waiting.overdue(now)
     for uid in overdue:
-        state.give_up(state.pods[uid], state.pods[uid].trigger)
+        if uid in state.waiting:
+            state.give_up_late(state.pods[uid], now)
     return len(overdue)
 
 

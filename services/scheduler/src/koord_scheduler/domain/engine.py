@@ -50,9 +50,9 @@ UNRESTRICTED: Final = Restriction()
 
 @dataclass(slots=True)
 class Judges:
-    """The coupled plugins' judges for one subject, as of a version of each plugin."""
+    """The coupled plugins' judges for one subject. version: the sum of those of the plugins, which only grow."""
 
-    versions: tuple[int, ...]
+    version: int
     filters: list[tuple[str, CoupledFilter]] = field(default_factory=list[tuple[str, CoupledFilter]])
     scores: list[tuple[str, CoupledScore, int]] = field(default_factory=list[tuple[str, CoupledScore, int]])
 
@@ -74,14 +74,19 @@ class _Sifted:
 
 
 class Engine:
-    """The plugins of one profile over the columns of one cluster."""
+    """The plugins of one profile over the columns of one cluster.
+
+    top_scores    so many of the best nodes are named in explanations
+    """
 
     def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
         self.nodes = nodes
         self.profile = profile
         self.views = Views(nodes, profile)
         self.policy_version = profile.policy_version()
-        self._coupled = (*profile.coupled_filters, *(plugin for plugin, _ in profile.coupled_scores))
+        self.top_scores = TOP_SCORES
+        coupled = (*profile.coupled_filters, *(plugin for plugin, _ in profile.coupled_scores))
+        self._versions = [plugin.version for plugin in {id(plugin): plugin for plugin in coupled}.values()]
         self._judges: OrderedDict[Subject, Judges] = OrderedDict()
 
     def decide(
@@ -96,7 +101,7 @@ class Engine:
         judges = self.judges(subject)
         if not judges and restriction is UNRESTRICTED:
             feasible = view.feasible
-            best = view.best(TOP_SCORES, text_hash(uid)) if feasible else []
+            best = view.best(self.top_scores, text_hash(uid)) if feasible else []
             exclusions = view.exclusions()
             top = self._scored(best, row_list(view.totals[best]), view.parts(best)) if best else []
         else:
@@ -164,17 +169,19 @@ class Engine:
 
     def judges(self, subject: Subject) -> Judges:
         """The judges of the coupled plugins that concern this subject."""
-        versions = tuple(plugin.version() for plugin in self._coupled)
+        version = 0
+        for each in self._versions:
+            version += each()
         judges = self._judges.get(subject)
-        if judges is None or judges.versions != versions:
-            judges = self._judges[subject] = self._made(subject, versions)
+        if judges is None or judges.version != version:
+            judges = self._judges[subject] = self._made(subject, version)
+            self._judges.move_to_end(subject)
             if len(self._judges) > _JUDGES_KEPT:
                 self._judges.popitem(last=False)
-        self._judges.move_to_end(subject)
         return judges
 
-    def _made(self, subject: Subject, versions: tuple[int, ...]) -> Judges:
-        judges = Judges(versions)
+    def _made(self, subject: Subject, version: int) -> Judges:
+        judges = Judges(version)
         for plugin in self.profile.coupled_filters:
             judge = plugin.filter_for(subject)
             if judge is not None:
@@ -224,7 +231,7 @@ class Engine:
             if scores is not None:
                 added.append((name, weight * scores))
                 totals = totals + added[-1][1]
-        indexes = best_of(totals, self.nodes.name_hash[rows], seed, TOP_SCORES)
+        indexes = best_of(totals, self.nodes.name_hash[rows], seed, self.top_scores)
         best = row_list(rows[indexes])
         parts = view.parts(best, bounds)
         for name, scores in added:

@@ -95,6 +95,7 @@ class Frameworks:
     """All profiles of the process by scheduler name.
 
     aliases     further names, whose pods the first profile schedules
+    gates       the feature gates
     next_pod    the plugin that picks the next pod past the queue; None: there is none
     """
 
@@ -116,6 +117,10 @@ class Frameworks:
     def of(self, pod: Pod) -> Framework | None:
         """The framework of a pod's scheduler name; None: the pod is not ours."""
         return self._by_name.get(scheduler_name_of(pod))
+
+    def engines(self) -> list[Engine]:
+        """The engines of all profiles, each once."""
+        return list(dict.fromkeys(framework.engine for framework in self._by_name.values()))
 
     def engine_of(self, subject: Subject) -> Engine:
         """The engine of the profile for which the subject was read. Raises KeyError when it is not ours."""

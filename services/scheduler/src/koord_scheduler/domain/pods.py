@@ -1,12 +1,18 @@
 """What the scheduler knows of one pod, from its two aggregates and from its own decisions."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.templates import PodSort, Subject
+
+if TYPE_CHECKING:
+    from koord_scheduler.domain.frameworks import Framework
 
 
 class Phase(Enum):
@@ -32,6 +38,8 @@ class PodRecord:
 
     pod             None: the API has forgotten it (or never told us), only its placement is known
     subject         None with pod None, or when its requests cannot be read
+    sort            as `subject`
+    framework       the plugins of its profile; None: no spec, or another scheduler's
     trigger         id of the event that put it into the queue the last time: the cause of its next placement
     spec_event      id of the last event of `podspec.<uid>`
     submitted_at    RFC 3339 text of its submission
@@ -51,6 +59,8 @@ class PodRecord:
     name: str = ""
     pod: Pod | None = None
     subject: Subject | None = None
+    sort: PodSort | None = None
+    framework: Framework | None = None
     phase: Phase = Phase.OTHERS
     trigger: str = ""
     spec_event: str = ""

@@ -19,7 +19,7 @@ source    scheduler-core spec, 2
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
@@ -40,6 +40,18 @@ class Block(NamedTuple):
 
 Gate = Callable[[str], str | None]
 """Asks the PreEnqueue plugins about a pod: why it may not be attempted now, None: it may."""
+
+
+class Came(StrEnum):
+    """Why a pod came to its present place; values of the metric `queue_incoming_pods_total`."""
+
+    ADDED = "PodAdd"
+    UPDATED = "PodUpdate"
+    FAILED = "ScheduleAttemptFailure"
+    BACKED_OFF = "BackoffComplete"
+    HELPED = "ClusterEvent"
+    TIMED_OUT = "UnschedulableTimeout"
+    ACTIVATED = "ForceActivate"
 
 
 class Place(Enum):
@@ -63,6 +75,7 @@ class QueuedPod:
     trigger     id of the event that made it worth an attempt: its submission, or what helped since
     block       refused before any node; None: nodes refused it, or nobody has yet
     gated_by    what PreEnqueue said, "" when it may be attempted
+    refused_by  plugins that refused it in its last attempt
     """
 
     uid: str
@@ -77,6 +90,7 @@ class QueuedPod:
     woken: bool = False
     block: Block | None = None
     gated_by: str = ""
+    refused_by: tuple[str, ...] = ()
 
     @property
     def rank(self) -> Rank:
@@ -89,7 +103,10 @@ class QueuedPod:
 
 
 class SchedulingQueue:
-    """All pods of our profiles that have no node yet."""
+    """All pods of our profiles that have no node yet.
+
+    incoming    how often pods came to a place, by the reason
+    """
 
     def __init__(
         self,
@@ -113,12 +130,19 @@ class SchedulingQueue:
         self._next_flush = 0.0
         self._now = 0.0
         self._counts = dict.fromkeys(Place, 0)
+        self._came = Came.ADDED
+        self.incoming: dict[tuple[Place, Came], int] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run's clock, as `tick` has said last."""
+        return self._now
 
     def get(self, uid: str) -> QueuedPod | None:
         """The pod's entry; None when it is not in the queue."""
@@ -140,6 +164,7 @@ class SchedulingQueue:
         self._pods[uid] = pod
         pod.place = Place.GATED
         self._counts[Place.GATED] += 1
+        self._came = Came.ADDED
         self._activate(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
@@ -177,23 +202,27 @@ class SchedulingQueue:
 
     def recheck(self, uid: str) -> None:
         """The pod itself has changed: if it was gated, PreEnqueue is asked again."""
+        self._came = Came.UPDATED
         if self._pods[uid].place is Place.GATED:
             self._activate(self._pods[uid])
 
     def activate(self, uids: Iterable[str], trigger: str = "") -> None:
         """These are worth an attempt at once, as far as PreEnqueue allows; backoff does not count."""
+        self._came = Came.ACTIVATED
         for uid in uids:
             pod = self._pods.get(uid)
             if pod is not None and pod.place in (Place.GATED, Place.UNSCHEDULABLE, Place.BACKOFF):
                 pod.trigger = trigger or pod.trigger
                 self._activate(pod)
 
-    def unschedulable(self, uid: str, now: float, block: Block | None = None) -> None:
+    def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
         """The attempt failed: wait for an event that may help.
 
         block    a plugin refused the pod before any node; None: no node was feasible
         """
         pod = self._pods[uid]
+        pod.refused_by = refused_by
+        self._came = Came.FAILED
         pod.woken = False
         pod.block = block
         pod.ready_at = now + self._backoff_seconds(pod.attempts)
@@ -210,6 +239,10 @@ class SchedulingQueue:
         found = [(block, group.first()) for block, group in self._blocked.items() if block.plugin == plugin]
         return [(block, uid) for block, uid in found if uid is not None]
 
+    def unschedulable_pods(self) -> list[QueuedPod]:
+        """All pods that wait for an event, in the order in which they began to."""
+        return [self._pods[uid] for uid in self._waiting_since]
+
     def waiting_subjects(self) -> list[Subject]:
         """What the pods ask that nodes refused, in the order in which they began to wait."""
         return self._room.subjects()
@@ -217,6 +250,7 @@ class SchedulingQueue:
     def retry_later(self, uid: str, now: float) -> float:
         """The attempt failed for a reason that is not the cluster's: try again after a backoff; returns its end."""
         pod = self._pods[uid]
+        self._came = Came.FAILED
         pod.ready_at = now + self._backoff_seconds(pod.attempts)
         self._to_backoff(pod)
         return pod.ready_at
@@ -224,6 +258,7 @@ class SchedulingQueue:
     def retry_now(self, uid: str) -> None:
         """The decision was taken back through no fault of the pod: it returns to its old turn."""
         pod = self._pods[uid]
+        self._came = Came.FAILED
         if not self._is_gated(pod):
             self._move(pod, Place.ACTIVE)
             heapq.heappush(self._active, pod.rank)
@@ -260,6 +295,7 @@ class SchedulingQueue:
             ready_at, _, uid = heapq.heappop(self._backoff)
             pod = self._pods.get(uid)
             if pod is not None and pod.place is Place.BACKOFF and pod.ready_at == ready_at:
+                self._came = Came.BACKED_OFF
                 self._activate(pod)
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_PERIOD_SECONDS
@@ -304,6 +340,7 @@ class SchedulingQueue:
         pod = self._pods[uid]
         if pod.place is Place.UNSCHEDULABLE:
             pod.woken = True
+            self._came = Came.HELPED
             pod.trigger = trigger
             self._end_wait(pod)
 
@@ -345,6 +382,7 @@ class SchedulingQueue:
             if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
                 break
             overdue.append(uid)
+        self._came = Came.TIMED_OUT
         for uid in overdue:
             self._end_wait(self._pods[uid])
 
@@ -352,6 +390,9 @@ class SchedulingQueue:
         self._leave(pod)
         pod.place = place
         self._counts[place] += 1
+        if place is not Place.IN_FLIGHT:
+            key = place, self._came
+            self.incoming[key] = self.incoming.get(key, 0) + 1
 
     def _leave(self, pod: QueuedPod) -> None:
         self._counts[pod.place] -= 1

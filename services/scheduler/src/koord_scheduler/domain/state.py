@@ -53,10 +53,9 @@ from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.nominations import Nominations
 from koord_scheduler.domain.notices import Notice, Notices, TakenNotice
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.on_node import PodsOnNodes
 from koord_scheduler.domain.permit import WaitingPods
 from koord_scheduler.domain.pods import Phase, PodRecord
-from koord_scheduler.domain.queue import SchedulingQueue
+from koord_scheduler.domain.queue import Block, SchedulingQueue
 from koord_scheduler.domain.quota.changes import QuotaChanges
 from koord_scheduler.domain.said import Said
 from koord_scheduler.domain.templates import Subject
@@ -78,6 +77,7 @@ KINDS: Final = (
 """Aggregates that a scheduler folds."""
 
 _FINISHED: Final = ("Succeeded", "Failed")
+_GANGS: Final = "Coscheduling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,6 @@ class SchedulerState:
         self.waiting = WaitingPods()
         self.nominations = Nominations()
         self.ledgers = Ledgers(self.cluster.occupancy)
-        self.on_nodes = PodsOnNodes()
         self.pods: dict[str, PodRecord] = {}
         self.to_release: dict[str, tuple[str, str]] = {}
         self.forgotten: dict[str, int] = {}
@@ -360,10 +359,13 @@ class SchedulerState:
 
     def framework_of(self, pod: PodRecord) -> Framework:
         """The plugins of the pod's profile."""
-        assert pod.pod is not None, f"pod {pod.uid} has no spec"
-        framework = self.frameworks.of(pod.pod)
-        assert framework is not None, f"pod {pod.uid} is not ours"
-        return framework
+        assert pod.framework is not None, f"pod {pod.uid} is not ours, or has no spec"
+        return pod.framework
+
+    def profile_of(self, uid: str) -> str:
+        """Scheduler name of a pod; "" for one that is gone, or not readable."""
+        pod = self.pods.get(uid)
+        return pod.subject.profile if pod is not None and pod.subject is not None else ""
 
     def _any_fits(self, subject: Subject, rows: Rows) -> bool:
         return len(self.frameworks.engine_of(subject).passing(subject, rows)) > 0
@@ -425,7 +427,7 @@ class SchedulerState:
         elif pod.bound_node:
             self.queue.remove(pod.uid)
             pod.phase = Phase.BOUND
-        elif pod.subject is None or not self._is_ours(pod.pod):
+        elif pod.subject is None or pod.framework is None or not self._is_alive(pod.pod):
             self.queue.remove(pod.uid)
             pod.phase = Phase.OTHERS
             self.cluster.activated(self.cluster.gangs.left_queue(pod.uid).activate)
@@ -452,10 +454,8 @@ class SchedulerState:
             return "node-gone"
         return "bind-failed" if pod.bind_failed == pod.seq else None
 
-    def _is_ours(self, pod: Pod) -> bool:
-        if pod.metadata.deletion_timestamp is not None or pod.status.phase in _FINISHED:
-            return False
-        return self.frameworks.of(pod) is not None
+    def _is_alive(self, pod: Pod) -> bool:
+        return pod.metadata.deletion_timestamp is None and pod.status.phase not in _FINISHED
 
     def _pod_submitted(self, stored: StoredEvent, spec: Pod) -> None:
         uid = stored.ref.id
@@ -482,16 +482,17 @@ class SchedulerState:
         source    scheduler-core spec, 3 (dynamic scheduler check)
         """
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
-        return pod.subject is not None and pod.subject.profile == profile and self._is_ours(pod.pod)
+        return pod.subject is not None and pod.subject.profile == profile and self._is_alive(pod.pod)
 
     def describe(self, pod: PodRecord, spec: Pod, now: float) -> None:
         """The API says that the pod is this; it becomes known to the plugins."""
         try:
-            pod.subject, spec = self.cluster.templates.read(spec)
+            pod.subject, spec, pod.sort = self.cluster.templates.read(spec)
         except InvalidInput:
             # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
-            pod.subject = None
+            pod.subject = pod.sort = None
         pod.pod = spec
+        pod.framework = self.frameworks.of(spec)
         pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
         pod.known_since = pod.known_since or now
         if pod.subject is None:
@@ -509,7 +510,7 @@ class SchedulerState:
         self.give_up(pod, stored.event_id)
         self.cluster.drop_pod(pod.uid)
         pod.pod = None
-        pod.subject = None
+        pod.subject = pod.sort = pod.framework = None
         pod.spec_event = stored.event_id
         self.queue.remove(pod.uid)
         self._facts_changed(pod, stored.event_id)
@@ -630,20 +631,34 @@ class SchedulerState:
         """The pod does not count on its node any more, for nobody; who loses a node with it does, too."""
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self.room_appeared(work.node, work.trigger)
-        framework = self.frameworks.of(pod.pod) if pod.pod is not None else self.frameworks.first
-        if framework is not None:
-            self.reject(framework.unreserve(pod, work.node, said_by=said_by))
+        framework = pod.framework or self.frameworks.first
+        self.reject(framework.unreserve(pod, work.node, said_by=said_by))
 
     def give_up(self, pod: PodRecord, trigger: str) -> None:
-        """A pod that waits with a node loses it; one that does not wait is no matter."""
+        """A pod that waits with a node loses it through no fault of its own; one that does not wait is no matter."""
         if pod.uid in self.waiting:
             self._lose(pod, trigger)
+            if self.queue.is_in_flight(pod.uid):
+                self.queue.retry_now(pod.uid)
+
+    def give_up_late(self, pod: PodRecord, now: float) -> None:
+        """A pod has waited in vain: it loses its node and backs off."""
+        self._lose(pod, pod.trigger)
+        if self.queue.is_in_flight(pod.uid):
+            self.queue.retry_later(pod.uid, now)
 
     def reject(self, uids: Iterable[str]) -> None:
-        """These waiting pods lose their nodes; the plugin that says so has counted that already."""
+        """These waiting pods lose their nodes with their gang, which has counted that already and will call them.
+
+        source    scheduler-core spec, 8.8
+        """
         for uid in uids:
             if uid in self.waiting:
-                self._lose(self.pods[uid], self.pods[uid].trigger, "Coscheduling")
+                pod = self.pods[uid]
+                self._lose(pod, pod.trigger, _GANGS)
+                if self.queue.is_in_flight(uid):
+                    gang = self.cluster.gangs.roster.gang_of(uid)
+                    self.queue.unschedulable(uid, self.queue.now, Block(_GANGS, "" if gang is None else gang.id))
 
     def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
         work = self.waiting.let_go(pod.uid)
@@ -651,8 +666,6 @@ class SchedulerState:
         pod.phase = Phase.OTHERS
         self.unassume(pod, work, said_by)
         self.settle(pod, trigger)
-        if self.queue.is_in_flight(pod.uid):
-            self.queue.retry_now(pod.uid)
 
     # --- what the log says of placements -----------------------------------------------------------------------------
 
@@ -673,7 +686,7 @@ class SchedulerState:
     def bound(self, pod: PodRecord, node: str) -> None:
         """The log has the pod on the node."""
         self.nominations.drop(pod.uid)
-        framework = self.frameworks.of(pod.pod) if pod.pod is not None else None
+        framework = pod.framework
         self.cluster.activated((framework or self.frameworks.first).post_bind(pod, node))
 
     def _pod_released(self, stored: StoredEvent) -> None:

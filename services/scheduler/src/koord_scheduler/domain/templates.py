@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
+from koordcore.events.node import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
@@ -63,9 +64,11 @@ class PodTemplate:
         return self.demand.requests
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
     """What a scheduling cycle is about: what a pod asks of nodes, and what other pods' constraints ask of it.
+
+    Two pods for which all three agree have the same object.
 
     profile    scheduler name of the pod
     """
@@ -76,15 +79,24 @@ class Subject:
 
 
 class Reading(NamedTuple):
-    """What a pod is. pod: as the transformers leave it."""
+    """What a pod is.
+
+    pod     as the transformers leave it
+    sort    the same object for pods whose specs, labels and annotations are equal: a place to keep what follows
+    """
 
     subject: Subject
     pod: Pod
+    sort: "PodSort"
 
 
-class _Known(NamedTuple):
+@dataclass(slots=True, eq=False)
+class PodSort:
+    """Pods whose specs, labels and annotations are equal. on_node: by Kubernetes QoS class, see `on_node`."""
+
     subject: Subject
     is_transformed: bool
+    on_node: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
 
 
 class Templates:
@@ -101,7 +113,8 @@ class Templates:
         self.readers = list(readers)
         self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodTemplate] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
-        self._known: dict[bytes, _Known] = {}
+        self._subjects: WeakValueDictionary[tuple[PodTemplate, PodKind, str], Subject] = WeakValueDictionary()
+        self._known: dict[bytes, PodSort] = {}
 
     def of(self, pod: Pod) -> PodTemplate:
         """The template of a pod; see `read`."""
@@ -127,12 +140,18 @@ class Templates:
         known = self._known.get(key)
         if known is None:
             transformed = self._transform(pod)
-            subject = Subject(self._template(transformed), self._kind(transformed), scheduler_name_of(pod))
-            known = _Known(subject, transformed is not pod)
+            known = PodSort(self._subject(transformed, scheduler_name_of(pod)), transformed is not pod)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
-        return Reading(known.subject, self._transform(pod) if known.is_transformed else pod)
+        return Reading(known.subject, self._transform(pod) if known.is_transformed else pod, known)
+
+    def _subject(self, pod: Pod, profile: str) -> Subject:
+        identity = (self._template(pod), self._kind(pod), profile)
+        subject = self._subjects.get(identity)
+        if subject is None:
+            subject = self._subjects[identity] = Subject(*identity)
+        return subject
 
     def _template(self, pod: Pod) -> PodTemplate:
         spec = pod.spec

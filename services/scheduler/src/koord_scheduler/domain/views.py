@@ -32,6 +32,7 @@ _VIEWS_KEPT: Final = 256
 _FEW_ROWS: Final = 8
 """Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
 _ONE_ZERO: Final = np.zeros(1, np.int64)
+_NO_BOUNDS: Final = (0, 0)
 
 
 class _Judged:
@@ -93,6 +94,7 @@ class Views:
         self.nodes = nodes
         self.profile = profile
         self.singles = _singles(profile)
+        self.scores_of_zero = [int(plugin.normalize(_ONE_ZERO, *_NO_BOUNDS)[0]) for plugin, _ in profile.scores]
         self._shapes: OrderedDict[bytes, _Judged] = OrderedDict()
         self._views: OrderedDict[PodTemplate, View] = OrderedDict()
         self._by_reads: dict[Reads, tuple[list[tuple[int, FilterPlugin]], list[tuple[int, ScorePlugin]]]] = {
@@ -279,6 +281,15 @@ class View:
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._views.profile.scores):
             raw = self._raw(index)
+            if raw is not None and not plugin.normalizes:
+                for part, row in zip(parts, rows, strict=True):
+                    part[plugin.name] = weight * raw.item(row)
+                continue
+            if raw is None and bounds[index] == _NO_BOUNDS:
+                score = weight * self._views.scores_of_zero[index]
+                for part in parts:
+                    part[plugin.name] = score
+                continue
             chosen = _ONE_ZERO if raw is None else raw[rows]
             scores = row_list(plugin.normalize(chosen, *bounds[index])) if plugin.normalizes else row_list(chosen)
             for part, score in zip(parts, scores if raw is not None else scores * len(rows), strict=True):

@@ -162,7 +162,7 @@ class LoadColumns:
         self._row_of[pod.uid] = row
         if node.sums is not None:
             node.sums.add(pod)
-        self._change(row)
+            self._change(row)
 
     def off_pod(self, uid: str) -> None:
         """A pod is gone, has ended, or was not placed after all; one that is not here is no matter."""
@@ -290,7 +290,7 @@ class LoadColumns:
         del self._row_of[uid]
         if node.sums is not None:
             node.sums.remove(pod)
-        self._change(row)
+            self._change(row)
 
     def _is_expired(self, node: _Node) -> bool:
         return node.metric is not None and self._now >= node.expires_at

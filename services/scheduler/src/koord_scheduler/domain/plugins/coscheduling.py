@@ -33,7 +33,7 @@ class Coscheduling:
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`."""
-        refused = self.gangs.before_pre_filter(pod.uid)
+        refused = self.gangs.before_pre_filter(pod.uid, now=now)
         return None if refused is None else Rejection(plugin=self.name, message=refused.message)
 
     def reserve(self, pod: PodRecord, node: str) -> None:
