@@ -1,10 +1,14 @@
 """Objects as they were at any position or time, in Kubernetes' shape, from the projector's history.
 
 The projector answers aggregates; here they are put together like the manager does for the present: a pod with the node
-it was on, a node with the batch resources that were published for it.
+it was on, a node with the resources that were published for it.
 """
 
 from typing import Any, Final
+
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.node_policy import lent_resources
+from koordcore.values import codec
 
 from koordctl.clients import projector
 
@@ -71,13 +75,10 @@ def _pod(found: State, placed: State, *, is_running: bool) -> State:
 
 def _node(found: State, policy: State) -> State:
     status = dict(found.get("status", {}))
-    if policy.get("batch_cpu_milli") is not None:
-        batch = {
-            "kubernetes.io/batch-cpu": str(policy["batch_cpu_milli"]),
-            "kubernetes.io/batch-memory": str(policy.get("batch_memory_bytes", 0)),
-        }
-        for field in ("capacity", "allocatable"):
-            status[field] = {**status.get(field, {}), **batch}
+    lent = lent_resources(codec.convert({"seq": 0, **policy}, NodePolicyState))
+    for field in ("capacity", "allocatable"):
+        if lent:
+            status[field] = {**status.get(field, {}), **{name: str(amount) for name, amount in lent.items()}}
     return {**found, "status": status}
 
 

@@ -35,6 +35,7 @@ from koordcore.state.aggregates import (
     PriorityClassState,
     WorkloadState,
 )
+from koordcore.state.node_policy import decided_annotations, lent_resources
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from starlette.requests import Request
@@ -163,7 +164,7 @@ class ManagerApi:
         return namespaced_token(namespace, name) if kind in NAMESPACED else name_token(name)
 
     def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
-        """The object in Kubernetes' shape, with what was decided about it: a pod's node, a node's batch resources."""
+        """The object in Kubernetes' shape, with what was decided about it: a pod's node, a node's resources."""
         shown: dict[str, Any] = {"apiVersion": _API_VERSIONS[kind], "kind": kind}
         shown.update(cast("dict[str, Any]", msgspec.to_builtins(found)))
         if isinstance(found, Workload):
@@ -177,17 +178,25 @@ class ManagerApi:
                 shown.setdefault("status", {})["phase"] = "Running" if self._runs(id_, placed.node) else "Pending"
         elif isinstance(found, Node):
             policy = self._view.state.get(AggregateRef("nodepolicy", id_))
-            if isinstance(policy, NodePolicyState) and policy.batch_cpu_milli is not None:
-                batch = {
-                    "kubernetes.io/batch-cpu": str(policy.batch_cpu_milli),
-                    "kubernetes.io/batch-memory": str(policy.batch_memory_bytes),
-                }
-                for field in ("capacity", "allocatable"):
-                    shown["status"][field] = {**shown["status"].get(field, {}), **batch}
+            if isinstance(policy, NodePolicyState):
+                _add_policy(shown, policy)
         return shown
 
     def _runs(self, uid: str, node: str) -> bool:
         return uid in self._view.running_on(name_token(node))
+
+
+def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
+    """What was decided about a node, where a user of Kubernetes looks for it."""
+    lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
+    status: dict[str, Any] = node.setdefault("status", {})
+    for field in ("capacity", "allocatable"):
+        if lent:
+            status[field] = {**status.get(field, {}), **lent}
+    metadata: dict[str, Any] = node.setdefault("metadata", {})
+    for field, decided in (("annotations", decided_annotations(policy)), ("labels", policy.device_labels)):
+        if decided:
+            metadata[field] = {**metadata.get(field, {}), **decided}
 
 
 def _status(results: Iterable[Result]) -> int:

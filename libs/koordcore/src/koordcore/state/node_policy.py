@@ -1,0 +1,31 @@
+"""What a node's policy puts on the node: extended resources, annotations and labels, as a reader of the node sees them.
+
+source    manager spec, 5.5 to 5.12, 16.4
+"""
+
+from koordcore.protocol import keys
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.state.aggregates import NodePolicyState
+
+
+def lent_resources(policy: NodePolicyState) -> dict[str, int]:
+    """Resources that stand in the node's capacity and allocatable by decision, in whole units; what is withdrawn is
+    left out.
+    """
+    lent = {
+        BATCH_CPU: policy.batch_cpu_milli,
+        BATCH_MEMORY: policy.batch_memory_bytes,
+        MID_CPU: policy.mid_cpu_milli,
+        MID_MEMORY: policy.mid_memory_bytes,
+    }
+    return {name: amount for name, amount in lent.items() if amount is not None} | policy.devices
+
+
+def decided_annotations(policy: NodePolicyState) -> dict[str, str]:
+    """Annotations of the node that were decided; those that are removed or left as they are, are left out."""
+    texts = {
+        keys.CPU_NORMALIZATION_RATIO: policy.cpu_normalization,
+        keys.RESOURCE_AMPLIFICATION_RATIO: policy.amplification,
+        keys.SLO_HEALTH: policy.health.annotation if policy.health and policy.health.annotation else None,
+    }
+    return {key: text for key, text in texts.items() if text is not None}
