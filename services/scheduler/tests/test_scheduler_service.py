@@ -135,7 +135,7 @@ async def test_pods_are_placed_with_headers_that_tell_why() -> None:
         assert parent is not None
         assert context.trace_id == parent.trace_id
         seen = (await running.get("/apis/v1/nodes/n")).json()
-        assert (seen["pods"], seen["remaining"]["cpu"]) == (["p"], 3000)
+        assert (seen["pods"], seen["remaining"]["cpu"]) == (["default/p"], 3000)
         assert (await running.get("/apis/v1/nodes/m")).status_code == 404
         metrics = (await running.get("/metrics")).text
         assert 'scheduler_schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in metrics

@@ -11,6 +11,7 @@ from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
+from koordcore.service.logging import set_level
 from koordcore.service.run import Shell
 
 from koord_scheduler.cycle import Cycle
@@ -19,8 +20,11 @@ from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.snapshot import schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
+from koord_scheduler.shell.collectors import StateFigures
 from koord_scheduler.shell.configuration import installed_makers, load_configuration
+from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.folding import StateFold
+from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.reports import follow_reports
@@ -70,8 +74,28 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         on_batch=news,
         metrics=shell.metrics.bus,
     )
-    metrics = SchedulerMetrics(shell.metrics.registry, frameworks.first.profile.scheduler_name)
-    metrics.watch(state.queue)
+    metrics = SchedulerMetrics(shell.metrics.registry, [profile.scheduler_name for profile in configuration.profiles])
+    shell.metrics.registry.register(StateFigures(state))
+    monitor = Monitor(
+        clock=SystemClock(),
+        metrics=metrics,
+        logger=shell.log,
+        period_seconds=settings.scheduler_monitor_period,
+        timeout_seconds=settings.scheduling_timeout,
+        profile_of=state.profile_of,
+    )
+    decision_log = DecisionLog(
+        DebugFlags(
+            top_scores=settings.debug_scores,
+            filters=settings.debug_filters,
+            diagnosis=settings.debug_diagnosis,
+            blocking=settings.debug_diagnosis_blocking,
+        ),
+        frameworks,
+        shell.log,
+        queue_size=settings.debug_diagnosis_queue_size,
+        set_level=set_level,
+    )
     publisher = Publisher(
         state,
         bus.events,
@@ -79,6 +103,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         clock=shell.clock,
         tracer=shell.tracer,
         metrics=metrics,
+        monitor=monitor,
         logger=shell.log,
         actor=f"scheduler/{settings.instance}",
         epoch=lambda: term.epoch if (term := leadership.term) is not None else 0,
@@ -93,6 +118,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         leadership=leadership,
         clock=shell.clock,
         metrics=metrics,
+        decision_log=decision_log,
         logger=shell.log,
         wakeup=wakeup,
     )
@@ -104,11 +130,20 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
 
     shell.health.add_readiness("fold", fold_is_current)
     shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
-    shell.http.routes.extend(routes(state))
+    shell.http.routes.extend(
+        routes(
+            state,
+            configuration=configuration.as_json(),
+            decision_log=decision_log,
+            is_leader=lambda: leadership.term is not None,
+        )
+    )
     # Stopped in reverse: the cycle decides no more, appends in flight are answered, then the fold ends.
     shell.service.add(Component(name="fold", run=runner.run))
     reports = partial(follow_reports, state, runner.caught_up, bus.observations, shell.log, wakeup.set)
     shell.service.add(Component(name="reports", run=reports))
+    shell.service.add(Component(name="monitor", run=monitor.run))
+    shell.service.add(Component(name="diagnoses", run=decision_log.write_diagnoses))
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle

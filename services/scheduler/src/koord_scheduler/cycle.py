@@ -17,6 +17,7 @@ from koordcore.service.logging import Logger
 from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up_overdue, release_due, withdraw_all
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
 from koord_scheduler.shell.publishing import Publisher
@@ -63,6 +64,7 @@ class Cycle:
     leadership: Leadership
     clock: Clock
     metrics: SchedulerMetrics
+    decision_log: DecisionLog
     logger: Logger
     wakeup: asyncio.Event
 
@@ -98,8 +100,7 @@ class Cycle:
             # 4. decide a burst; every placement is assumed at once
             verdicts = self._decide_burst()
             # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
-            for notice in status_facts(state, now):
-                state.notices.put(notice)
+            self._say_how_it_stands(now)
             # 6. placements and notices to the log, without waiting for it; verdicts to their stream
             self.publisher.pump()
             for verdict in (*verdicts, *gated(state)):
@@ -127,12 +128,23 @@ class Cycle:
             after = _HOST.monotonic()
             if isinstance(decision, list):
                 verdicts += decision
-                self.metrics.unschedulable.inc()
-                self.metrics.unschedulable_seconds.observe(after - before)
+                profile = self.state.profile_of(decision[0].uid) if decision else ""
+                self.metrics.failed(decision, profile, after - before)
             else:
-                self.metrics.scheduled_seconds.observe(after - before)
+                self.metrics.placed(decision, self.state.profile_of(decision.uid), after - before)
+            if self.decision_log.flags.any:
+                self.decision_log.tell(decision)
             before = after
+        self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
         return verdicts
+
+    def _say_how_it_stands(self, now: float) -> None:
+        began = _HOST.monotonic()
+        notices = status_facts(self.state, now)
+        for notice in notices:
+            self.state.notices.put(notice)
+        if notices:
+            self.metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     async def _something_happens(self, due: float | None) -> None:
         """Waits for `wakeup`, or for a moment of the run's clock."""

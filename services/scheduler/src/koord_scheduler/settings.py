@@ -42,6 +42,19 @@ class SchedulerSettings(ElectedSettings):
     controller_plugins: TextList = Field(
         ("*",), description="Plugins whose controllers run on the leader: * all, A,B these, *,-A all but these."
     )
+    scheduler_monitor_period: Seconds = Field(
+        10.0, gt=0, description="How often decisions without an outcome are looked for."
+    )
+    scheduling_timeout: Seconds = Field(
+        30.0, gt=0, description="A decision without an outcome for longer is logged as an error and counted."
+    )
+    debug_scores: int = Field(0, ge=0, description="Log a table of so many best nodes for each placement; 0: none.")
+    debug_filters: bool = Field(False, description="Log a line for each filter that fails.")
+    debug_diagnosis: bool = Field(False, description="Log the diagnosis of each failed attempt.")
+    debug_diagnosis_blocking: bool = Field(
+        False, description="Log diagnoses before the next decision, instead of beside and dropped when too many wait."
+    )
+    debug_diagnosis_queue_size: int = Field(1000, ge=1, description="So many diagnoses may wait to be logged.")
 
     def gates(self) -> SchedulerGates:
         """The feature gates, typed."""

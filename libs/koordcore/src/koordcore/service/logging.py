@@ -27,6 +27,10 @@ _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _QUIET: Final = ("uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio", "nats", "opentelemetry")
 
 
+class _Adjustable(structlog.make_filtering_bound_logger(_LEVELS["info"])):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  made by structlog
+    """What loggers are: the class stays, so that those in use follow when its methods are those of another level."""
+
+
 class Logger(Protocol):
     """What our code logs with."""
 
@@ -105,7 +109,7 @@ def configure_logging(
     ]
     structlog.configure(
         processors=shared,
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        wrapper_class=_Adjustable,
         logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=stream is None,
     )
@@ -122,7 +126,16 @@ def configure_logging(
             root.removeHandler(old)
     handler.koord = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  ours, to replace it on reconfiguration
     root.addHandler(handler)
-    root.setLevel(_LEVELS[level])
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """From now on lines of at least this level are written, of existing loggers, too: see `configure_logging`."""
+    methods = vars(structlog.make_filtering_bound_logger(_LEVELS[level]))
+    for name, method in methods.items():
+        if not name.startswith("__"):
+            setattr(_Adjustable, name, method)
+    logging.getLogger().setLevel(_LEVELS[level])
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else max(logging.WARNING, _LEVELS[level]))
 

@@ -1,50 +1,63 @@
 """The scheduler's own figures, under the names of the reference. source    scheduler-core spec, 15"""
 
+from collections.abc import Sequence
 from typing import Final
 
+from koordcore.events.verdict import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from koord_scheduler.domain.queue import Place, SchedulingQueue
+from koord_scheduler.domain.deciding import Verdict
+from koord_scheduler.domain.gang.round import EndedRound
+from koord_scheduler.domain.work import Place as Placement
+from koord_scheduler.shell.collectors import NodeCounts
 
-_QUEUES: Final = {
-    Place.ACTIVE: "active",
-    Place.BACKOFF: "backoff",
-    Place.UNSCHEDULABLE: "unschedulable",
-    Place.GATED: "gated",
-}
 _ATTEMPT_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
 _SLI_SECONDS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+_ROUND_SECONDS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+_VICTIMS: Final = tuple(float(1 << power) for power in range(7))
+
+
+class _ProfileMetrics:
+    """The instruments of one profile."""
+
+    def __init__(self, attempts: Counter, seconds: Histogram, timeouts: Counter, profile: str) -> None:
+        self.scheduled = attempts.labels("scheduled", profile)
+        self.unschedulable = attempts.labels("unschedulable", profile)
+        self.refused = attempts.labels("error", profile)
+        self.scheduled_seconds = seconds.labels("scheduled", profile)
+        self.unschedulable_seconds = seconds.labels("unschedulable", profile)
+        self.timeouts = timeouts.labels(profile)
 
 
 class SchedulerMetrics:
-    """Instruments with their label values looked up once. profile: the scheduler's name."""
+    """Instruments with their label values looked up once. profiles: the scheduler names, the first one's first."""
 
-    def __init__(self, registry: CollectorRegistry, profile: str) -> None:
+    def __init__(self, registry: CollectorRegistry, profiles: Sequence[str]) -> None:
         attempts = Counter(
             "scheduler_schedule_attempts",
             "Attempts to schedule pods, by result",
             ["result", "profile"],
             registry=registry,
         )
-        self.scheduled = attempts.labels("scheduled", profile)
-        self.unschedulable = attempts.labels("unschedulable", profile)
-        self.refused = attempts.labels("error", profile)
-        self.attempt_seconds = Histogram(
+        seconds = Histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Time of one decision in the host's time",
             ["result", "profile"],
             registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self.scheduled_seconds = self.attempt_seconds.labels("scheduled", profile)
-        self.unschedulable_seconds = self.attempt_seconds.labels("unschedulable", profile)
+        timeouts = Counter(
+            "scheduler_scheduling_timeout", "Decisions without an outcome for too long", ["profile"], registry=registry
+        )
+        own = [_ProfileMetrics(attempts, seconds, timeouts, profile) for profile in profiles]
+        self._by_profile = dict(zip(profiles, own, strict=True))
+        self._first = own[0]
         self.sli_seconds = Histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "From submission to a placement that the log has stored, in the run's time",
             registry=registry,
             buckets=_SLI_SECONDS,
         )
-        self._pending = Gauge("scheduler_pending_pods", "Pods without a node", ["queue"], registry=registry)
         self.in_flight = Gauge(
             "scheduler_appends_in_flight", "Batches that the log has not answered", registry=registry
         )
@@ -53,8 +66,55 @@ class SchedulerMetrics:
             "Decisions that the log refused because the facts had changed",
             registry=registry,
         )
+        self._preemptions = Counter(
+            "scheduler_preemption_attempts", "Attempts to make room at the cost of others", registry=registry
+        )
+        self._victims = Histogram(
+            "scheduler_preemption_victims", "Pods that one preemption takes", registry=registry, buckets=_VICTIMS
+        )
+        self._rounds = Histogram(
+            "scheduler_gang_schedule_cycle_duration_seconds",
+            "Turn of a gang group, in the run's time",
+            ["reason", "job_size"],
+            registry=registry,
+            buckets=_ROUND_SECONDS,
+        )
+        self.status_seconds = Histogram(
+            "scheduler_update_elastic_quota_status_duration_seconds",
+            "Finding out how changed quotas and gangs stand, in the host's time",
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
+        self.evaluated = NodeCounts(
+            "scheduler_pod_scheduling_evaluated_nodes", "Nodes looked at in a successful attempt"
+        )
+        self.feasible = NodeCounts("scheduler_pod_scheduling_feasible_nodes", "Feasible nodes of a successful attempt")
+        registry.register(self.evaluated)
+        registry.register(self.feasible)
 
-    def watch(self, queue: SchedulingQueue) -> None:
-        """Read the queue's counts whenever the metrics are asked for."""
-        for place, name in _QUEUES.items():
-            self._pending.labels(name).set_function(lambda place=place: queue.counts()[place])
+    def of(self, profile: str) -> _ProfileMetrics:
+        """The instruments of a profile; of the first one for a further name of it."""
+        return self._by_profile.get(profile, self._first)
+
+    def placed(self, placement: Placement, profile: str, seconds: float) -> None:
+        """A pod has a node."""
+        self.of(profile).scheduled_seconds.observe(seconds)
+        self.evaluated.observe(placement.explanation.nodes_considered)
+        self.feasible.observe(placement.explanation.nodes_feasible)
+
+    def failed(self, verdicts: Sequence[Verdict], profile: str, seconds: float) -> None:
+        """An attempt found no node."""
+        own = self.of(profile)
+        own.unschedulable.inc()
+        own.unschedulable_seconds.observe(seconds)
+        event = verdicts[0].event if verdicts else None
+        if isinstance(event, PodUnschedulable) and event.diagnosis is not None and event.diagnosis.preemption:
+            self._preemptions.inc()
+            if event.diagnosis.preemption.victims:
+                self._victims.observe(len(event.diagnosis.preemption.victims))
+
+    def rounds_ended(self, ended: list[EndedRound], now: float) -> None:
+        """Turns of gang groups are over; the list is emptied."""
+        for one in ended:
+            self._rounds.labels(str(one.reason), one.job_size).observe(max(0.0, now - one.began_at))
+        ended.clear()

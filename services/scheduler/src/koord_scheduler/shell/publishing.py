@@ -28,6 +28,7 @@ from koord_scheduler.domain.deciding import Verdict, confirmed, drafts_of, refus
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref
+from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
 from koord_scheduler.shell.sealing import Header, Sealed, seal_gang, seal_notice, seal_work
@@ -55,6 +56,7 @@ class Publisher:
         clock: Clock,
         tracer: Tracer,
         metrics: SchedulerMetrics,
+        monitor: Monitor,
         logger: Logger,
         actor: str,
         epoch: Callable[[], int],
@@ -66,6 +68,7 @@ class Publisher:
         self._clock = clock
         self._tracer = tracer
         self._metrics = metrics
+        self._monitor = monitor
         self._logger = logger
         self._actor = actor
         self._epoch = epoch
@@ -148,6 +151,13 @@ class Publisher:
 
     async def _carry_out(self, sealed: Sequence[Sealed], started_nanos: int, gang: NewEvent | None = None) -> None:
         failpoint("before_append")
+        watched = self._monitor.begin([item for part in sealed for item in part.drafts.work.items])
+        try:
+            await self._stored(sealed, started_nanos, gang)
+        finally:
+            self._monitor.end(watched)
+
+    async def _stored(self, sealed: Sequence[Sealed], started_nanos: int, gang: NewEvent | None) -> None:
         events = [event for part in sealed for event in part.events()]
         outcome = await self._append(events if gang is None else [*events, gang])
         failpoint("after_append_before_confirm")
@@ -191,7 +201,7 @@ class Publisher:
         for item, (context, parent) in zip(part.drafts.work.items, part.spans, strict=True):
             if not isinstance(item, Place):
                 continue
-            self._metrics.scheduled.inc()
+            self._metrics.of(self._state.profile_of(item.uid)).scheduled.inc()
             if item.queued_at:
                 self._metrics.sli_seconds.observe(max(0.0, now - datetime.fromisoformat(item.queued_at).timestamp()))
             if context.sampled and self._tracer.exports:
@@ -216,7 +226,7 @@ class Publisher:
         self._metrics.refolds.inc(len(work.items))
         failpoint("after_refold_before_redecide")
         for verdict in refused(self._state, work, self._clock.unix()):
-            self._metrics.refused.inc()
+            self._metrics.of(self._state.profile_of(verdict.uid)).refused.inc()
             self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=work.node)
             await self.say(verdict)
 

@@ -1,0 +1,102 @@
+"""Figures that are read from the state whenever the metrics are asked for. source    scheduler-core spec, 15"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from koord_scheduler.domain.gang.summary import waiting_groups
+from koord_scheduler.domain.queue import Place
+from koord_scheduler.domain.quota.gauges import SPEC, STATUS, quota_gauges
+from koord_scheduler.domain.state import SchedulerState
+
+_QUEUES: Final = {
+    Place.ACTIVE: "active",
+    Place.BACKOFF: "backoff",
+    Place.UNSCHEDULABLE: "unschedulable",
+    Place.GATED: "gated",
+}
+_MOST_POWER: Final = 23
+_QUOTA_LABELS: Final = ("name", "resource", "tree", "is_parent", "parent", "field")
+
+
+class NodeCounts(Collector):
+    """A histogram over the powers of two up to 2^23; an observation costs one addition."""
+
+    def __init__(self, name: str, about: str) -> None:
+        self._name = name
+        self._about = about
+        self._counts = [0] * (_MOST_POWER + 2)
+        self._sum = 0
+
+    def observe(self, count: int) -> None:
+        """count: not negative."""
+        self._counts[min((count - 1).bit_length() if count else 0, _MOST_POWER + 1)] += 1
+        self._sum += count
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """See `Collector.collect`."""
+        total = 0
+        buckets: list[tuple[str, float]] = []
+        for power, count in enumerate(self._counts):
+            total += count
+            buckets.append(("+Inf" if power > _MOST_POWER else str(float(1 << power)), total))
+        yield HistogramMetricFamily(self._name, self._about, buckets=buckets, sum_value=self._sum)
+
+
+class StateFigures(Collector):
+    """Queue, quotas and gangs."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """See `Collector.collect`."""
+        yield self._pending()
+        yield self._incoming()
+        yield self._unschedulable()
+        yield GaugeMetricFamily(
+            "scheduler_waiting_gang_group_number",
+            "Gang groups with a member that waits with a node",
+            value=waiting_groups(self._state.cluster.gangs),
+        )
+        yield from self._quotas()
+
+    def _pending(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily("scheduler_pending_pods", "Pods without a node", labels=["queue"])
+        counts = self._state.queue.counts()
+        for place, name in _QUEUES.items():
+            family.add_metric([name], counts[place])
+        return family
+
+    def _incoming(self) -> CounterMetricFamily:
+        family = CounterMetricFamily(
+            "scheduler_queue_incoming_pods", "How often pods came to a queue, and why", labels=["queue", "event"]
+        )
+        for (place, came), count in sorted(self._state.queue.incoming.items(), key=lambda entry: entry[0][1]):
+            family.add_metric([_QUEUES[place], came], count)
+        return family
+
+    def _unschedulable(self) -> GaugeMetricFamily:
+        counts: dict[tuple[str, str], int] = {}
+        for pod in self._state.queue.unschedulable_pods():
+            for plugin in pod.refused_by:
+                key = plugin, pod.subject.profile
+                counts[key] = counts.get(key, 0) + 1
+        family = GaugeMetricFamily(
+            "scheduler_unschedulable_pods", "Waiting pods by the plugins that refuse them", labels=["plugin", "profile"]
+        )
+        for key, count in sorted(counts.items()):
+            family.add_metric(key, count)
+        return family
+
+    def _quotas(self) -> Iterator[GaugeMetricFamily]:
+        families = {
+            name: GaugeMetricFamily(f"scheduler_{name}", about, labels=_QUOTA_LABELS)
+            for name, about in ((SPEC, "What a quota is set to"), (STATUS, "How a quota stands"))
+        }
+        for gauge in quota_gauges(self._state.cluster.quotas):
+            labels = (gauge.name, gauge.resource, gauge.tree, str(gauge.is_parent).lower(), gauge.parent, gauge.field)
+            families[gauge.metric].add_metric(labels, gauge.value)
+        yield from families.values()

@@ -1,0 +1,166 @@
+"""What the log tells of single decisions, switched on by flags and while it runs: scores, filters, diagnoses.
+
+source    scheduler-core spec, 13.1, 13.4, 14 (`PUT /debug/flags/...`)
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+from koordcore.events.explanation import NodeScore
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.service.logging import Logger
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.deciding import Verdict
+from koord_scheduler.domain.engine import TOP_SCORES
+from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.work import Place
+
+FLAGS: Final = ("v", "s", "f", "d", "db")
+_DEBUG_VERBOSITY: Final = 4
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(slots=True, kw_only=True)
+class DebugFlags:
+    """What is on.
+
+    top_scores    rows of the table of scores, 0: no table
+    filters       a line for each failed filter
+    diagnosis     the diagnosis of each failed attempt
+    blocking      it is written before the next decision; else beside, and dropped when too many wait
+    """
+
+    top_scores: int = 0
+    filters: bool = False
+    diagnosis: bool = False
+    blocking: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is told."""
+        return self.top_scores > 0 or self.filters or self.diagnosis
+
+
+class DecisionLog:
+    """Writes what the flags ask for.
+
+    set_level    changes the level of the process's log
+    """
+
+    def __init__(
+        self,
+        flags: DebugFlags,
+        frameworks: Frameworks,
+        logger: Logger,
+        *,
+        queue_size: int,
+        set_level: Callable[[Level], None],
+    ) -> None:
+        self.flags = flags
+        self.dropped = 0
+        self._frameworks = frameworks
+        self._logger = logger
+        self._set_level = set_level
+        self._waiting: asyncio.Queue[PodUnschedulable] = asyncio.Queue(queue_size)
+        self._name_so_many()
+
+    def change(self, flag: str, value: str) -> None:
+        """One of `FLAGS` becomes the value, as a request says.
+
+        raises    InvalidInput; KeyError for another flag
+        """
+        match flag:
+            case "v":
+                self._set_level("debug" if _number(value, flag) >= _DEBUG_VERBOSITY else "info")
+            case "s":
+                self.flags.top_scores = _number(value, flag)
+                self._name_so_many()
+            case "f":
+                self.flags.filters = _truth(value, flag)
+            case "d":
+                self.flags.diagnosis = _truth(value, flag)
+            case "db":
+                self.flags.blocking = _truth(value, flag)
+            case _:
+                raise KeyError(flag)
+
+    def tell(self, decision: Place | list[Verdict]) -> None:
+        """What the flags ask about a decision."""
+        if isinstance(decision, Place):
+            if self.flags.top_scores:
+                table = score_table(f"{decision.namespace}/{decision.name}", decision.explanation.top)
+                self._logger.info("scores", pod_uid=decision.uid, table=table)
+            return
+        for verdict in decision:
+            if isinstance(verdict.event, PodUnschedulable):
+                self._tell_failed(verdict.uid, verdict.event)
+
+    async def write_diagnoses(self) -> None:
+        """Writes the diagnoses that wait, for ever."""
+        while True:
+            self._write(await self._waiting.get())
+
+    def _tell_failed(self, uid: str, event: PodUnschedulable) -> None:
+        if self.flags.filters:
+            pod = f"{event.namespace}/{event.name}"
+            for failed in event.diagnosis.failures if event.diagnosis is not None else ():
+                self._logger.info(
+                    "filter_failed",
+                    pod=pod,
+                    pod_uid=uid,
+                    plugin=failed.plugin,
+                    reason=failed.reason,
+                    nodes=failed.count,
+                    named=failed.nodes,
+                )
+        if self.flags.diagnosis and event.diagnosis is not None:
+            if self.flags.blocking:
+                self._write(event)
+            elif self._waiting.full():
+                self.dropped += 1
+            else:
+                self._waiting.put_nowait(event)
+
+    def _write(self, event: PodUnschedulable) -> None:
+        self._logger.info(
+            "diagnosis",
+            pod=f"{event.namespace}/{event.name}",
+            attempt=event.attempt,
+            diagnosis=msgspec.to_builtins(event.diagnosis),
+        )
+
+    def _name_so_many(self) -> None:
+        for engine in self._frameworks.engines():
+            engine.top_scores = max(TOP_SCORES, self.flags.top_scores)
+
+
+def score_table(pod: str, best: list[NodeScore]) -> str:
+    """The best nodes as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
+
+    source    scheduler-core spec, 13.4
+    """
+    plugins = sorted({plugin for node in best for plugin in node.parts})
+    columns = ["#", "Pod", "Node", "Score", *plugins]
+    rows = [
+        [str(place), pod, node.node, str(node.total), *(str(node.parts.get(plugin, 0)) for plugin in plugins)]
+        for place, node in enumerate(best)
+    ]
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(value: str, flag: str) -> int:
+    if not value.strip().isdecimal():
+        raise InvalidInput("a number, 0 or greater", value, flag)
+    return int(value)
+
+
+def _truth(value: str, flag: str) -> bool:
+    text = value.strip().lower()
+    if text not in ("true", "false", "1", "0", "t", "f"):
+        raise InvalidInput("true or false", value, flag)
+    return text in ("true", "1", "t")
