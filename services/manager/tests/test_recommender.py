@@ -4,6 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.pod_mutating import mutate_pod
+from koord_manager.domain.admission.request import Operation
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.book import ModelKey
 from koord_manager.domain.recommender.model import ContainerModel
@@ -243,6 +246,18 @@ def test_in_mode_initial_a_new_pod_gets_the_target_and_its_limits_follow() -> No
     assert step == "web"
     assert resources["requests"] == {"cpu": f"{target.cpu_milli}m", "memory": str(target.memory_bytes)}
     assert resources["limits"] == {"cpu": f"{2 * target.cpu_milli}m"}
+
+
+def test_admission_takes_it_as_one_of_its_steps_and_keeps_it_when_the_fold_is_loaded_anew() -> None:
+    cluster = confident("Initial")
+    targets = cluster.rounds.book.targets
+    cluster.view.recommend_with(lambda document, ns: apply_to_new_pod(cluster.view, targets, document, ns))
+    cluster.view.load(cluster.view.state)
+    submitted = pod(owner="rs")
+    mutated, steps = mutate_pod(Operation.CREATE, submitted, "default", cluster.view.admission, Options(), lambda _: 0)
+    assert steps[0] == "Recommendation/web"
+    assert mutated["spec"]["containers"][0]["resources"]["requests"]["cpu"] != "1"
+    assert submitted["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
 
 
 def test_with_requests_only_limits_stay_and_are_never_exceeded() -> None:

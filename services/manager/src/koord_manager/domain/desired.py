@@ -12,6 +12,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.node_policy import decided_annotations
 from koordcore.values.resources import parse_amounts
 
 from koord_manager.domain.view import ManagerView, node_name
@@ -49,11 +50,5 @@ def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:
     """The node's annotations as they stand once the two ratios are written to it."""
     if policy is None or not policy.ratios_computed:
         return node.metadata.annotations
-    annotations = {
-        key: text for key, text in node.metadata.annotations.items() if key != keys.RESOURCE_AMPLIFICATION_RATIO
-    }
-    if policy.cpu_normalization is not None:
-        annotations[keys.CPU_NORMALIZATION_RATIO] = policy.cpu_normalization
-    if policy.amplification is not None:
-        annotations[keys.RESOURCE_AMPLIFICATION_RATIO] = policy.amplification
-    return annotations
+    kept = {key: text for key, text in node.metadata.annotations.items() if key != keys.RESOURCE_AMPLIFICATION_RATIO}
+    return kept | decided_annotations(policy)
