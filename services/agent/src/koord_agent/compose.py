@@ -39,8 +39,9 @@ from koord_agent.shell.kept import Kept
 from koord_agent.shell.kubelet import Kubelet, KubeletAddress
 from koord_agent.shell.link import Link, Ports
 from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.node_series import NodeSeries
 from koord_agent.shell.nodes_file import read_nodes, shard_of
-from koord_agent.shell.observing import AgentMetrics, KubeletRequests
+from koord_agent.shell.observing import MOST_NODES, AgentMetrics, KubeletRequests
 from koord_agent.shell.outbox import Outbox
 from koord_agent.shell.own_facts import AgentFacts
 from koord_agent.shell.pod_events import PodEvents
@@ -143,6 +144,8 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     outbox = Outbox(kept, link, limit=settings.outbox_facts, logger=shell.log)
     metrics = AgentMetrics(shell.metrics.registry, len(agents))
     metrics.watch(lambda: len(outbox), lambda: outbox.dropped)
+    if len(agents) <= MOST_NODES:
+        shell.metrics.registry.register(NodeSeries(agents.values))
     cycle = Cycle(
         agents=agents,
         fleet=fleet,

@@ -24,6 +24,7 @@ from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.qos.interference import interference_settings
@@ -112,6 +113,7 @@ class NodeAgent:
         self.known = KnownPods()
         """what a kubelet says of its pods; empty without one"""
         self.kubelet_static = False
+        self.last_look: NodeLook | None = None
         self._interval_ms = interval_ms
         self._monitor = monitor
         self._runner = runner
@@ -169,7 +171,7 @@ class NodeAgent:
             owners=self._cpu_owners(self._pods),
             kubelet_static=self.kubelet_static,
         )
-        look = self._look(desired, pods, now_ms)
+        look = self.last_look = self._look(desired, pods, now_ms)
         problems.extend(self._keep(look.metrics, pods, now_ms))
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
@@ -314,6 +316,11 @@ class NodeAgent:
         if to_announce:
             facts.append(PodsStarted(pods=to_announce))
         return PodsRun(tuple(facts), tuple(problems))
+
+    @property
+    def last_prediction(self) -> ProdPrediction | None:
+        """What was predicted for the last report."""
+        return self._predicting.last if self._predicting is not None else None
 
     @property
     def features(self) -> Features:
