@@ -8,29 +8,21 @@ import asyncio
 import json
 import os
 import ssl
-import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
-from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.factory import BusSettings, open_bus
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.ports import free_ports
-from koordcore.embedded.process import ChildProcess, ProcessSpec
-from koordcore.embedded.tls import ensure_tls_files
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
-from koordcore.state import ClusterState
 from koordcore.state.aggregates import ConfigState, NodePolicyState, PodState
 from koordcore.values.quantity import parse_milli
 from koordctl.verification import verify_now
-from kubernetes.apiserver import ApiServer, running_api_server
-from kubernetes.authorization import User
+from kubernetes.apiserver import ApiServer
+from kubernetes.cluster_day import CLUSTER, cluster_day, fold_of, manifests
 from kubernetes.gateway_world import node
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
@@ -39,14 +31,8 @@ Json = dict[str, Any]
 
 NODES = int(os.environ.get("KOORD_DAY_NODES", "200"))
 PODS = int(os.environ.get("KOORD_DAY_PODS", "3000"))
-BASE = Path(__file__).parents[2] / "k8s" / "base"
-SERVICE = "koordinator-system/koordinator-webhook-service"
 CREATORS = 8
 COLOCATION = '{"enable": true, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 65}'
-
-
-def manifests(name: str) -> list[Json]:
-    return [item for item in yaml.safe_load_all((BASE / name).read_text(encoding="utf-8")) if item]
 
 
 def config(threshold: str) -> Json:
@@ -78,100 +64,6 @@ PROFILE: Json = {
         "labels": {"admitted": "true"},
     },
 }
-
-
-@dataclass
-class Day:
-    """Everything that runs."""
-
-    server: ApiServer
-    nats: NatsServer
-    directory: Path
-    kubeconfig: Path
-    dsn: str
-    processes: dict[str, ChildProcess] = field(default_factory=dict[str, ChildProcess])
-    urls: dict[str, str] = field(default_factory=dict[str, str])
-    webhook_ports: dict[str, int] = field(default_factory=dict[str, int])
-
-    async def start(self, name: str, module: str, flags: Sequence[str] = (), env: dict[str, str] | None = None) -> None:
-        port = free_ports(1)[0]
-        self.urls[name] = f"http://127.0.0.1:{port}"
-        common = ("--cluster", "day", "--instance", name, "--nats-urls", self.nats.url, "--http-port", str(port))
-        spec = ProcessSpec(
-            name=name,
-            argv=(sys.executable, "-m", module, *common, "--log-format", "json", *flags),
-            ready=f"{self.urls[name]}/healthz",
-            ready_seconds=60.0,
-            log_file=self.directory / f"{name}.log",
-            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(env or {})},
-        )
-        self.processes[name] = ChildProcess(spec)
-        await self.processes[name].start()
-
-    async def start_manager(self, name: str) -> None:
-        port = free_ports(1)[0]
-        flags = (
-            *("--kubeconfig", str(self.kubeconfig), "--rest-config-qps", "0", "--take-node-metrics"),
-            *("--lease-duration", "3s", "--lease-renew-deadline", "2s", "--lease-retry", "500ms"),
-            *("--webhook-address", "127.0.0.1", "--sweep-period", "20s", "--watch-timeout", "20s"),
-        )
-        env = {"WEBHOOK_PORT": str(port), "WEBHOOK_CERT_DIR": str(self.directory / f"{name}-certs")}
-        self.webhook_ports[name] = port
-        await self.start(name, "koord_manager", flags, env)
-        self.endpoints()
-
-    def endpoints(self) -> None:
-        """The Service leads to a manager that lives."""
-        for name, port in self.webhook_ports.items():
-            if self.processes[name].is_running:
-                self.server.webhooks.services[SERVICE] = ("127.0.0.1", port)
-
-    async def leader(self) -> str:
-        """Which manager holds the lease."""
-        lease = self.server.object("leases", "koordinator-system", "koordinator-manager")
-        assert lease is not None, "nobody ever led"
-        return str(lease["spec"].get("holderIdentity", "")).rsplit("_", 1)[0]
-
-    async def ready(self, name: str) -> bool:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            try:
-                return (await client.get(f"{self.urls[name]}/readyz")).is_success
-            except httpx.HTTPError:
-                return False
-
-    async def until(self, holds: Callable[[], object], what: str, seconds: float = 120.0) -> None:
-        deadline = asyncio.get_running_loop().time() + seconds
-        while not holds():
-            assert asyncio.get_running_loop().time() < deadline, f"{what} did not happen; {self.trouble()}"
-            await asyncio.sleep(0.1)
-
-    def trouble(self) -> str:
-        """The last words of every process."""
-        found: list[str] = []
-        for name in self.processes:
-            log = self.directory / f"{name}.log"
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-            found += [f"{name}: {line}" for line in lines[-4:]]
-        return "\n".join(found)
-
-    def unbound(self) -> list[str]:
-        return [item["metadata"]["name"] for item in self.server.objects("pods") if not item["spec"].get("nodeName")]
-
-
-@asynccontextmanager
-async def day(directory: Path, nats: NatsServer, dsn: str) -> AsyncGenerator[Day]:
-    tls = ensure_tls_files(directory / "tls", now=SystemClock().now())
-    async with running_api_server(tls=tls) as server:
-        rules = manifests("manager-role.yaml")[0]["rules"]
-        own = manifests("manager-namespace-role.yaml")[0]["rules"]
-        server.users["manager"] = User("koord-manager", rules, {"koordinator-system": own})
-        kubeconfig = server.kubeconfig(directory / "kubeconfig", token="manager")
-        whole = Day(server, nats, directory, kubeconfig, dsn)
-        await bootstrap_bus(BusSettings(urls=(nats.url,), cluster="day"))
-        try:
-            yield whole
-        finally:
-            await asyncio.gather(*(process.kill() for process in whole.processes.values() if process.is_running))
 
 
 async def kubelets(server: ApiServer) -> None:
@@ -222,21 +114,11 @@ async def create(server: ApiServer, numbers: range) -> None:
         await asyncio.gather(*(creator() for _ in range(CREATORS)))
 
 
-async def fold_of(nats: NatsServer) -> ClusterState:
-    state = ClusterState()
-    async with open_bus(BusSettings(urls=(nats.url,), cluster="day")) as bus:
-        head = await bus.events.head()
-        async for batch in bus.events.history(0, head.last_seq):
-            for stored in batch:
-                state.apply(stored)
-    return state
-
-
 @pytest.mark.timeout(900)
 async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
     tmp_path: Path, fresh_nats_server: NatsServer, postgres_dsn: str
 ) -> None:
-    async with day(tmp_path, fresh_nats_server, postgres_dsn) as whole:
+    async with cluster_day(tmp_path, fresh_nats_server) as whole:
         server = whole.server
         # 1. installed: definitions, webhooks, configuration, profile
         for text in definition_texts().values():
@@ -323,7 +205,7 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
         assert len(state.of_kind(NodePolicyState)) == NODES
 
         # 9. the manager's fold, the projector's rows and the log from zero agree
-        async with open_bus(BusSettings(urls=(whole.nats.url,), cluster="day")) as bus:
+        async with open_bus(BusSettings(urls=(whole.nats.url,), cluster=CLUSTER)) as bus:
             verdict = await verify_now(
                 bus.events, manager=whole.urls["manager-c"], projector=whole.urls["projector"], seconds=120
             )
