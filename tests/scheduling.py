@@ -135,6 +135,12 @@ class SmallLog:
         event = NodeSpecChanged(object=node) if known else NodeSpecAdded(object=node)
         self.say("nodespec", name_token(node.metadata.name), event)
 
+    def knows_node(self, name: str) -> bool:
+        """Whether the node is there."""
+        ref = AggregateRef("nodespec", name_token(name))
+        last = next((stored for stored in reversed(self.events) if stored.ref == ref), None)
+        return last is not None and not isinstance(CATALOGUE.read(last), NodeSpecDeleted)
+
     def remove_node(self, name: str) -> None:
         """The node is gone."""
         self.say("nodespec", name_token(name), NodeSpecDeleted(name=name))

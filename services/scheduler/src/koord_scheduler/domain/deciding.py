@@ -10,7 +10,7 @@ source    event-bus spec, 4.2 and 4.3; scheduler-core spec, 1
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
@@ -18,6 +18,7 @@ from koordcore.events.gang import GangPlaced, PlacedMember
 from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound
+from koord_scheduler.domain.gang.bind_annotations import bind_annotations
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.on_node import on_node
 from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
@@ -121,10 +122,26 @@ def _next_pod(state: SchedulerState) -> QueuedPod | None:
 def _let_go(state: SchedulerState, work: Place, waiting: Sequence[str], gang: str) -> None:
     """The pod may go, and with it those that waited for it; more than one of them all or none."""
     works = [state.waiting.let_go(uid) for uid in waiting if uid in state.waiting]
+    work = _annotated(state, work)
     if works:
-        state.outbox.put_together([*works, work], gang)
+        state.outbox.put_together([*(_annotated(state, each) for each in works), work], gang)
     else:
         state.outbox.put(work)
+
+
+def _annotated(state: SchedulerState, work: Place) -> Place:
+    """The placement with what PreBind writes on a member of a gang.
+
+    Annotations that a pod was made with and must not keep are emptied: a binding can set them, not remove them.
+    source    scheduler-core spec, 8.7
+    """
+    pod = state.pods[work.uid].pod
+    annotations = pod.metadata.annotations if pod is not None else {}
+    if not annotations and state.cluster.gangs.roster.gang_of(work.uid) is None:
+        return work
+    wanted = bind_annotations(state.cluster.gangs, work.uid)
+    written = {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}
+    return replace(work, annotations={**work.annotations, **written}) if written else work
 
 
 def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:
@@ -135,7 +152,8 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     failure = state.framework_of(pod).after_post_filter(pod, found.message)
     state.reject(failure.rejected)
     verdicts = [_verdict(pod, queued, failure.message or found.message, found)]
-    for uid in failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ():
+    told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
+    for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
             verdicts.append(_verdict(other, waits, failure.message, found))
