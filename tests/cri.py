@@ -1,0 +1,193 @@
+"""A containerd of one's own, spoken to over CRI: sandboxes and containers of a busybox image, without a network.
+
+The few messages that are needed are written by hand (field numbers of `runtime.v1`), so nothing has to be generated.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = ("containerd", "runc", "ctr")
+BUSYBOX = Path("/bin/busybox")
+IMAGE = "localhost/koord/busybox:1"
+NODE_NAMESPACE = 2
+START_SECONDS = 20.0
+CONFIG = """
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+[grpc]
+  address = "{folder}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image}"
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{folder}/cni"
+    conf_dir = "{folder}/cni"
+"""
+
+
+def missing_program() -> str:
+    """What this machine lacks for real containers; "" if nothing."""
+    for program in PROGRAMS:
+        if shutil.which(program) is None:
+            return f"no {program} (apt-get install containerd runc busybox-static)"
+    linked = subprocess.run(["file", "-L", str(BUSYBOX)], capture_output=True, text=True, check=False).stdout
+    if not BUSYBOX.exists() or "dynamically linked" in linked:
+        return "no static /bin/busybox (apt-get install busybox-static)"
+    return ""
+
+
+def message(*fields: tuple[int, Any]) -> bytes:
+    """A protobuf message: (number, int, text or bytes); empty ones are left out."""
+    found = bytearray()
+    for number, value in fields:
+        if isinstance(value, int):
+            if value:
+                found += _varint(number << 3) + _varint(value)
+            continue
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        if data:
+            found += _varint(number << 3 | 2) + _varint(len(data)) + data
+    return bytes(found)
+
+
+def first_text(data: bytes) -> str:
+    """Field 1 of an answer as text."""
+    if not data or data[0] != 0x0A:
+        return ""
+    length, shift, position = 0, 0, 1
+    while True:
+        byte = data[position]
+        length |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return data[position : position + length].decode()
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while True:
+        byte, number = number & 0x7F, number >> 7
+        found.append(byte | (0x80 if number else 0))
+        if not number:
+            return bytes(found)
+
+
+class Containers:
+    """The CRI of one containerd; pods are removed with it."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._sandboxes: list[str] = []
+
+    def run_pod(self, name: str, cgroup_parent: str, command: Sequence[str]) -> str:
+        """A pod of one container in the node's network; the container's id."""
+        security = message((1, message((1, NODE_NAMESPACE))))
+        linux = message((1, cgroup_parent), (2, security))
+        config = message((1, message((1, name), (2, name), (3, "default"))), (8, linux))
+        sandbox = first_text(self._call("RunPodSandbox", message((1, config))))
+        self._sandboxes.append(sandbox)
+        context = message((2, message((3, message((1, NODE_NAMESPACE))))))
+        words = [(3, word) for word in command]
+        container = message((1, message((1, "main"))), (2, message((1, IMAGE))), *words, (15, context))
+        created = self._call("CreateContainer", message((1, sandbox), (2, container), (3, config)))
+        identity = first_text(created)
+        self._call("StartContainer", message((1, identity)))
+        return identity
+
+    def remove_pods(self) -> None:
+        """End and remove everything that was run."""
+        for sandbox in self._sandboxes:
+            self._call("StopPodSandbox", message((1, sandbox)))
+            self._call("RemovePodSandbox", message((1, sandbox)))
+        self._sandboxes.clear()
+
+    def _call(self, method: str, request: bytes) -> bytes:
+        call = self._channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")
+        answer: bytes = call(request, timeout=60)
+        return answer
+
+
+@contextlib.contextmanager
+def containerd(folder: Path) -> Generator[Containers]:
+    """Run a containerd in a folder, with the image imported."""
+    import grpc
+
+    config, socket = folder / "config.toml", folder / "containerd.sock"
+    config.write_text(CONFIG.format(folder=folder, image=IMAGE))
+    with (folder / "containerd.log").open("wb") as log:
+        process = subprocess.Popen(["containerd", "-c", str(config)], stdout=log, stderr=log)
+    try:
+        ctr = ["ctr", "-a", str(socket), "-n", "k8s.io"]
+        _until_ready(ctr, process)
+        (folder / "image.tar").write_bytes(image_archive())
+        imported = [*ctr, "images", "import", "--snapshotter", "native", str(folder / "image.tar")]
+        subprocess.run(imported, check=True, capture_output=True, timeout=60)
+        with grpc.insecure_channel(f"unix://{socket}") as channel:
+            containers = Containers(channel)
+            try:
+                yield containers
+            finally:
+                containers.remove_pods()
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _until_ready(ctr: list[str], process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while subprocess.run([*ctr, "version"], capture_output=True, timeout=10, check=False).returncode != 0:
+        assert process.poll() is None, "containerd ended"
+        assert time.monotonic() < deadline, "containerd does not answer"
+        time.sleep(0.1)
+
+
+def image_archive() -> bytes:
+    """A Docker archive with busybox and `pause`, which sleeps for ever."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        binary = BUSYBOX.read_bytes()
+        entry = tarfile.TarInfo("bin/busybox")
+        entry.size, entry.mode = len(binary), 0o755
+        tar.addfile(entry, io.BytesIO(binary))
+        for applet in ("sh", "sleep", "usleep"):
+            link = tarfile.TarInfo(f"bin/{applet}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    content = layer.getvalue()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
+        }
+    ).encode()
+    manifest = json.dumps([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]).encode()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, data in (("layer.tar", content), ("config.json", config), ("manifest.json", manifest)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return archive.getvalue()
