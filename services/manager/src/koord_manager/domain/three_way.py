@@ -1,11 +1,10 @@
-"""What `apply` makes of an object that exists: the fields of the new manifest over the stored ones.
+"""What `apply` makes of an object that exists: what changed between two manifests, on top of what is stored.
 
     stored + (new - last applied)
 
-A field that the last manifest had and the new one has not is removed; what others have written stays. Maps merge, lists
-are replaced, as for every custom resource.
-
-source    https://kubernetes.io/docs/tasks/manage-kubernetes-objects/declarative-config/ (merge patch calculation)
+A field that the last manifest had and the new one has not is removed; one that both have alike stays as it is stored,
+so that what admission and controllers made of it is not undone; what others have added stays. Maps merge, lists are
+replaced, as for every custom resource. Nulls are values: those that mean "absent" were dropped by the schema.
 """
 
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
     """The object to store; no argument is changed."""
     result = {name: value for name, value in stored.items() if name in new or name not in last}
     for name, value in new.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
+        if name in stored and name in last and last[name] == value:
+            continue
+        if isinstance(value, dict):
             result[name] = three_way(_object(stored.get(name)), _object(last.get(name)), cast("dict[str, Any]", value))
         else:
             result[name] = value

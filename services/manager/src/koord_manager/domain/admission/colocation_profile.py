@@ -115,6 +115,8 @@ def apply_profile(
         child(metadata, "labels")[keys.SUB_PRIORITY] = str(profile.koordinator_priority)
     if profile.patch is None:
         return target
+    if isinstance(profile.patch, InvalidInput):
+        raise profile.patch.at(f"ClusterColocationProfile[{profile.name}]")
     try:
         return strategic_merge(target, profile.patch)
     except InvalidInput as error:

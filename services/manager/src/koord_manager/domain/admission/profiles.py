@@ -5,7 +5,7 @@ source    manager spec, 8.1, 9.2
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from koordcore.protocol import keys
@@ -69,7 +69,7 @@ class ColocationProfile:
     """One profile, ready to match and to apply.
 
     probability   percent, 100 when absent; an InvalidInput when it cannot be read: admission fails then
-    patch         the strategic merge patch, None when absent
+    patch         the strategic merge patch, None when absent; an InvalidInput when it is no object
     """
 
     name: str
@@ -86,7 +86,7 @@ class ColocationProfile:
     annotation_keys_mapping: Mapping[str, str] = field(default_factory=dict[str, str])
     label_suffixes: Mapping[str, str] = field(default_factory=dict[str, str])
     scheduler_name: str = ""
-    patch: JsonObject | None = None
+    patch: JsonObject | InvalidInput | None = None
 
 
 def read_profile(document: JsonObject) -> ColocationProfile:
@@ -112,8 +112,17 @@ def read_profile(document: JsonObject) -> ColocationProfile:
         annotation_keys_mapping=spec.annotation_keys_mapping,
         label_suffixes=spec.label_suffixes,
         scheduler_name=spec.scheduler_name,
-        patch=seen(document, "spec", "patch") or None,  # with its nulls: they delete
+        patch=_patch(seen(document, "spec").get("patch")),
     )
+
+
+def _patch(written: object) -> JsonObject | InvalidInput | None:
+    """The patch with its nulls: they delete."""
+    if written is None or written == {}:
+        return None
+    if not isinstance(written, dict):
+        return InvalidInput("an object", written, "spec.patch")
+    return cast("JsonObject", written)
 
 
 def _match(selector: LabelSelector | None) -> Match:
