@@ -9,12 +9,14 @@ source    manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18)
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from koordcore.events.envelope import name_from_token
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Quantities
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
 from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.node_policy import decided_annotations, lent_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 
@@ -22,29 +24,22 @@ from koord_manager.domain.gateway.requests import MERGE_PATCH, Json, Request
 from koord_manager.domain.node_resources.devices import GPU_RESOURCES
 from koord_manager.domain.view import ManagerView
 
+LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+DEVICES: Final = (*GPU_RESOURCES, RDMA)
+
 
 def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
     """Resource -> whole units, None: it must not be there. Resources that were never decided are left out."""
-    wanted: dict[str, int | None] = {}
-    if policy.computed_at:
-        wanted[BATCH_CPU] = policy.batch_cpu_milli
-        wanted[BATCH_MEMORY] = policy.batch_memory_bytes
-        wanted[MID_CPU] = policy.mid_cpu_milli
-        wanted[MID_MEMORY] = policy.mid_memory_bytes
-    if policy.devices or policy.device_labels:
-        wanted.update((name, policy.devices.get(name)) for name in (*GPU_RESOURCES, RDMA))
-    return wanted
+    lent = lent_resources(policy)
+    decided = [*(LENT if policy.computed_at else ()), *(DEVICES if policy.devices or policy.device_labels else ())]
+    return {name: lent.get(name) for name in decided}
 
 
 def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
     """Annotation -> text, None: it must not be there. Those that were never decided are left out."""
-    wanted: dict[str, str | None] = {}
-    if policy.cpu_normalization is not None:
-        wanted[keys.CPU_NORMALIZATION_RATIO] = policy.cpu_normalization
+    wanted: dict[str, str | None] = dict(decided_annotations(policy))
     if policy.ratios_computed:
-        wanted[keys.RESOURCE_AMPLIFICATION_RATIO] = policy.amplification
-    if policy.health is not None and policy.health.annotation:
-        wanted[keys.SLO_HEALTH] = policy.health.annotation
+        wanted.setdefault(keys.RESOURCE_AMPLIFICATION_RATIO, None)
     if policy.computed_at:
         origin = {name: str(policy.origin.get(name, 0)) for name in (BATCH_CPU, BATCH_MEMORY)}
         wanted[keys.ORIGIN_EXTENDED_ALLOCATABLE] = json.dumps({"resources": origin}, separators=(",", ":"))
