@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 import yaml
 from koord_manager.domain.admission.webhooks import WEBHOOKS
+from koord_manager.settings import ManagerSettings
 from koord_manager.shell.gateway.settings import LEASE_NAME
+from koord_scheduler.settings import SchedulerSettings
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.nodepolicy import NodeSloRendered
+from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
+from koordcore.service.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
 from kubernetes.authorization import User
 from kubernetes.gateway_world import gateway_world, node, pod
@@ -58,8 +62,9 @@ def test_the_lease_that_is_allowed_is_the_one_that_is_used() -> None:
     assert names == [LEASE_NAME]
 
 
-def test_the_manager_runs_without_root_and_without_a_writable_root() -> None:
-    spec = documents("manager.yaml")[0]["spec"]["template"]["spec"]
+@pytest.mark.parametrize("file", ["manager.yaml", "scheduler.yaml"])
+def test_services_run_without_root_and_without_a_writable_root(file: str) -> None:
+    spec = documents(file)[0]["spec"]["template"]["spec"]
 
     assert spec["securityContext"]["runAsNonRoot"] is True
     for container in spec["containers"]:
@@ -67,6 +72,26 @@ def test_the_manager_runs_without_root_and_without_a_writable_root() -> None:
         assert context["readOnlyRootFilesystem"] is True
         assert context["allowPrivilegeEscalation"] is False
         assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"), [("manager.yaml", ManagerSettings), ("scheduler.yaml", SchedulerSettings)]
+)
+def test_the_flags_of_the_manifests_exist(file: str, settings: type[ServiceSettings]) -> None:
+    container = documents(file)[0]["spec"]["template"]["spec"]["containers"][0]
+
+    settings.load(container["args"], {})
+
+
+def test_only_the_manager_has_rights() -> None:
+    bound = {subject["name"] for item in documents("rolebindings.yaml") for subject in item["subjects"]}
+
+    assert bound == {"koord-manager"}
+    assert documents("scheduler.yaml")[0]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_the_configuration_of_the_manifests_is_valid() -> None:
+    assert read_config_map(None, documents("configuration.yaml")[0]["data"]).rejections == ()
 
 
 def test_the_webhook_objects_have_every_webhook_that_exists() -> None:
