@@ -80,11 +80,7 @@ class CgroupLayout:
 
         raises    UnknownContainerId
         """
-        runtime, identity = split_container_id(container_id)
-        name = identity
-        if self.driver is Driver.SYSTEMD:
-            name = f"{SYSTEMD_RUNTIME_PREFIX[runtime]}{identity}.scope"
-        return posixpath.join(self.pod_directory(qos, pod_uid), name)
+        return _container_directory(self, qos, pod_uid, container_id)
 
     def parse_pod(self, basename: str) -> str | None:
         """Pod id as written in a directory name (systemd ids keep `_`); None = not a pod's directory."""
@@ -176,6 +172,15 @@ def _pod_directory(layout: CgroupLayout, qos: KubeQos, pod_uid: str) -> str:
         return f"{parent}/pod{pod_uid}"
     infix = "" if qos is KubeQos.GUARANTEED else f"-{qos.value.lower()}"
     return f"{parent}/{_slice(layout, f'{infix}-pod' + pod_uid.replace('-', '_'))}"
+
+
+@lru_cache(maxsize=16_384)
+def _container_directory(layout: CgroupLayout, qos: KubeQos, pod_uid: str, container_id: str) -> str:
+    runtime, identity = split_container_id(container_id)
+    name = identity
+    if layout.driver is Driver.SYSTEMD:
+        name = f"{SYSTEMD_RUNTIME_PREFIX[runtime]}{identity}.scope"
+    return posixpath.join(_pod_directory(layout, qos, pod_uid), name)
 
 
 def _slice(layout: CgroupLayout, parts: str) -> str:

@@ -39,6 +39,11 @@ class MalformedCounter(ValueError):
     """A kernel text that lacks a needed field; the message names the field and what was there."""
 
 
+_THROTTLING_LINES: Final = re.compile(
+    r"^(nr_periods|nr_throttled|throttled_time|throttled_usec) ([0-9]{1,20})[ \t]*$", re.MULTILINE
+)
+
+
 def whole_number(text: str) -> int | None:
     """The value of a kernel's unsigned number; None for any other text, and for more digits than 64 bits have."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _U64_DIGITS else None
@@ -219,9 +224,8 @@ def parse_throttling(cpu_stat: str, version: int) -> Throttling:
     raises    MalformedCounter if nr_periods, nr_throttled or throttled_time (v1) / throttled_usec (v2) is missing
     source    agent spec, 6.3
     """
-    entries = parse_flat(cpu_stat)
-    _entry(entries, "throttled_time" if version == 1 else "throttled_usec", "cpu.stat")
-    return Throttling(
-        nr_periods=_entry(entries, "nr_periods", "cpu.stat"),
-        nr_throttled=_entry(entries, "nr_throttled", "cpu.stat"),
-    )
+    entries = dict(_THROTTLING_LINES.findall(cpu_stat))
+    for name in ("throttled_time" if version == 1 else "throttled_usec", "nr_periods", "nr_throttled"):
+        if name not in entries:
+            raise MalformedCounter(f"cpu.stat: no entry {name}")
+    return Throttling(nr_periods=int(entries["nr_periods"]), nr_throttled=int(entries["nr_throttled"]))

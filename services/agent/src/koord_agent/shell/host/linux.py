@@ -73,7 +73,7 @@ class LinuxHost:
         self._jiffy_ns = jiffy or jiffy_ns()
         self._numa = NumaReader(self._roots.sys)
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
-        self._paths: dict[str, tuple[str, str, str]] = {}
+        self._paths: dict[str, tuple[str, str, str, str]] = {}
 
     @property
     def layout(self) -> CgroupLayout:
@@ -119,7 +119,7 @@ class LinuxHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        usage_path, memory_path, stat_path = self._paths.get(directory) or self._counter_paths(directory)
+        usage_path, memory_path, stat_path, _ = self._paths.get(directory) or self._counter_paths(directory)
         at_ns = self._monotonic_ns()
         usage_text = read_kernel_file(usage_path)
         memory_text = read_kernel_file(memory_path)
@@ -134,14 +134,16 @@ class LinuxHost:
             throttling=self._throttling(stat_text),
         )
 
-    def _counter_paths(self, directory: str) -> tuple[str, str, str]:
+    def _counter_paths(self, directory: str) -> tuple[str, str, str, str]:
         """Files of a cgroup that are read every second; their names are worth keeping."""
         if len(self._paths) >= _KEPT_PATHS:
             self._paths.clear()
-        resources = ("cpuacct.usage", "memory.stat", "cpu.stat")
-        usage, memory, stat = (self._path(CgroupFile(directory, resource), reading=True) for resource in resources)
-        self._paths[directory] = usage, memory, stat
-        return usage, memory, stat
+        resources = ("cpuacct.usage", "memory.stat", "cpu.stat", "memory.numa_stat")
+        usage, memory, stat, numa = (
+            self._path(CgroupFile(directory, resource), reading=True) for resource in resources
+        )
+        self._paths[directory] = usage, memory, stat, numa
+        return usage, memory, stat, numa
 
     def _cpu_usage(self, text: str | None) -> int | None:
         try:
@@ -165,7 +167,7 @@ class LinuxHost:
         return self._numa.memory_used()
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        text = self.read(CgroupFile(directory, "memory.numa_stat"))
+        text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
         try:
             return parse_numa_stat(text, self._version) if text is not None else None
         except MalformedCounter:
