@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from koord_manager.domain.node_drafts import overcommit_of, slo_drafts
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.policy import slo_adjust_policy
-from koord_manager.domain.slo_adjust.rounds import HealthRounds
+from koord_manager.domain.slo_adjust.rounds import LOOKS_AT_ONCE, HealthRounds
 from koord_manager.domain.slo_adjust.step import (
     FULL_WEIGHT,
     HealthState,
@@ -124,6 +124,18 @@ def test_when_most_nodes_look_abnormal_only_the_cap_is_lowered_and_somebody_is_t
         if any(isinstance(event, MassAbnormalityChanged) and not event.active for event in events):
             return
     raise AssertionError("nobody was told that it is over")
+
+
+def test_a_large_cluster_is_looked_at_in_parts_and_judged_as_a_whole() -> None:
+    made = world(nodes=LOOKS_AT_ONCE + 1)
+    health = HealthRounds()
+    for token in made.view.nodes():
+        made.report(token, cpu_milli=9900)
+    assert health.drafts(made.policies, made.view, made.now) == []
+    events = made.take(health.drafts(made.policies, made.view, made.now))
+    said = [event for event in events if isinstance(event, NodeHealthAssessed)]
+    assert len(said) == LOOKS_AT_ONCE + 1
+    assert sum(event.reported_weight < FULL_WEIGHT for event in said) == 41
 
 
 def test_a_node_that_opts_out_is_left_alone_and_one_that_opts_out_later_is_restored() -> None:

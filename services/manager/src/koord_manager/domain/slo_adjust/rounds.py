@@ -39,6 +39,8 @@ from koord_manager.domain.view import ManagerView, node_name
 SMALLEST_MOVE: Final = 0.001
 """Of the abnormality: a smaller one is not written."""
 WRITTEN_WEIGHT_STEP: Final = 5
+LOOKS_AT_ONCE: Final = 200
+"""Nodes looked at in one control round."""
 _EXAMPLES: Final = 10
 _OPTED_OUT: Final = "false"
 
@@ -54,30 +56,46 @@ class Seen(NamedTuple):
 
 
 class HealthRounds:
-    """When the next round is due; everything else stands in the log."""
+    """When the next round is due, and how far the present one has come; everything else stands in the log."""
 
     def __init__(self) -> None:
         self._last: datetime | None = None
         self._adjusted = True
+        self._waiting: list[str] = []
+        self._seen: dict[str, Seen] = {}
 
     def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
-        """The facts of the round that is due; none when none is."""
+        """The facts of the round that is due; none when none is, or while more nodes are to be looked at.
+
+        Some nodes are looked at in each call, so that a large cluster never holds up who else is waiting.
+        """
         policy = policies.slo_adjust
         if not policy.enable:
             if not self._adjusted:
                 return []
             self._adjusted = False
-            return _switched_off(policies, view)
+            self._waiting, self._seen = [], {}
+            return _switched_off(view)
         self._adjusted = True
-        if self._last is not None and (now - self._last).total_seconds() < policy.interval_seconds:
+        if not self._waiting:
+            if self._last is not None and (now - self._last).total_seconds() < policy.interval_seconds:
+                return []
+            self._last = now
+            self._waiting, self._seen = view.nodes()[::-1], {}
+        for _ in range(min(LOOKS_AT_ONCE, len(self._waiting))):
+            token = self._waiting.pop()
+            if view.node(token) is not None:
+                self._seen[token] = _look(policies, policy, view, token, now)
+        if self._waiting:
             return []
-        self._last = now
-        return round_drafts(policies, policy, view, now)
+        present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
+        return round_drafts(policies, policy, view, present)
 
 
-def round_drafts(policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, now: datetime) -> list[Draft]:
-    """Facts of one round over all nodes."""
-    seen = {token: _look(policies, policy, view, token, now) for token in view.nodes()}
+def round_drafts(
+    policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
+) -> list[Draft]:
+    """Facts of one round: every node of the cluster has been looked at."""
     guarded = guard_weights(
         policy.max_abnormal_ratio,
         [
@@ -259,7 +277,7 @@ def _healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
     )
 
 
-def _switched_off(policies: NodePolicies, view: ManagerView) -> list[Draft]:
+def _switched_off(view: ManagerView) -> list[Draft]:
     """Nobody is adjusted any more: every node that was stands as configured again."""
     drafts: list[Draft] = []
     for token in view.nodes():
