@@ -1,7 +1,11 @@
 """What becomes of pods that an agent evicted: asked for once, and gone where no API server is to do it."""
 
+from datetime import UTC, datetime
+
 import msgspec
-from koord_manager.domain.agent_evictions import agent_requests, standalone_groups
+from koord_manager.domain.agent_evictions import agent_requests
+from koord_manager.domain.disruption_budgets import Budgets
+from koord_manager.domain.evictions import eviction_groups
 from koord_manager.domain.view import ManagerView
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
@@ -10,6 +14,7 @@ from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
 from koordcore.protocol.objects import ObjectMeta, Pod
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = Origin(causation_id="t", correlation_id="t", actor="t", occurred_at="2026-01-01T00:00:00.000000Z")
 
 
@@ -47,10 +52,10 @@ def test_an_evicted_pod_is_asked_for_once_and_without_an_api_server_its_object_g
     log.take([request])
     assert agent_requests(log.view) == [], "asked for already"
 
-    (group,) = standalone_groups(log.view)
+    (group,) = eviction_groups(log.view, Budgets(), NOW)
     assert [type(draft.event) for draft in group] == [PodSpecDeleted, PodEvicted]
     log.take(group)
-    assert standalone_groups(log.view) == []
+    assert eviction_groups(log.view, Budgets(), NOW) == []
     assert agent_requests(log.view) == [], "the pod is gone, whatever its agent still says"
     log.write("nodestate", "n_1", PodsStopped(pods=["u"]))
 
@@ -68,5 +73,5 @@ def test_a_pod_that_the_api_server_removes_already_is_not_asked_for_again() -> N
 def test_a_request_for_a_pod_that_is_gone_is_answered() -> None:
     log = Log()
     log.write("eviction", "u", PodEvictionRequested(namespace="d", name="p", initiator="scheduler", reason="Preempted"))
-    ((answer,),) = standalone_groups(log.view)
+    ((answer,),) = eviction_groups(log.view, Budgets(), NOW)
     assert answer.event == PodEvicted(gone=True)

@@ -84,5 +84,7 @@ def _node(found: State, policy: State) -> State:
 
 def _workload(found: State) -> State:
     number = "replicas" if found.get("kind") == "Deployment" else "parallelism"
-    rest = {name: value for name, value in found.items() if name not in ("kind", "apiVersion", "replicas", "template")}
-    return {**rest, "spec": {number: found.get("replicas", 1), "template": found.get("template", {})}}
+    lifted = ("kind", "apiVersion", "replicas", "selector", "template")
+    rest = {name: value for name, value in found.items() if name not in lifted}
+    selector = {"selector": found["selector"]} if found.get("selector") else {}
+    return {**rest, "spec": {number: found.get("replicas", 1), **selector, "template": found.get("template", {})}}

@@ -14,11 +14,12 @@ from koordcore.events.envelope import Draft
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.agent_evictions import agent_requests, standalone_groups
+from koord_manager.domain.agent_evictions import agent_requests
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import warning_drafts
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
+from koord_manager.domain.evictions import eviction_groups
 from koord_manager.domain.node_drafts import (
     device_drafts,
     measuring_drafts,
@@ -92,7 +93,9 @@ async def control_round(world: World, controllers: Controllers) -> str:
     # 8. evictions that agents ask for; without an API server they are carried out here
     evicted = await append_all(world, agent_requests(view), now)
     if world.standalone:
-        await append_groups(world, standalone_groups(view), now)
+        controllers.budgets.refresh(view, now.timestamp())
+        await append_groups(world, eviction_groups(view, controllers.budgets, now), now)
+        await append_all(world, controllers.budgets.status_drafts(view), now)
     # 9. agents are told
     told = await write_desired(world, policies)
     did = [

@@ -68,6 +68,19 @@ class Service(KubeStruct):
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
+class ControllerSpec(KubeStruct):
+    """`spec` of a controller of pods."""
+
+    selector: LabelSelector | None = None
+
+
+class SelectingController(KubeStruct):
+    """apps/v1 or batch/v1: its selector is a default selector of topology spread."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ControllerSpec = msgspec.field(default_factory=ControllerSpec)
+
+
 class PersistentVolumeClaimSpec(KubeStruct):
     """`PersistentVolumeClaim.spec`."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from koord_manager.domain.admitting import WITHIN_RULE
-from koordcore.protocol.crd import resource_versions
+from koordcore.protocol.crd import accepted_kinds
 
 from koordctl.clients import manager
 from koordctl.output import Format, errors, fail, field, show_document, show_table
@@ -33,16 +33,16 @@ def kind_named(text: str) -> str:
     lower = text.lower()
     found = KINDS.get(lower) or KINDS.get(lower.removesuffix("s")) or KINDS.get(lower.removesuffix("es"))
     found = found or SHORT.get(lower) or SHORT.get(lower.removesuffix("s"))
-    for resource in resource_versions():
+    for resource in accepted_kinds():
         if found is None and lower in (resource.kind.lower(), resource.plural, *resource.short_names):
             return resource.kind
-    known = sorted({*KINDS.values(), *(resource.kind for resource in resource_versions())})
+    known = sorted({*KINDS.values(), *(resource.kind for resource in accepted_kinds())})
     return found or fail(f"unknown kind {text!r}; known: {', '.join(known)}", status=2)
 
 
 def is_cluster_scoped(kind: str) -> bool:
     """Whether objects of a kind are in no namespace."""
-    scopes = {resource.kind: resource.scope for resource in resource_versions()}
+    scopes = {resource.kind: resource.scope for resource in accepted_kinds()}
     return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
 
 
@@ -196,7 +196,7 @@ def _table(kind: str, items: list[dict[str, Any]], *, wide: bool) -> tuple[list[
 
 def _custom_table(kind: str, items: list[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
     """The columns of the kind's definition, as kubectl shows them; ages are left to it."""
-    resource = next(found for found in resource_versions() if found.kind == kind and found.stored)
+    resource = next(found for found in accepted_kinds() if found.kind == kind and found.stored)
     names = ["namespace", "name"] if resource.scope == "Namespaced" else ["name"]
     columns = [column for column in resource.columns if column.type != "date"]
     return [*names, *(column.name.lower() for column in columns)], [

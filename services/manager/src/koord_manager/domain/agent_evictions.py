@@ -1,14 +1,12 @@
-"""Evictions that agents decided on: requested in the log, and carried out here where no API server does.
+"""Evictions that agents decided on: requested in the log; the pods have ended already.
 
-    agent: PodsEvictedByAgent  ->  eviction.<uid>: PodEvictionRequested  ->  gateway, or `standalone_groups`
+    agent: PodsEvictedByAgent  ->  eviction.<uid>: PodEvictionRequested  ->  gateway, or `evictions`
 
-With Kubernetes the gateway evicts through the API server, disruption budgets included. Without it a request of anybody
-means that the pod's object goes; its workload makes a new one. Source: agent spec, 12.1; event-bus spec, 2.1.
+Source: agent spec, 12.1; event-bus spec, 2.1.
 """
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import PodEvicted, PodEvictionRequested
-from koordcore.events.mirror import PodSpecDeleted
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, NodeAgentState, PodSpecState
 
 from koord_manager.domain.view import ManagerView, node_name
@@ -41,19 +39,3 @@ def agent_requests(view: ManagerView) -> list[Draft]:
             if len(drafts) == MOST_PER_ROUND:
                 return drafts
     return drafts
-
-
-def standalone_groups(view: ManagerView) -> list[list[Draft]]:
-    """Requests carried out without an API server: the pod's object goes and the request is answered, together."""
-    groups: list[list[Draft]] = []
-    specs = view.state.of_kind(PodSpecState)
-    for uid, asked in list(view.state.of_kind(EvictionState).items())[:MOST_PER_ROUND]:
-        spec = specs.get(uid)
-        done = Draft(AggregateRef("eviction", uid), PodEvicted(gone=spec is None), asked.seq)
-        if spec is None:
-            groups.append([done])
-            continue
-        meta = spec.object.metadata
-        gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
-        groups.append([Draft(AggregateRef("podspec", uid), gone, spec.seq), done])
-    return groups

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Draft
-from koordcore.protocol.crd import Refused, ResourceVersion, admit, resource_versions
+from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
 from koordcore.protocol.manifests import CustomObject, InvalidManifest
 from koordcore.state.aggregates import CustomObjectState
 from koordcore.values import codec
@@ -45,7 +45,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         resource=resource.plural,
         namespace=meta.namespace,
         name=meta.name,
-        object=_stored(merged),
+        object=_stored(resource, merged),
         old_object=old,
     )
     around = surroundings(request, view.admission, options)
@@ -54,7 +54,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         raise AdmissionRefused(verdict.violations)
     assert verdict.object is not None
     assert request.object is not None
-    document = _stored(verdict.object)  # a mutation, too, has to keep to the schema
+    document = _stored(resource, verdict.object)  # a mutation, too, has to keep to the schema
     judged = validate(replace(request, object=document), around)
     if not judged.allowed:
         raise AdmissionRefused(judged.violations)
@@ -98,7 +98,7 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
 
 def resource_of_kind(kind: str) -> ResourceVersion | None:
     """The definition of a kind, in the version that is stored; None when it is not one of ours."""
-    return next((found for found in resource_versions() if found.kind == kind and found.stored), None)
+    return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
 
 
 def _as_written(document: dict[str, Any], resource: ResourceVersion) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def _as_written(document: dict[str, Any], resource: ResourceVersion) -> dict[str
     return {**kept, "metadata": metadata}
 
 
-def _stored(document: JsonObject) -> JsonObject:
-    admitted = admit(document)
+def _stored(resource: ResourceVersion, document: JsonObject) -> JsonObject:
+    admitted = admit_as(resource, document)
     if isinstance(admitted, Refused):
         raise InvalidManifest([InvalidInput(admitted.rule, admitted.value, admitted.field)])
     return cast("JsonObject", admitted.object)

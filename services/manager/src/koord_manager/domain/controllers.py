@@ -6,6 +6,7 @@ Nothing here is a fact: a restart begins with an empty one and decides the same.
 from dataclasses import dataclass, field
 
 from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.disruption_budgets import Budgets
 from koord_manager.domain.enabled import CONTROLLERS
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.rounds import RecommenderRounds
@@ -24,3 +25,4 @@ class Controllers:
     health: HealthRounds = field(default_factory=HealthRounds)
     quotas: QuotaRounds = field(default_factory=QuotaRounds)
     recommender: RecommenderRounds = field(default_factory=RecommenderRounds)
+    budgets: Budgets = field(default_factory=Budgets)

@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef, name_token, namespaced_token
-from koordcore.protocol.crd import ResourceVersion, resource_versions
+from koordcore.protocol.crd import ResourceVersion, accepted_kinds
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
@@ -169,7 +169,8 @@ class ManagerApi:
         shown.update(cast("dict[str, Any]", msgspec.to_builtins(found)))
         if isinstance(found, Workload):
             number = "replicas" if kind == "Deployment" else "parallelism"
-            shown["spec"] = {number: found.replicas, "template": shown.pop("template", {})}
+            selector = {"selector": shown.pop("selector")} if shown.get("selector") else {}
+            shown["spec"] = {number: found.replicas, **selector, "template": shown.pop("template", {})}
             shown.pop("replicas", None)
         elif isinstance(found, Pod):
             placed = self._view.state.get(AggregateRef("pod", id_))
@@ -227,7 +228,7 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _custom_kinds() -> list[ResourceVersion]:
-    return [found for found in resource_versions() if found.stored]
+    return [found for found in accepted_kinds() if found.stored]
 
 
 def _is_namespaced(kind: str) -> bool:

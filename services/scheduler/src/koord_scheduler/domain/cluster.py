@@ -13,6 +13,7 @@ from koordcore.protocol.scheduling_objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    SelectingController,
     Service,
 )
 from koordcore.values import codec
@@ -40,6 +41,13 @@ from koord_scheduler.domain.transformers import PodTransformers
 from koord_scheduler.domain.volumes import Volumes
 
 DEFAULT_TOPOLOGY: Final = "default"
+CONTROLLER_PLURALS: Final = {
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "deployments": "Deployment",
+    "jobs": "Job",
+}
+"""Controllers that come as plain objects: with an API server it makes their pods, and the selector is what we read."""
 PLURALS: Final = frozenset(
     {
         "elasticquotas",
@@ -49,6 +57,7 @@ PLURALS: Final = frozenset(
         "services",
         "persistentvolumeclaims",
         "persistentvolumes",
+        *CONTROLLER_PLURALS,
     }
 )
 """The kinds of objects, beside pods, nodes, namespaces and workloads, that placement reads."""
@@ -183,6 +192,10 @@ class Cluster:
                 self.volumes.put_claim(object_from_json(document, PersistentVolumeClaim))
             case "persistentvolumes":
                 self.volumes.put_volume(object_from_json(document, PersistentVolume))
+            case _ if plural in CONTROLLER_PLURALS:
+                owner = object_from_json(document, SelectingController)
+                kind, meta = CONTROLLER_PLURALS[plural], owner.metadata
+                self.owners.put_controller(kind, meta.namespace, meta.name, owner.spec.selector)
             case _:
                 pass
 
@@ -204,6 +217,8 @@ class Cluster:
                 self.volumes.drop_claim(namespace, name)
             case "persistentvolumes":
                 self.volumes.drop_volume(name)
+            case _ if plural in CONTROLLER_PLURALS:
+                self.owners.put_controller(CONTROLLER_PLURALS[plural], namespace, name, None)
             case _:
                 pass
 

@@ -4,7 +4,7 @@
 catalogue.py, admit.py in this order.
 """
 
-from koordcore.protocol.crd.admit import Accepted, Refused, admit, first_violation, prune_and_default
+from koordcore.protocol.crd.admit import Accepted, Refused, admit, admit_as, first_violation, prune_and_default
 from koordcore.protocol.crd.catalogue import (
     PrinterColumn,
     ResourceVersion,
@@ -12,6 +12,7 @@ from koordcore.protocol.crd.catalogue import (
     find_resource,
     resource_versions,
 )
+from koordcore.protocol.crd.kubernetes_kinds import accepted_kinds, find_accepted
 from koordcore.protocol.crd.schema import Json, Schema
 
 __all__ = [
@@ -21,8 +22,11 @@ __all__ = [
     "Refused",
     "ResourceVersion",
     "Schema",
+    "accepted_kinds",
     "admit",
+    "admit_as",
     "definition_texts",
+    "find_accepted",
     "find_resource",
     "first_violation",
     "prune_and_default",

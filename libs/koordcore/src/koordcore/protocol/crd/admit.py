@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.protocol.crd.catalogue import find_resource, resource_versions
+from koordcore.protocol.crd.catalogue import ResourceVersion, find_resource, resource_versions
 from koordcore.protocol.crd.schema import Json, Schema
 
 _DATE_TIME: Final = re.compile(
@@ -81,6 +81,11 @@ def admit(document: Json) -> Accepted | Refused:
             return Refused(field="apiVersion", rule=" or ".join(versions), value=api_version)
         kinds = sorted({known.kind for known in resource_versions()})
         return Refused(field="kind", rule=f"one of {', '.join(kinds)}", value=kind)
+    return admit_as(resource, document)
+
+
+def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
+    """The same for a document that is known to be of this kind."""
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
     return violation if violation is not None else Accepted(object=stored)

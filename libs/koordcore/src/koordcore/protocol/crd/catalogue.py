@@ -47,8 +47,8 @@ class ResourceVersion:
 
     @property
     def api_version(self) -> str:
-        """`group/version` as objects write it."""
-        return f"{self.group}/{self.version}"
+        """`group/version` as objects write it; the core group has no name."""
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 def definition_texts() -> dict[str, str]:

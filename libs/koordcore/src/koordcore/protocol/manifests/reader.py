@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from koordcore.protocol.crd import Refused, ResourceVersion, admit, find_resource
+from koordcore.protocol.crd import Refused, ResourceVersion, admit_as, find_accepted
+from koordcore.protocol.crd.kubernetes_kinds import kubernetes_kinds
 from koordcore.protocol.manifests import rules
 from koordcore.protocol.objects import (
     ConfigMap,
@@ -104,12 +105,13 @@ def shape_manifest(document: object) -> Manifest:
         missing = "kind" if isinstance(api_version, str) else "apiVersion"
         raise InvalidManifest([InvalidInput("text such as v1 / Pod", entries.get(missing), missing)])
     model = KINDS.get((api_version, kind))
-    resource = None if model else find_resource(api_version, kind)
+    resource = None if model else find_accepted(api_version, kind)
     if resource is not None:
         return Manifest(kind, _custom(resource, entries), entries)
     if model is None:
         known = ", ".join(f"{version} {name}" for version, name in KINDS)
-        rule = f"one of {known}, or a kind of this system's custom resources"
+        others = ", ".join(f"{each.api_version} {each.kind}" for each in kubernetes_kinds())
+        rule = f"one of {known}, {others}, or a kind of this system's custom resources"
         raise InvalidManifest([InvalidInput(rule, f"{api_version} {kind}", "apiVersion, kind")])
     try:
         typed = _typed(kind, entries, model)
@@ -141,7 +143,7 @@ def _typed(kind: str, entries: dict[str, Any], model: type[Any]) -> KubeObject:
 
 
 def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
-    stored = admit(entries)
+    stored = admit_as(resource, entries)
     if isinstance(stored, Refused):
         raise InvalidManifest([InvalidInput(stored.rule, stored.value, stored.field)])
     document = cast("dict[str, Any]", stored.object)
@@ -158,7 +160,7 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
 
 
 def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
-    """A Deployment or Job as our Workload: replicas (Job: parallelism) and template lifted out of spec."""
+    """A Deployment or Job as our Workload: replicas (Job: parallelism), selector and template lifted out of spec."""
     spec = entries.get("spec")
     if not isinstance(spec, dict):
         raise InvalidManifest([InvalidInput("an object", spec, "spec")])
@@ -166,13 +168,16 @@ def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
     if "template" not in fields:
         raise InvalidManifest([InvalidInput("a pod template", None, "spec.template")])
     number = fields.get("replicas" if kind == "Deployment" else "parallelism", 1)
-    return {
+    flat: dict[str, object] = {
         "kind": kind,
         "apiVersion": entries["apiVersion"],
         "metadata": entries.get("metadata", {}),
         "replicas": number,
         "template": fields["template"],
     }
+    if fields.get("selector") is not None:
+        flat["selector"] = fields["selector"]
+    return flat
 
 
 _MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL)
