@@ -1,6 +1,8 @@
 """What the collectors make of a machine, and when: each at its interval, only where the machine can."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from koord_agent.domain.desired import host_applications_of, view_of
@@ -10,12 +12,15 @@ from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.prediction.predictor import PeakPredictor
+from koord_agent.domain.series import SeriesStore
+from koord_agent.shell.checkpoints import CheckpointFolder
 from koord_agent.shell.collecting import CollectOptions, Collectors
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.predicting import Predicting
+from koord_agent.shell.series_archive import SeriesArchive
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.values.invalid import InvalidInput
@@ -170,3 +175,39 @@ def test_a_report_carries_the_prediction_once_it_was_trained() -> None:
     # it has been learnt about for less than a day: all of its request still counts
     assert report.prod_peak.cpu_milli == 4_000
     assert report.signals["cpuPressure"] >= 0
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("jump_ms", [DAY_MS, -DAY_MS, 90_000, -90_000])
+def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_ms: int) -> None:
+    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)], start_seconds=2e9)
+    host = fleet.host("n")
+    store = SeriesStore(retention_ms=600_000)
+    archive = SeriesArchive(tmp_path / "series")
+    archive.restore(store, 2_000_000_000_000)
+    agent = NodeAgent(
+        "n",
+        host,
+        interval_ms=1_000,
+        monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
+        runner=host,
+        options=EVERYTHING,
+        predicting=Predicting(PeakPredictor(), CheckpointFolder(tmp_path / "predictions")),
+        archive=archive,
+    )
+    amounts = {"cpu": 10_000, "memory": 64 * GIB}
+    view = view_of(DesiredNode(node="n", capacity=amounts, allocatable=amounts))
+    agent.desired = replace(view, pods={"web": pod("web", "LS", "4")})
+    now_ms, machine_seconds = 2_000_000_000_000, 2e9
+    for second in range(240):
+        now_ms += 1_000 + (jump_ms if second == 120 else 0)
+        machine_seconds += 1.0  # the machine's own clock goes on evenly
+        fleet.advance(machine_seconds)
+        assert agent.tick(now_ms).problems == ()
+    metrics = Metrics(store=store, now_ms=now_ms, interval_ms=1_000)
+    assert metrics.last(Kind.POD_CPU, "web") == pytest.approx(4.0)
+    assert metrics.count(Kind.POD_CPU, 60_000, "web") == 61
+    assert metrics.last(Kind.POD_PSI, ("web", "cpu", "10", "some"), within_ms=20_000) is not None
+    assert agent.report(now_ms, str) is not None
