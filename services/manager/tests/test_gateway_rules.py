@@ -19,6 +19,7 @@ from koord_manager.domain.gateway.binding import (
     owed_binding,
 )
 from koord_manager.domain.gateway.eviction import Evicted, Eviction, GivenUp, Waits, judge_eviction
+from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_writes import owed_status
@@ -28,11 +29,14 @@ from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.pod import PodPlaced
+from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
-from koordcore.state.aggregates import NodeSpecState, PodSpecState
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.values import codec
 
 QUOTAS = next(
@@ -273,3 +277,74 @@ def test_nodes_are_read_without_what_the_kubelet_repeats() -> None:
     assert change.version == "9"
     assert isinstance(change.object, Node)
     assert b"lastHeartbeatTime" not in codec.encode(change.object)
+
+
+def decisive(log: Recorder) -> dict[str, object]:
+    state = log.state
+    return {
+        "pods": {uid: item.object for uid, item in state.of_kind(PodSpecState).items()},
+        "nodes": {key: item.object for key, item in state.of_kind(NodeSpecState).items()},
+        "placed": {
+            uid: (item.node, item.requests, item.annotations)
+            for uid, item in state.of_kind(PodState).items()
+            if item.node
+        },
+        "held": {key: (item.pods, item.requested) for key, item in state.of_kind(NodeLedger).items() if item.pods},
+    }
+
+
+def bound_history(pods: list[tuple[int, str, bool, bool]]) -> Recorder:
+    """Pods of some nodes as gateway and scheduler write them: placed, bound with an annotation, some finished."""
+    log = Recorder()
+    for name in NODE_NAMES:
+        log.write("nodespec", name_token(name), NodeSpecAdded(object=node(name)))
+    for number, where, is_placed, is_finished in pods:
+        uid = f"uid-{number}"
+        log.write("podspec", uid, PodSpecAdded(object=pod(number)))
+        if not is_placed:
+            continue
+        annotations = {keys.RESOURCE_STATUS: f'{{"cpuset":"{number}"}}'}
+        explanation = PlacementExplanation(nodes_considered=3, nodes_feasible=3, policy_version="t", based_on=BasedOn())
+        requests = pod_requests(pod(number))
+        placed = PodPlaced(
+            namespace="default",
+            name=f"pod-{number}",
+            node=where,
+            requests=requests,
+            attempt=1,
+            queued_at="2026-01-01T00:00:00Z",
+            annotations=annotations,
+            explanation=explanation,
+        )
+        log.write("pod", uid, placed)
+        log.write("node", name_token(where), NodeResourcesTaken(pods=[pod_on_node(uid, pod(number))]))
+        found = pod(number)
+        found.spec.node_name, found.status.phase = where, "Succeeded" if is_finished else "Running"
+        found.metadata.annotations = dict(annotations)
+        log.write("podspec", uid, PodSpecChanged(object=found))
+        if is_finished:
+            released = PodReleased(namespace="default", name=f"pod-{number}", node=where, reason="finished")
+            log.write("pod", uid, released)
+            log.write("node", name_token(where), NodeResourcesReturned(pods=[uid]))
+    return log
+
+
+placements = st.lists(
+    st.tuples(st.integers(0, 9), st.sampled_from(NODE_NAMES), st.booleans(), st.booleans()),
+    unique_by=lambda item: item[0],
+)
+
+
+@given(placements)
+def test_a_log_begun_from_the_objects_decides_as_the_one_that_led_to_them(
+    pods: list[tuple[int, str, bool, bool]],
+) -> None:
+    log = bound_history(pods)
+    seen = [Seen(NODES, item.object) for item in log.state.of_kind(NodeSpecState).values() if item.object]
+    seen += [Seen(PODS, item.object) for item in log.state.of_kind(PodSpecState).values()]
+    begun = Recorder()
+    for draft in genesis_drafts(seen, cluster_epoch=1, now="2026-01-01T00:00:00Z"):
+        assert begun.state.last_seq(draft.ref) == draft.expected_last == 0
+        begun.write(draft.ref.kind, draft.ref.id, draft.event)
+
+    assert decisive(begun) == decisive(log)
