@@ -3,8 +3,8 @@
 source    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from koordcore.events.diagnosis import Diagnosis
@@ -18,6 +18,7 @@ from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.diagnosing import diagnosis_of
 from koord_scheduler.domain.engine import UNRESTRICTED, Restriction
 from koord_scheduler.domain.notices import Notice
+from koord_scheduler.domain.offers import NodeOffers
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import Preemption, preempt
@@ -46,10 +47,20 @@ class NotFound:
     rejection: Rejection | None = None
 
 
-class Attempt:
-    """One pod's attempt on the state as it is."""
+@dataclass(frozen=True, slots=True)
+class WholeJob:
+    """All members of the pod's job are to be placed at once. nodes: uid -> node. source    scheduler-core spec, 12.1"""
 
-    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float) -> None:
+    nodes: Mapping[str, str]
+
+
+class Attempt:
+    """One pod's attempt on the state as it is. may_preempt: whether others may have to leave for it."""
+
+    def __init__(
+        self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float, *, may_preempt: bool = True
+    ) -> None:
+        self._may_preempt = may_preempt
         self._state = state
         self._pod = pod
         self._subject = subject
@@ -57,16 +68,29 @@ class Attempt:
         self._framework = state.framework_of(pod)
         self._engine = self._framework.engine
 
-    def run(self, based_on: BasedOn) -> Found | NotFound:
-        """Pre-filter, filter, score, choose; without a node: what preemption can do."""
+    def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
+        """Pre-filter, plan, filter, score, choose; without a node: what preemption can do."""
         answer = self._framework.pre_filter(self._pod, self._now)
         if isinstance(answer, Rejection):
             return self._rejected(answer, based_on)
         restriction = self._restriction(answer)
+        planner = self._framework.profile.find_one_node
+        if planner is not None:
+            plan = planner.find_one_node(self._pod, NodeOffers(self._state, self._pod, restriction))
+            if isinstance(plan, Rejection):
+                return self.refused_by_nodes(plan, based_on)
+            if plan is not None:
+                if plan.job and self._state.frameworks.gates.enable_inline_batch_schedule:
+                    return WholeJob(plan.job)
+                restriction = self._restriction([*answer, (planner.name, plan)])
         decision = self._engine.decide(self._subject, self._pod.uid, based_on, restriction)
         if isinstance(decision, Placed):
             return Found(decision)
         return self._not_found(decision.message, decision.explanation, None)
+
+    def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
+        """The job found no nodes: room on any of them may help it, as it does a pod that no node suited."""
+        return replace(self._rejected(rejection, based_on), rejection=None)
 
     def _rejected(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
         count = len(self._state.nodes)
@@ -83,6 +107,8 @@ class Attempt:
         return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
 
     def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
+        if not self._may_preempt:
+            return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
         found = preempt(self._state, self._pod, self._subject, rejection)
         if isinstance(found, Preemption):
             self._nominate(found)

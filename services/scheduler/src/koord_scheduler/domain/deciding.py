@@ -17,14 +17,16 @@ from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_t
 from koordcore.events.gang import GangPlaced, PlacedMember
 from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
-from koord_scheduler.domain.attempt import Attempt, Found, NotFound
+from koord_scheduler.domain.attempt import Attempt, Found, NotFound, WholeJob
 from koord_scheduler.domain.gang.bind_annotations import bind_annotations
+from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.on_node import on_node
 from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import Block, QueuedPod
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.whole_job import place_whole_job
 from koord_scheduler.domain.work import Batch, NodeWork, Place, Release, Work, node_draft, pod_draft
 
 MOST_REFOLDS: Final = 8
@@ -81,23 +83,18 @@ def decide_next(state: SchedulerState, now: float) -> Place | list[Verdict] | No
     pod = state.pods[queued.uid]
     based_on = BasedOn(state.position, state.observed)
     # 2. pre-filter, filter, score, choose
-    found = Attempt(state, pod, queued.subject, now).run(based_on)
+    attempt = Attempt(state, pod, queued.subject, now)
+    found = attempt.run(based_on)
+    if isinstance(found, WholeJob):
+        return _place_job(state, queued, attempt, found, based_on, now)
     if isinstance(found, NotFound):
         return _failed(state, pod, queued, found, now)
     # 3. assume and reserve
-    state.decisions += 1
-    work = _place(state, pod, queued, found)
-    pod.placed_at = now
-    pod.phase = Phase.ASSUMED
-    pod.work_node = found.placed.node
-    state.ledgers.hold(work.node, pod.occupant(), Source.ASSUMED)
-    framework = state.framework_of(pod)
-    framework.reserve(pod, work.node)
-    state.queue.assumed(queued, state.has_room)
+    work = _assume(state, pod, queued, found, now)
     # 4. permit: go, wait with the node, or lose it
-    match framework.permit(pod, work.node):
+    match state.framework_of(pod).permit(pod, work.node):
         case Allow(waiting=waiting, activate=activate, gang=gang):
-            _let_go(state, work, waiting, gang)
+            _let_go(state, [work], waiting, gang)
             state.queue.activate(activate)
         case Wait(seconds=seconds):
             state.waiting.hold(work, now + seconds)
@@ -119,14 +116,46 @@ def _next_pod(state: SchedulerState) -> QueuedPod | None:
     return state.queue.pop()
 
 
-def _let_go(state: SchedulerState, work: Place, waiting: Sequence[str], gang: str) -> None:
-    """The pod may go, and with it those that waited for it; more than one of them all or none."""
-    works = [state.waiting.let_go(uid) for uid in waiting if uid in state.waiting]
-    work = _annotated(state, work)
-    if works:
-        state.outbox.put_together([*(_annotated(state, each) for each in works), work], gang)
+def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Place:
+    """The pod counts on its node from now on, for the columns and for every plugin."""
+    state.decisions += 1
+    work = _place(state, pod, queued, found)
+    pod.placed_at = now
+    pod.phase = Phase.ASSUMED
+    pod.work_node = found.placed.node
+    state.ledgers.hold(work.node, pod.occupant(), Source.ASSUMED)
+    state.framework_of(pod).reserve(pod, work.node)
+    state.queue.assumed(queued, state.has_room)
+    return work
+
+
+def _place_job(
+    state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
+) -> Place | list[Verdict]:
+    """All members of a planned job, or none. source    scheduler-core spec, 12.1"""
+
+    def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Place:
+        return _assume(state, pod, member, found, now)
+
+    pod = state.pods[queued.uid]
+    placed = place_whole_job(state, queued, job.nodes, now, assume)
+    if isinstance(placed, JobFailed):
+        rejection = Rejection(plugin="Coscheduling", message=placed.message)
+        return _failed(state, pod, queued, attempt.refused_by_nodes(rejection, based_on), now)
+    works, waiting = placed
+    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    _let_go(state, works, waiting, "" if gang is None else gang.id)
+    return works[-1]
+
+
+def _let_go(state: SchedulerState, works: Sequence[Place], waiting: Sequence[str], gang: str) -> None:
+    """The pods may go, and with them those that waited for them; more than one of them all or none."""
+    waited = (state.waiting.let_go(uid) for uid in waiting if uid in state.waiting)
+    together = [_annotated(state, work) for work in (*waited, *works)]
+    if len(together) > 1:
+        state.outbox.put_together(together, gang)
     else:
-        state.outbox.put(work)
+        state.outbox.put(together[0])
 
 
 def _annotated(state: SchedulerState, work: Place) -> Place:

@@ -10,6 +10,7 @@ from koord_scheduler.domain.plugins.interface import (
     CoupledFilterPlugin,
     CoupledScorePlugin,
     FilterPlugin,
+    FindOneNodePlugin,
     NextPodPlugin,
     PermitPlugin,
     PreemptionPlugin,
@@ -31,6 +32,7 @@ class Profile:
     settings         everything that distinguishes this profile from another, as JSON values
     scheduler_name   pods of this scheduler name are scheduled by it
     next_pod         picks the next pod past the queue; None: nobody does
+    find_one_node    plans whole jobs; None: nobody does
     preemptions      what is tried for a pod that no node suits, in order
     """
 
@@ -43,6 +45,7 @@ class Profile:
     pre_enqueues: tuple[PreEnqueuePlugin, ...] = ()
     next_pod: NextPodPlugin | None = None
     pre_filters: tuple[PreFilterPlugin, ...] = ()
+    find_one_node: FindOneNodePlugin | None = None
     reserves: tuple[ReservePlugin, ...] = ()
     permits: tuple[PermitPlugin, ...] = ()
     after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()

@@ -43,6 +43,7 @@ from koord_scheduler.domain.plugins.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.scheduling_hint import SchedulingHint
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
 from koord_scheduler.domain.plugins.volume_restrictions import VolumeRestrictions
+from koord_scheduler.domain.plugins.topology_coscheduling import TopologyCoscheduling
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.quota.settings import QuotaGates, QuotaSettings
 from koord_scheduler.domain.transformers import PodTransformers
@@ -133,6 +134,19 @@ def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
 
 
 def _hint(cluster: Cluster, profile: EffectiveProfile) -> SchedulingHint:
+def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
+    args = profile.args_of("Coscheduling", koordinator.CoschedulingArgs)
+    if not args.aware_network_topology:
+        return Coscheduling(cluster.gangs)
+    known = next((each for each in cluster.occupancy.followers if isinstance(each, TopologyCoscheduling)), None)
+    if known is not None:
+        return known
+    plugin = TopologyCoscheduling(cluster)
+    cluster.occupancy.followers.append(plugin)
+    cluster.templates.readers.append(plugin)
+    return plugin
+
+
     plugin = SchedulingHint(profile.args_of("SchedulingHint", koordinator.SchedulingHintArgs))
     if all(reader.name != plugin.name for reader in cluster.templates.readers):
         cluster.templates.readers.append(plugin)
@@ -155,7 +169,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "ImageLocality": lambda cluster, _: cluster.images,
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
-    "Coscheduling": lambda cluster, _: Coscheduling(cluster.gangs),
+    "Coscheduling": _gangs,
     "ElasticQuota": lambda cluster, _: ElasticQuota(cluster.quotas),
     "DefaultPreemption": lambda _, profile: DefaultPreemption(
         profile.args_of("DefaultPreemption", kubernetes.DefaultPreemptionArgs)
@@ -211,6 +225,7 @@ def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, M
         pre_filters=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "pre_filter")),
         reserves=tuple(plugin for plugin in made.at(Point.RESERVE) if hasattr(plugin, "reserve")),
         permits=tuple(made.at(Point.PERMIT)),
+        find_one_node=next((plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "find_one_node")), None),
         after_post_filters=tuple(
             plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "after_post_filter")
         ),

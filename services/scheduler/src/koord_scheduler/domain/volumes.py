@@ -16,7 +16,7 @@ from koordcore.protocol.scheduling_objects import PersistentVolume, PersistentVo
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.plugins.node_affinity import term_matches
-from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.templates import PodTemplate, Subject
 
 ZONE_LABELS: Final = (
     "topology.kubernetes.io/zone",
@@ -90,6 +90,10 @@ class Volumes:
         )
         return Claims(pod.metadata.namespace, names) if names else None
 
+    def may_refuse(self, template: PodTemplate) -> bool:
+        """See `occupancy.Follower`."""
+        return self.name in template.aspects
+
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""
         if occupant.template is not None and (claims := occupant.template.aspects.get(self.name)) is not None:
@@ -99,6 +103,10 @@ class Volumes:
         """See `occupancy.Follower`."""
         if occupant.template is not None and (claims := occupant.template.aspects.get(self.name)) is not None:
             self._count(row, cast("Claims", claims), -1)
+
+    def may_refuse(self, template: PodTemplate) -> bool:
+        """See `occupancy.Follower`."""
+        return self.name in template.aspects
 
     def _count(self, row: int, claims: Claims, delta: int) -> None:
         for name in claims.names:

@@ -3,6 +3,7 @@
     FilterPlugin, ScorePlugin     judge a node by the node alone: answers are kept per kind of pod, row by row
     CoupledFilterPlugin, ...      judge a node by what runs elsewhere, too: they make a judge for each kind of pod
     PreFilterPlugin               one look at the pod before any node: refuse it, or say which nodes come into question
+    FindOneNodePlugin             a plan for all pods of a job
     PreEnqueuePlugin              may the pod be attempted at all
     ReservePlugin, PermitPlugin   what follows from a chosen node, and whether the pod may go there yet
     PostFilterPlugin              no node was feasible: what would help
@@ -13,8 +14,8 @@ hands it (`FoldingPlugin`), and the moment it is asked for is an argument. One o
 source    scheduler-core spec, 1 and 3
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -196,10 +197,12 @@ class PreFilterPlugin(Named, Protocol):
     """Looks at the pod before any node."""
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
+    job          uid -> node of all members of the pod's job, when its attempt has just planned them
         """Refuse the pod, restrict its nodes, or None: go on."""
         ...
 
 
+    job: Mapping[str, str] = field(default_factory=dict[str, str])
 class PreEnqueuePlugin(Named, Protocol):
     """Keeps pods out of the active queue."""
 
@@ -210,6 +213,26 @@ class PreEnqueuePlugin(Named, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
+class Offers(Protocol):
+    """What the nodes of an attempt would take; asking leaves nothing behind."""
+
+    def slots(self, uids: Sequence[str]) -> Mapping[str, int]:
+        """Node -> how many of these pods, in order, fit on it one after another; nodes that take none are absent."""
+        ...
+
+    def fit_error(self) -> str:
+        """Why the nodes take no more, in one sentence."""
+        ...
+
+
+class FindOneNodePlugin(Named, Protocol):
+    """Plans a whole job when its first pod is attempted, and keeps its pods to the plan; one at most in a profile."""
+
+    def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
+        """Refuse the pod, restrict it to its planned node, or None: it is part of no plan. After all PreFilters."""
+        ...
+
+
     """Whom a plugin wants to be scheduled next.
 
     uid        "": nobody, the queue decides

@@ -1,0 +1,93 @@
+"""What nodes would take of a job, tried on the columns and taken back. source    scheduler-core spec, 9 (step 1)"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from koord_scheduler.domain.columns import Rows, row_list
+from koord_scheduler.domain.engine import Restriction
+from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.state import SchedulerState
+
+
+class NodeOffers:
+    """The offers of one attempt. restriction: the nodes that the pod's PreFilters leave."""
+
+    def __init__(self, state: SchedulerState, pod: PodRecord, restriction: Restriction) -> None:
+        self._state = state
+        self._pod = pod
+        self._rows = np.flatnonzero(state.nodes.alive) if restriction.rows is None else restriction.rows
+
+    def slots(self, uids: Sequence[str]) -> dict[str, int]:
+        """See `plugins.interface.Offers`: by every filter, beside the pods nominated there that are not of the job.
+
+        Nodes are tried together unless a member's constraints look at other nodes.
+        """
+        state = self._state
+        members = [record for uid in uids if (record := state.pods.get(uid)) is not None and record.subject is not None]
+        found: dict[str, int] = {}
+        for rows in self._groups(members):
+            self._count(rows, members, found, ())
+        for node in state.nominations.nodes():
+            rivals = [rival for rival in state.rivals_on(node, self._pod) if rival.uid not in uids]
+            row = state.nodes.row(node)
+            if rivals and row is not None and node in found:
+                beside: dict[str, int] = {}
+                self._count(np.array([row], np.intp), members, beside, rivals)
+                found[node] = min(found[node], beside.get(node, 0))
+        return {node: count for node, count in found.items() if count}
+
+    def fit_error(self) -> str:
+        """See `plugins.interface.Offers`."""
+        state, subject = self._state, self._pod.subject
+        assert subject is not None, f"pod {self._pod.uid} has no spec"
+        engine = state.engine_of(self._pod)
+        entries = sorted(f"{len(each.rows)} {each.reason}" for each in engine.refusals(subject))
+        text = f"{len(engine.feasible(subject))}/{len(state.nodes)} nodes are available"
+        return f"{text}: {', '.join(entries)}." if entries else f"{text}."
+
+    def _groups(self, members: Sequence[PodRecord]) -> Iterator[Rows]:
+        for member in members:
+            assert member.subject is not None, f"pod {member.uid} has no spec"
+            if self._state.engine_of(member).judges(member.subject).filters:
+                yield from np.split(self._rows, len(self._rows))
+                return
+        yield self._rows
+
+    def _count(
+        self, rows: Rows, members: Sequence[PodRecord], found: dict[str, int], rivals: Sequence[Occupant]
+    ) -> None:
+        state = self._state
+        with _taken(state) as take:
+            for row in row_list(rows) if rivals else ():
+                for rival in rivals:
+                    take(row, rival)
+            for member in members:
+                assert member.subject is not None, f"pod {member.uid} has no spec"
+                rows = state.engine_of(member).passing(member.subject, rows)
+                occupant = member.occupant()
+                for row in row_list(rows):
+                    node = state.nodes.names[row]
+                    found[node] = found.get(node, 0) + 1
+                    take(row, replace(occupant, uid=f"{member.uid}@{row}"))
+
+
+@contextmanager
+def _taken(state: SchedulerState) -> Generator[Callable[[int, Occupant], None]]:
+    """Pods may be put on rows in here; all of them are gone afterwards."""
+    occupancy = state.cluster.occupancy
+    taken: list[tuple[int, Occupant]] = []
+
+    def take(row: int, occupant: Occupant) -> None:
+        occupancy.take(row, occupant)
+        taken.append((row, occupant))
+
+    with occupancy.trial():
+        try:
+            yield take
+        finally:
+            for row, occupant in reversed(taken):
+                occupancy.give(row, occupant)

@@ -1,0 +1,153 @@
+"""Gangs and single pods placed by the network's topology, through the whole scheduler."""
+
+import json
+from typing import Any
+
+import pytest
+from koord_scheduler.domain.config.gates import SchedulerGates
+from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+
+CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    preEnqueue: {enabled: [{name: Coscheduling}]}
+    preFilter: {enabled: [{name: Coscheduling}]}
+    postFilter: {enabled: [{name: Coscheduling}]}
+    preScore: {enabled: [{name: Coscheduling}]}
+    score: {enabled: [{name: Coscheduling, weight: 10}]}
+    reserve: {enabled: [{name: Coscheduling}]}
+    permit: {enabled: [{name: Coscheduling}]}
+  pluginConfig:
+  - name: Coscheduling
+    args: {awareNetworkTopology: true}
+"""
+TOPOLOGY: dict[str, Any] = {
+    "metadata": {"name": "default"},
+    "spec": {
+        "networkTopologySpec": [
+            {"topologyLayer": "SpineLayer", "labelKey": ["spine"]},
+            {"topologyLayer": "BlockLayer", "parentTopologyLayer": "SpineLayer", "labelKey": ["block"]},
+            {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"},
+        ]
+    },
+}
+INLINE = [SchedulerGates(), SchedulerGates(enable_inline_batch_schedule=True)]
+
+
+def cluster_of(blocks: dict[str, tuple[str, list[int]]], gates: SchedulerGates | None = None) -> Scheduler:
+    """Block -> its spine and the cpus of its nodes, which are called `<block><number>`."""
+    log = SmallLog()
+    for block, (spine, cpus) in blocks.items():
+        for index, cpu in enumerate(cpus):
+            log.add_node(node(f"{block}{index}", cpu=str(cpu), labels={"spine": spine, "block": block}))
+    ref = custom_ref("clusternetworktopologies", "", "default")
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=TOPOLOGY))
+    return Scheduler(log, CONFIGURATION, gates)
+
+
+def job(size: int, *rules: tuple[str, str], cpu: str = "1", name: str = "g", priority: int = 0) -> list[Pod]:
+    spec = {"gatherStrategy": [{"layer": layer, "strategy": strategy} for layer, strategy in rules]}
+    return [
+        with_metadata(
+            pod(f"{name}{index}", {"cpu": cpu}, priority=priority),
+            labels={keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: str(size)},
+            annotations={
+                keys.GANG_NETWORK_TOPOLOGY_SPEC: json.dumps(spec),
+                keys.GANG_NETWORK_TOPOLOGY_INDEX: str(index),
+                keys.NETWORK_TOPOLOGY_SELECTOR: name,
+            },
+        )
+        for index in range(size)
+    ]
+
+
+def run(scheduler: Scheduler, pods: list[Pod], now: float = 0.0) -> dict[str, str]:
+    """Submit them; returns pod -> node."""
+    for each in pods:
+        scheduler.log.add_pod(each)
+    scheduler.run(now)
+    return {uid: record.node for uid, record in scheduler.state.pods.items() if record.node}
+
+
+def refusals(scheduler: Scheduler) -> list[str]:
+    return [verdict.event.message for verdict in scheduler.verdicts if isinstance(verdict.event, PodUnschedulable)]
+
+
+@pytest.mark.parametrize("gates", INLINE)
+def test_job_gathers_in_the_block_that_it_fills_best(gates: SchedulerGates) -> None:
+    scheduler = cluster_of({"a": ("s", [3, 3, 3]), "b": ("s", [2, 2]), "c": ("t", [1])}, gates)
+    assert run(scheduler, job(4, ("BlockLayer", "MustGather"))) == {"g0": "b0", "g1": "b0", "g2": "b1", "g3": "b1"}
+    assert not scheduler.verdicts
+
+
+@pytest.mark.parametrize("gates", INLINE)
+def test_job_that_no_block_can_take_is_placed_nowhere(gates: SchedulerGates) -> None:
+    scheduler = cluster_of({"a": ("s", [2]), "b": ("s", [2])}, gates)
+    assert run(scheduler, job(3, ("BlockLayer", "MustGather"))) == {}
+    text = refusals(scheduler)[0]
+    assert "no candidate topology nodes can accommodate job, desiredOfferSlot: 3" in text
+    assert "topology topologyNode BlockLayer/a: 2" in text
+    assert not len(scheduler.state.waiting)
+    # a node more in one of the blocks helps
+    scheduler.log.add_node(node("a1", cpu="1", labels={"spine": "s", "block": "a"}))
+    assert run(scheduler, [], now=20.0) == {"g0": "a0", "g1": "a0", "g2": "a1"}
+
+
+def test_preferred_layer_lets_the_job_spread() -> None:
+    scheduler = cluster_of({"a": ("s", [2]), "b": ("s", [2])})
+    assert set(run(scheduler, job(3, ("BlockLayer", "PreferGather"))).values()) == {"a0", "b0"}
+
+
+def test_gang_without_a_topology_of_the_cluster_is_told_so() -> None:
+    log = SmallLog()
+    log.add_node(node("n"))
+    scheduler = Scheduler(log, CONFIGURATION)
+    assert run(scheduler, job(2, ("BlockLayer", "MustGather"))) == {}
+    assert "no cluster network topology" in refusals(scheduler)[0]
+
+
+def test_gang_without_topology_spec_is_placed_as_ever() -> None:
+    scheduler = cluster_of({"a": ("s", [1]), "b": ("t", [1])})
+    plain = [
+        with_metadata(
+            pod(f"g{index}", {"cpu": "1"}), labels={keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "2"}
+        )
+        for index in range(2)
+    ]
+    assert set(run(scheduler, plain).values()) == {"a0", "b0"}
+
+
+def test_single_pod_goes_near_its_running_peers() -> None:
+    scheduler = cluster_of({"a": ("s", [4, 4]), "b": ("s", [4, 4]), "c": ("t", [4, 4])})
+    first = with_metadata(
+        pod("w0", {"cpu": "3"}, nodeSelector={"block": "b"}), annotations={keys.NETWORK_TOPOLOGY_SELECTOR: "w"}
+    )
+    where = run(scheduler, [first])["w0"]
+    more = with_metadata(pod("w1", {"cpu": "3"}), annotations={keys.NETWORK_TOPOLOGY_SELECTOR: "w"})
+    assert run(scheduler, [more])["w1"] == ({"b0", "b1"} - {where}).pop()
+
+
+def test_offers_leave_no_trace() -> None:
+    scheduler = cluster_of({"a": ("s", [8, 8]), "b": ("s", [2])})
+    run(scheduler, job(9, ("BlockLayer", "MustGather"), name="big"))
+    nodes = scheduler.state.nodes
+    before = nodes.free.copy(), nodes.non_zero.copy()
+    assert run(scheduler, job(20, ("BlockLayer", "MustGather"))).keys() == {f"big{index}" for index in range(9)}
+    assert (nodes.free == before[0]).all()
+    assert (nodes.non_zero == before[1]).all()
+
+
+@pytest.mark.parametrize("gates", INLINE)
+def test_member_that_comes_too_late_for_the_plan_goes_alone(gates: SchedulerGates) -> None:
+    scheduler = cluster_of({"a": ("s", [4])}, gates)
+    *most, last = job(3, ("BlockLayer", "MustGather"))
+    early = [with_metadata(each, labels={keys.POD_GROUP_MIN_AVAILABLE: "2"}) for each in most]
+    run(scheduler, early)
+    assert run(scheduler, [last]).keys() == {"g0", "g1", "g2"}
