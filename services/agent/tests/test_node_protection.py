@@ -27,6 +27,7 @@ from koordcore.events.nodestate import (
     PodsStopped,
 )
 from koordcore.ports.desired import DesiredNode
+from koordcore.protocol.qos import KubeQos
 from koordcore.service.gates import parse_feature_gates
 
 GIB = 1 << 30
@@ -54,16 +55,25 @@ def pod(name: str, qos: str, cpu: int, memory: int, *, level: float = 0.5, limit
 class Node:
     """One simulated node of 16 cores and 64 GiB with its agent, every gate on."""
 
-    def __init__(self, pods: list[PodOnNode], slo: dict[str, Any], *, audit: AuditSink = no_audit) -> None:
+    def __init__(
+        self,
+        pods: list[PodOnNode],
+        slo: dict[str, Any],
+        *,
+        audit: AuditSink = no_audit,
+        interval_ms: int = SECOND_MS,
+        cpi: bool = False,
+    ) -> None:
+        self.interval_ms = interval_ms
         self.fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=16_000, memory_bytes=64 * GIB)])
         self.host = self.fleet.host("n")
         self.agent = NodeAgent(
             "n",
             self.host,
-            interval_ms=SECOND_MS,
-            monitor=NodeMonitor(collect_interval_ms=SECOND_MS),
+            interval_ms=interval_ms,
+            monitor=NodeMonitor(collect_interval_ms=interval_ms),
             runner=self.host,
-            options=CollectOptions(psi=True, sched_delay=True),
+            options=CollectOptions(psi=True, sched_delay=True, cpi=cpi),
             gates=parse_feature_gates(["AllAlpha=true,BECPUManager=false"], GATES),
             audit=audit,
         )
@@ -77,8 +87,8 @@ class Node:
 
     def live(self, seconds: int) -> list[Event]:
         facts: list[Event] = []
-        for _ in range(seconds):
-            self.now_ms += SECOND_MS
+        for _ in range(seconds * SECOND_MS // self.interval_ms):
+            self.now_ms += self.interval_ms
             self.fleet.advance(self.now_ms / 1000)
             facts.extend(self.agent.tick(self.now_ms).facts)
         return facts
@@ -228,3 +238,25 @@ def test_an_absurd_node_slo_harms_no_latency_sensitive_pod(slo: dict[str, Any]) 
 def test_it_starts_what_is_wanted_first() -> None:
     node = Node([pod("web", "LS", 1_000, GIB)], GOOD)
     assert [type(fact) for fact in node.live(1)] == [PodsStarted]
+
+
+def test_a_workload_that_runs_slower_than_it_learnt_gets_its_antagonist_capped_and_released() -> None:
+    webs = [pod(f"web-{number}", "LS", 2_000, GIB, level=0.5) for number in range(5)]
+    hog = pod("hog", "BE", 14_000, GIB, level=1.0)
+    calm = {
+        "resourceUsedThresholdWithBE": {"enable": False},
+        "extensions": {"interference": {"enable": True, "cpi": {"enable": True}}},
+    }
+    node = Node(webs, calm, interval_ms=20_000, cpi=True)
+    node.live(6_600)  # what undisturbed looks like: five tasks with a hundred samples each
+    node.want([*webs, hog], calm)
+    facts = node.live(300)
+    detected = [fact for fact in facts if isinstance(fact, InterferenceDetected) and fact.signal == "cpi"]
+    assert detected
+    assert detected[0].suspects[0].name == "hog"
+    assert "default/hog is capped at 10000 us" in detected[0].mitigation[0]
+    quota = CgroupFile(node.host.layout.pod_directory(KubeQos.BEST_EFFORT, "hog"), "cpu.cfs_quota_us")
+    assert node.host.read(quota) == "10000\n"
+    node.want([*webs, hog], {**calm, "extensions": {}})
+    node.live(400)
+    assert node.host.read(quota) == "-1\n", "what was there before comes back"

@@ -26,9 +26,10 @@ from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile, Plan, writable_trees
 from koord_agent.domain.qos.burst_round import QUOTA, BurstBook
 from koord_agent.domain.qos.contentions import VICTIMS, ContentionBook, Effects, PodLoad, PodSignals
+from koord_agent.domain.qos.cpi_book import CpiBook
 from koord_agent.domain.qos.cpu_suppress import Decision, NodeView, SuppressMemory, SuppressPolicy, decide
 from koord_agent.domain.qos.eviction_round import EvictionBook
-from koord_agent.domain.qos.interference import InterferenceSettings, Signal, interference_settings
+from koord_agent.domain.qos.interference import CpiSettings, InterferenceSettings, Signal, interference_settings
 from koord_agent.domain.qos.memory_round import MemoryBook
 from koord_agent.domain.suppression_summary import SuppressionSummary
 from koord_agent.gates import (
@@ -106,6 +107,7 @@ class QosRound:
         self._memory = MemoryBook()
         self._evictions = EvictionBook(frozenset(name for name in EVICTIONS if gates.enabled(name)))
         self._contentions = ContentionBook()
+        self._cpi = CpiBook()
         self._machine: NodeSettings | None = None
         self._block_io: BlockIo | None = None
         if isinstance(host, LinuxHost):
@@ -143,7 +145,7 @@ class QosRound:
 
         # 1. who is disturbed
         settings = _settings(slo, problems)
-        contended = self._contended(look, settings)
+        contended = (*self._contended(look, settings), *self._slowed(look, settings))
         effects = self._contentions.effects(settings)
 
         # 2. what every strategy wants
@@ -151,6 +153,7 @@ class QosRound:
         plans = list(decision.plans)
         if effects.suppress_causes:
             plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
+        plans.extend(self._cpi.plans(look, ttl_ms=self._ttl_ms))
         if look.slo is not None:
             plans.extend(self._other_plans(look, slo, effects, problems))
 
@@ -260,7 +263,14 @@ class QosRound:
             )
             for pod in look.pods
         }
-        facts = self._contentions.take(settings, signals, loads, look.by_uid, look.now_ms)
+        return self._audited(self._contentions.take(settings, signals, loads, look.by_uid, look.now_ms))
+
+    def _slowed(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
+        """Containers whose cycles per instruction stand out from what their workload has learnt."""
+        cpi = settings.cpi if settings.enable else CpiSettings()
+        return self._audited(self._cpi.take(look, cpi, self._read_quota))
+
+    def _audited(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:
         for fact in facts:
             if isinstance(fact, InterferenceDetected):
                 event = AuditEvent(

@@ -1,0 +1,259 @@
+"""Cycles per instruction against what a workload has learnt of itself: outliers, anomalies, and who is held down.
+
+The rules are in `koord_agent.domain.cpi`; this book keeps samples, baselines and caps of a node from minute to minute.
+A cap is an emergency plan for some minutes, then the quota that was there before comes back. Source: agent spec, 18.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+
+from koord_agent.domain import cpi as rules
+from koord_agent.domain.metric_kinds import Kind
+from koord_agent.domain.node_look import NodeLook
+from koord_agent.domain.plan import Band, CgroupFile, Plan
+from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.qos.contentions import MOST_SUSPECTS, VICTIMS
+from koord_agent.domain.qos.interference import CpiSettings, Signal
+
+PLUGIN = "CPI"
+AUDIT_REASON = "CapAntagonist"
+QUOTA = "cpu.cfs_quota_us"
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+RELEARN_MS = 10 * MINUTE_MS
+"""Until a baseline is robust it is looked at again this often, then once a day."""
+MOST_SAMPLES = 5_000
+
+
+class Workload(NamedTuple):
+    """Whose CPI is alike: the workload's owner and the container's name (the CPU model is the node's)."""
+
+    owner: str
+    container: str
+
+
+@dataclass(slots=True)
+class _Learnt:
+    samples: deque[tuple[int, str, float]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    baseline: rules.Baseline | None = None
+    learnt_ms: int = -DAY_MS
+
+
+@dataclass(slots=True)
+class _Victim:
+    outliers: deque[int] = field(default_factory=lambda: deque(maxlen=64))
+    minutes: deque[tuple[int, float | None]] = field(default_factory=lambda: deque(maxlen=64))
+    contention: str = ""
+    since_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Cap:
+    quota_us: int
+    before_us: int
+    until_ms: int
+    cause: str
+
+
+@dataclass(slots=True)
+class CpiBook:
+    """The CPI of the containers of one node. Owned by its agent."""
+
+    _learnt: dict[Workload, _Learnt] = field(default_factory=dict[Workload, _Learnt])
+    _victims: dict[tuple[str, str], _Victim] = field(default_factory=dict[tuple[str, str], _Victim])
+    _usage: deque[tuple[int, Mapping[str, float]]] = field(default_factory=lambda: deque(maxlen=64))
+    _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
+    _due_ms: int = 0
+
+    def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
+        """Take one minute's samples; the facts about anomalies that began or ended. Between minutes it does nothing.
+
+        read_quota   cfs quota of a directory now; None = unreadable: its pod is not capped
+        """
+        if look.now_ms < self._due_ms <= look.now_ms + MINUTE_MS:
+            return ()
+        self._due_ms = look.now_ms + MINUTE_MS
+        facts = list(self._forget(look, settings))
+        if not settings.enable:
+            return tuple(facts)
+        used = {pod.uid: look.metrics.average(Kind.POD_CPU, MINUTE_MS, pod.uid) or 0.0 for pod in look.pods}
+        self._usage.append((look.now_ms, used))
+        for pod in look.pods:
+            if pod.qos not in VICTIMS:
+                continue
+            for container, name in _containers(pod):
+                value = look.metrics.cycles_per_instruction(pod.uid, container, within_ms=2 * MINUTE_MS)
+                workload = Workload(pod.owner or pod.name.rpartition("-")[0] or pod.name, name)
+                threshold = self._threshold(workload, f"{pod.uid}/{name}", value, look.now_ms, settings)
+                victim = self._victims.setdefault((pod.uid, container), _Victim())
+                victim.minutes.append((look.now_ms, value))
+                if threshold is None:
+                    continue
+                if rules.is_outlier(value, used[pod.uid], threshold, min_usage=settings.min_usage):
+                    victim.outliers.append(look.now_ms)
+                facts.extend(self._judge(look, settings, pod, name, victim, threshold, read_quota))
+        return tuple(facts)
+
+    def plans(self, look: NodeLook, *, ttl_ms: int) -> tuple[Plan, ...]:
+        """Caps that go on, and the quota from before for those that ended."""
+        plans: list[Plan] = []
+        for uid, cap in list(self._caps.items()):
+            pod = look.by_uid.get(uid)
+            if pod is None:
+                del self._caps[uid]
+                continue
+            is_over = look.now_ms >= cap.until_ms
+            if is_over:
+                del self._caps[uid]
+            plans.append(
+                Plan(
+                    plugin=PLUGIN,
+                    band=Band.RECOVER if is_over else Band.EMERGENCY,
+                    file=CgroupFile(look.pod_directory(pod), QUOTA),
+                    value=str(cap.before_us if is_over else cap.quota_us),
+                    created_ms=look.now_ms,
+                    ttl_ms=ttl_ms,
+                    reason=AUDIT_REASON,
+                    cause=cap.cause,
+                )
+            )
+        return tuple(plans)
+
+    def _threshold(
+        self, workload: Workload, task: str, value: float | None, now_ms: int, settings: CpiSettings
+    ) -> float | None:
+        """CPI above which a sample of the workload stands out; None = not enough is known of it."""
+        learnt = self._learnt.setdefault(workload, _Learnt())
+        if value is not None:
+            learnt.samples.append((now_ms, task, value))
+        every_ms = DAY_MS if learnt.baseline is not None and learnt.baseline.robust else RELEARN_MS
+        if now_ms - learnt.learnt_ms >= every_ms:
+            learnt.learnt_ms = now_ms
+            learnt.baseline = rules.learn_baseline(
+                [
+                    rules.CpiSample(age_days=(now_ms - at) / DAY_MS, task=of, cpi=sample)
+                    for at, of, sample in learnt.samples
+                ]
+            )
+        baseline = learnt.baseline
+        return baseline.threshold(settings.sigma) if baseline is not None and baseline.robust else None
+
+    def _judge(
+        self,
+        look: NodeLook,
+        settings: CpiSettings,
+        pod: AgentPod,
+        container: str,
+        victim: _Victim,
+        threshold: float,
+        read_quota: Callable[[str], int | None],
+    ) -> Iterator[Event]:
+        times = [at / 1000 for at in victim.outliers]
+        anomalous = rules.is_anomalous(
+            times, look.now_ms / 1000, outliers=settings.outliers, window=settings.window_seconds
+        )
+        if not anomalous:
+            if victim.contention:
+                yield _ended(pod.uid, victim, look.now_ms, "")
+                victim.contention = ""
+            return
+        if victim.contention:
+            return
+        victim.contention, victim.since_ms = f"{Signal.CPI}/{pod.uid}/{container}/{look.now_ms}", look.now_ms
+        suspects, cap = self._search(look, settings, pod, victim, threshold)
+        mitigation = self._cap(look, settings, cap, victim.contention, read_quota)
+        yield InterferenceDetected(
+            contention=victim.contention,
+            pod_uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            container=container,
+            qos=pod.qos,
+            signal=Signal.CPI,
+            value=round(victim.minutes[-1][1] or 0.0, 4),
+            threshold=round(threshold, 4),
+            suspects=suspects,
+            mitigation=mitigation,
+        )
+
+    def _search(
+        self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
+    ) -> tuple[list[Suspect], rules.Cap | None]:
+        """The other pods by how their usage goes with the victim's CPI, and who of them may be capped for it."""
+        since = look.now_ms - settings.correlation_seconds * 1000
+        cpis = {at: value for at, value in victim.minutes if at > since}
+        minutes = [(at, used) for at, used in self._usage if at in cpis]
+        others = [other for other in look.pods if other.uid != pod.uid and other.uid not in look.frozen]
+        found = [
+            rules.Suspect(
+                name=other.uid,
+                priority_class=other.priority if other.qos not in VICTIMS else "",
+                usage=[used.get(other.uid, 0.0) for _, used in minutes],
+            )
+            for other in others
+        ]
+        values = [cpis[at] for at, _ in minutes]
+        scores = {suspect.name: rules.correlation(threshold, values, suspect.usage) for suspect in found}
+        ranked = sorted(others, key=lambda other: (-scores[other.uid], other.name))
+        told = [
+            Suspect(
+                uid=other.uid,
+                namespace=other.namespace,
+                name=other.name,
+                qos=other.qos,
+                score=round(scores[other.uid], 4),
+                cpu_milli=int((look.metrics.last(Kind.POD_CPU, other.uid) or 0.0) * 1000),
+            )
+            for other in ranked[:MOST_SUSPECTS]
+            if scores[other.uid] > 0
+        ]
+        return told, rules.choose_antagonist(found, scores, at_least=settings.correlation)
+
+    def _cap(
+        self,
+        look: NodeLook,
+        settings: CpiSettings,
+        cap: rules.Cap | None,
+        cause: str,
+        read_quota: Callable[[str], int | None],
+    ) -> list[str]:
+        if cap is None or cap.name in self._caps:
+            return []
+        pod = look.by_uid[cap.name]
+        before = read_quota(look.pod_directory(pod))
+        if before is None:
+            return []
+        until = look.now_ms + settings.cap_seconds * 1000
+        self._caps[cap.name] = _Cap(quota_us=cap.cfs_quota_us, before_us=before, until_ms=until, cause=cause)
+        held = f"{pod.namespace}/{pod.name} is capped at {cap.cfs_quota_us} us of 100 ms for {settings.cap_seconds} s"
+        return [f"{held} (correlation {cap.correlation:.2f})"]
+
+    def _forget(self, look: NodeLook, settings: CpiSettings) -> Iterator[Event]:
+        for (uid, container), victim in list(self._victims.items()):
+            if uid in look.by_uid and settings.enable:
+                continue
+            if victim.contention:
+                yield _ended(uid, victim, look.now_ms, "the pod is gone" if settings.enable else "detection is off")
+            del self._victims[uid, container]
+
+
+def _containers(pod: AgentPod) -> Iterable[tuple[str, str]]:
+    """Id under which cycles are counted, and name; a pod of which no containers are known stands for its only one."""
+    if not pod.containers:
+        return ((pod.uid, "main"),)
+    return tuple((c.container_id, c.name) for c in pod.containers if c.container_id and not c.is_init)
+
+
+def _ended(uid: str, victim: _Victim, now_ms: int, reason: str) -> InterferenceEnded:
+    return InterferenceEnded(
+        contention=victim.contention,
+        pod_uid=uid,
+        signal=Signal.CPI,
+        lasted_seconds=(now_ms - victim.since_ms) / 1000,
+        reason=reason,
+    )
