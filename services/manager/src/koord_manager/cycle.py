@@ -6,7 +6,7 @@ leader decides; every instance folds. What each step decides is in `domain`; `re
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from koordcore.events.adjustment import ConfigWarned
@@ -34,6 +34,8 @@ from koord_manager.world import World, why_not_decide
 
 MAX_PODS_PER_ROUND = 500
 """Pods created or deleted for workloads in one control round."""
+NODES_AT_ONCE = 20
+"""Nodes decided without letting others in: some milliseconds."""
 NODE_STEPS = (
     (NODE_SLO, slo_drafts),
     (NODE_METRIC, measuring_drafts),
@@ -41,6 +43,19 @@ NODE_STEPS = (
     (NODE_RESOURCE, device_drafts),
 )
 """What is rendered for a changed node, each by its controller, in this order."""
+
+
+async def in_slices(nodes: Sequence[str], decide: Callable[[Sequence[str]], list[Draft]]) -> list[Draft]:
+    """What is decided of many nodes, others being let in between: admission answers while a cluster is recomputed.
+
+    Facts folded meanwhile touch their nodes again, and nobody else writes their policies: nothing is decided stale.
+    """
+    drafts: list[Draft] = []
+    for begin in range(0, len(nodes), NODES_AT_ONCE):
+        if begin:
+            await asyncio.sleep(0)
+        drafts += decide(nodes[begin : begin + NODES_AT_ONCE])
+    return drafts
 
 
 async def keep_control(world: World, controllers: Controllers) -> None:
@@ -73,13 +88,15 @@ async def control_round(world: World, controllers: Controllers) -> str:
     rendered = 0
     for controller, drafts_for in NODE_STEPS:
         if controller in controllers.enabled:
-            rendered += await append_all(world, drafts_for(policies, view, changed), now)
+            drafts = await in_slices(changed, lambda some, decide=drafts_for: decide(policies, view, some))
+            rendered += await append_all(world, drafts, now)
     # 4. changed inputs, and reports that grew old, give batch and mid resources anew
     nodes = sorted(view.touched_inputs | policies.overdue(now))
     view.touched_inputs.clear()
     batches = 0
     if NODE_RESOURCE in controllers.enabled:
-        batches = await append_all(world, _overcommit_drafts(world, policies, nodes, now), now)
+        drafts = await in_slices(nodes, lambda some: _overcommit_drafts(world, policies, some, now))
+        batches = await append_all(world, drafts, now)
     # 5. health lowers weights and water levels; what it touches is rendered in the next round
     assessed = await append_all(world, controllers.health.drafts(policies, view, now), now)
     if assessed and world.metrics is not None:
