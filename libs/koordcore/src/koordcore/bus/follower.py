@@ -10,7 +10,7 @@ there, and wait in a bounded list for the fold. Pull requests overlap, so that t
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -368,7 +368,7 @@ class _Feed:
         self._last_pending = tokens[at + 3]
         kind, id_ = subject[self._prefix_size :].decode().split(".", 1)
         self._events.append(
-            StoredEvent(seq, AggregateRef(kind, id_), _event_headers(header), payload, int(tokens[at + 2]))
+            StoredEvent(seq, AggregateRef(kind, id_), EventHeaders(header), payload, int(tokens[at + 2]))
         )
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -387,8 +387,32 @@ class _Feed:
         self._fail(f"{status} {description}".strip())
 
 
+class EventHeaders(Mapping[str, str]):
+    """Headers of a stored event, read when the first is asked for: a fold passes its own events over unread."""
+
+    __slots__ = ("_block", "_read")
+
+    def __init__(self, block: bytes) -> None:
+        self._block = block
+        self._read: dict[str, str] | None = None
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers())
+
+    def __len__(self) -> int:
+        return len(self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        if self._read is None:
+            self._read = _event_headers(self._block)
+        return self._read
+
+
 def _event_headers(block: bytes) -> dict[str, str]:
-    """Headers of a stored event; the layout of `wire.encode_headers` is taken the short way."""
+    """The headers; the layout of `wire.encode_headers` is taken the short way."""
     if block[8:10] == b"\r\n":
         try:
             return dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs

@@ -10,6 +10,7 @@ source    event-bus spec, 2 (subjects), 3.1 (envelope)
 
 import uuid
 from collections.abc import Mapping
+from hashlib import sha1
 from typing import NamedTuple, NewType
 
 import msgspec
@@ -191,7 +192,13 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
 
     source    event-bus spec, 3.1
     """
-    return str(uuid.uuid5(_EVENT_ID_NAMESPACE, f"{causation_id}|{ref.kind}.{ref.id}|{index}"))
+    # `uuid.uuid5` without the object: a scheduler names ten thousand events a second.
+    name = f"{causation_id}|{ref.kind}.{ref.id}|{index}"
+    digest = bytearray(sha1(_EVENT_ID_NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x50
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:

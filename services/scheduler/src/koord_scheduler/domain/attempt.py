@@ -162,7 +162,7 @@ class Attempt:
             with occupancy.trial():
                 for rival in rivals:
                     occupancy.take(row, rival)
-                fits = len(self._engine.passing(self._subject, np.array([row], np.intp))) > 0
+                fits = self._engine.passes(self._subject, row)
                 for rival in rivals:
                     occupancy.give(row, rival)
             if not fits:

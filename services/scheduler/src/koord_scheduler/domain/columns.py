@@ -20,6 +20,7 @@ from koordcore.values.resources import amount_of, parse_resources
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.journal import Journal
+from koord_scheduler.domain.label_index import LabelIndex
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -126,6 +127,7 @@ class NodeColumns:
     unschedulable                  bool (N,)
     taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
     name_hash                      uint64 (N,)   breaks ties
+    label_index                    which rows carry a label
     N is the capacity; rows that are no node have alive False.
     """
 
@@ -147,6 +149,7 @@ class NodeColumns:
         self._rows: dict[str, int] = {}
         self._free_rows: list[int] = []
         self._shapes: dict[int, NodeShape] = {}
+        self.label_index = LabelIndex(self._shapes)
         self._column_of: dict[str, int] = {PODS: PODS_COLUMN}
         self._label_columns: dict[str, LabelColumn] = {}
         self._taint_ids: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
@@ -233,6 +236,7 @@ class NodeColumns:
             self.taint_set[row] = self._taint_id(shape.taints)
             for key, column in self._label_columns.items():
                 column.put(row, shape.labels.get(key))
+            self.label_index.changed(row, before.labels if before is not None else {}, shape.labels)
             self.shape.record(row)
             may_help = True
         self.load.record(row)
@@ -244,7 +248,7 @@ class NodeColumns:
         self.alive[row] = False
         for array in (self.allocatable, self.requested, self.free, self.non_zero):
             array[:, row] = 0
-        del self._shapes[row]
+        self.label_index.changed(row, self._shapes.pop(row).labels, {})
         for column in self._label_columns.values():
             column.put(row, None)
         self.names[row] = ""

@@ -1,6 +1,7 @@
 """One look at all nodes for one pod: the best of the feasible ones, or why there is none.
 
     views     what plugins say about each node by itself, kept per template
+    narrow    the same for a pod to which few nodes come into question, judged afresh each time
     judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
 
 Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
@@ -19,10 +20,12 @@ from koordcore.events.explanation import NodeScore, PlacementExplanation, Plugin
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list, text_hash
 from koord_scheduler.domain.decision import Decision, Placed, Unschedulable, fit_error
+from koord_scheduler.domain.narrow import NarrowLook, NarrowLooks
+from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import best_of
-from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.templates import PodTemplate, Subject
 from koord_scheduler.domain.views import Refusals, View, Views
 
 TOP_SCORES: Final = 3
@@ -79,10 +82,12 @@ class Engine:
     top_scores    so many of the best nodes are named in explanations
     """
 
-    def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
+    def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.nodes = nodes
         self.profile = profile
-        self.views = Views(nodes, profile)
+        self.views = Views(nodes, profile, keep=optimisations.equivalence_classes)
+        self._narrow = NarrowLooks(nodes, profile) if optimisations.dynamic_index else None
+        self._keeps_judges = optimisations.equivalence_classes
         self.policy_version = profile.policy_version()
         self.top_scores = TOP_SCORES
         coupled = (*profile.coupled_filters, *(plugin for plugin, _ in profile.coupled_scores))
@@ -97,13 +102,13 @@ class Engine:
         uid       of the pod: the seed of the choice among equals, so that a replay chooses the same node
         source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
         """
-        view = self.views.of(subject.template)
+        view = self._look(subject.template)
         judges = self.judges(subject)
         if not judges and restriction is UNRESTRICTED:
             feasible = view.feasible
             best = view.best(self.top_scores, text_hash(uid)) if feasible else []
             exclusions = view.exclusions()
-            top = self._scored(best, row_list(view.totals[best]), view.parts(best)) if best else []
+            top = self._scored(best, view.totals_of(best), view.parts(best)) if best else []
         else:
             sifted = self._sift(view, judges, restriction)
             feasible, exclusions = len(sifted.rows), [*view.exclusions(), *sifted.exclusions]
@@ -122,12 +127,12 @@ class Engine:
 
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
         """All rows on which a pod of this kind could be placed now, ascending."""
-        view = self.views.of(subject.template)
+        view = self._look(subject.template)
         return self._sift(view, self.judges(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
         """Whether a pod of this kind could be placed on some node now."""
-        view = self.views.of(subject.template)
+        view = self._look(subject.template)
         judges = self.judges(subject)
         return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
 
@@ -140,10 +145,24 @@ class Engine:
                 rows = rows[codes == 0]
         return rows
 
+    def passes(self, subject: Subject, row: int) -> bool:
+        """The same for one row, in a few microseconds."""
+        if not self.views.passes(subject.template, row):
+            return False
+        filters = self.judges(subject).filters
+        if not filters:
+            return True
+        rows = np.array([row], np.intp)
+        for _, judge in filters:
+            codes = judge.filter(rows)
+            if codes is not None and codes[0]:
+                return False
+        return True
+
     def resolvable(self, subject: Subject) -> Rows:
         """Rows that are refused, but might not be if pods left them, ascending (candidates of preemption)."""
-        view = self.views.of(subject.template)
-        found = [self.views.resolvable(subject.template)]
+        view = self._look(subject.template)
+        found = [view.resolvable() if isinstance(view, NarrowLook) else self.views.resolvable(subject.template)]
         rows = view.feasible_rows()
         for _, judge in self.judges(subject).filters:
             codes = judge.filter(rows) if len(rows) else None
@@ -154,8 +173,8 @@ class Engine:
 
     def refusals(self, subject: Subject) -> list[Refusals]:
         """Who refuses which nodes why, each node by its first refusal."""
-        view = self.views.of(subject.template)
-        found = self.views.refusals(subject.template)
+        view = self._look(subject.template)
+        found = view.refusals() if isinstance(view, NarrowLook) else self.views.refusals(subject.template)
         rows = view.feasible_rows()
         for name, judge in self.judges(subject).filters:
             codes = judge.filter(rows) if len(rows) else None
@@ -167,12 +186,20 @@ class Engine:
                 rows = rows[codes == 0]
         return found
 
+    def _look(self, template: PodTemplate) -> View | NarrowLook:
+        """All nodes, or the few that matter, as they stand."""
+        if self._narrow is not None and not self.views.keeps(template):
+            narrow = self._narrow.of(template)
+            if narrow is not None:
+                return narrow
+        return self.views.of(template)
+
     def judges(self, subject: Subject) -> Judges:
         """The judges of the coupled plugins that concern this subject."""
         version = 0
         for each in self._versions:
             version += each()
-        judges = self._judges.get(subject)
+        judges = self._judges.get(subject) if self._keeps_judges else None
         if judges is None or judges.version != version:
             judges = self._judges[subject] = self._made(subject, version)
             self._judges.move_to_end(subject)
@@ -192,7 +219,7 @@ class Engine:
                 judges.scores.append((plugin.name, score, weight))
         return judges
 
-    def _sift(self, view: View, judges: Judges, restriction: Restriction) -> _Sifted:
+    def _sift(self, view: View | NarrowLook, judges: Judges, restriction: Restriction) -> _Sifted:
         sifted = _Sifted(view.feasible_rows())
         if restriction.rows is not None:
             kept = np.intersect1d(sifted.rows, restriction.rows, assume_unique=True)
@@ -214,7 +241,7 @@ class Engine:
         return sifted
 
     def _choose(
-        self, view: View, judges: Judges, rows: Rows, restriction: Restriction, seed: int
+        self, view: View | NarrowLook, judges: Judges, rows: Rows, restriction: Restriction, seed: int
     ) -> tuple[list[int], list[NodeScore]]:
         """The best rows, best first, and what they scored."""
         if restriction.preferred:

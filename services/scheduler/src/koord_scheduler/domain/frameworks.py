@@ -8,6 +8,7 @@ from koordcore.protocol.objects import Pod
 from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import (
     Allow,
     Candidates,
@@ -27,9 +28,9 @@ ALLOWED = Allow()
 class Framework:
     """One profile: its plugins at every extension point."""
 
-    def __init__(self, cluster: Cluster, profile: Profile) -> None:
+    def __init__(self, cluster: Cluster, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.profile = profile
-        self.engine = Engine(cluster.nodes, profile)
+        self.engine = Engine(cluster.nodes, profile, optimisations)
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """Why the pod may not be attempted now; None: it may. source    scheduler-core spec, 2 (PreEnqueue)"""
@@ -105,10 +106,11 @@ class Frameworks:
         profiles: Sequence[Profile],
         aliases: Iterable[str] = (),
         gates: SchedulerGates | None = None,
+        optimisations: Optimisations = ALL_ON,
     ) -> None:
         self.cluster = cluster
         self.gates = gates or SchedulerGates()
-        own = {profile.scheduler_name: Framework(cluster, profile) for profile in profiles}
+        own = {profile.scheduler_name: Framework(cluster, profile, optimisations) for profile in profiles}
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}
         self.next_pod: NextPodPlugin | None = next((each.next_pod for each in profiles if each.next_pod), None)

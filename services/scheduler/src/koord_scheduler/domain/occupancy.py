@@ -39,6 +39,10 @@ class Occupant:
 class Follower(Protocol):
     """Something that sums over the pods of a node (host ports, load estimates)."""
 
+    def may_refuse(self, template: PodTemplate) -> bool:
+        """Whether a filter of pods like this looks at what it sums."""
+        ...
+
     def took(self, row: int, occupant: Occupant) -> None:
         """The pod counts on the node."""
         ...
@@ -51,7 +55,7 @@ class Follower(Protocol):
 class Occupancy:
     """Pods on rows of the columns."""
 
-    def __init__(self, nodes: NodeColumns, population: Population, followers: Sequence[Follower] = ()) -> None:
+    def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
         self.nodes = nodes
         self.population = population
         self.followers = list(followers)
@@ -59,7 +63,7 @@ class Occupancy:
     def take(self, row: int, occupant: Occupant) -> None:
         """The pod counts on the node from now on."""
         self.nodes.take(row, occupant.demand)
-        if occupant.kind is not None:
+        if self.population is not None and occupant.kind is not None:
             self.population.arrive(row, occupant.kind)
         for follower in self.followers:
             follower.took(row, occupant)
@@ -67,10 +71,15 @@ class Occupancy:
     def give(self, row: int, occupant: Occupant) -> None:
         """The exact inverse of `take`."""
         self.nodes.give(row, occupant.demand)
-        if occupant.kind is not None:
+        if self.population is not None and occupant.kind is not None:
             self.population.leave(row, occupant.kind)
         for follower in self.followers:
             follower.gave(row, occupant)
+
+    def parts_for(self, template: PodTemplate, *, coupled: bool) -> "Occupancy":
+        """For trials: only what filters of pods like this look at is moved. coupled: they look at pods elsewhere."""
+        followers = [follower for follower in self.followers if follower.may_refuse(template)]
+        return Occupancy(self.nodes, self.population if coupled else None, followers)
 
     @contextmanager
     def trial(self) -> Generator[None]:

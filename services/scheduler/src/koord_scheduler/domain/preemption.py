@@ -98,6 +98,8 @@ class _Search:
         self._plugin = plugin
         self._engine = state.framework_of(pod).engine
         self._room = plugin.room_for(pod)
+        coupled = bool(self._engine.judges(subject).filters)
+        self._occupancy = state.cluster.occupancy.parts_for(subject.template, coupled=coupled)
 
     def run(self, *, everywhere: bool) -> Preemption | NoPreemption:
         """everywhere: every node is a candidate, because none was asked."""
@@ -120,8 +122,6 @@ class _Search:
                 name = nodes.names[row]
                 victims_of[name] = victims
                 found[name] = _candidate(victims)
-                if len(found) >= _ENOUGH and any(each.pdb_violations == 0 for each in found.values()):
-                    break
         chosen = pick_candidate(found)
         if chosen is None:
             return NoPreemption(f"{message}{len(nodes)} Preemption is not helpful for scheduling.")
@@ -135,7 +135,7 @@ class _Search:
     def _dry_run(self, row: int) -> tuple[Victim, ...]:
         """Who has to leave the node for the pod; empty: nobody's leaving helps."""
         possible = self._possible_victims(row)
-        occupancy = self._state.cluster.occupancy
+        occupancy = self._occupancy
         gone: dict[str, Occupant] = {}
         rivals = self._state.rivals_on(self._state.nodes.names[row], self._pod)
         with occupancy.trial():
@@ -167,7 +167,7 @@ class _Search:
         room: Room | None = self._room
         if room is not None and not room.fits():
             return False
-        return len(self._engine.passing(self._subject, np.array([row], np.intp))) > 0
+        return self._engine.passes(self._subject, row)
 
     def _possible_victims(self, row: int) -> list[Occupant]:
         state, pod = self._state, self._pod
@@ -193,20 +193,16 @@ class _Search:
         return {uid for (uid, _), violates in zip(known, answers, strict=True) if violates}
 
     def _take_off(self, row: int, occupant: Occupant, gone: dict[str, Occupant]) -> None:
-        self._state.cluster.occupancy.give(row, occupant)
+        self._occupancy.give(row, occupant)
         if self._room is not None:
             self._room.take(occupant.uid)
         gone[occupant.uid] = occupant
 
     def _put_back(self, row: int, occupant: Occupant, gone: dict[str, Occupant]) -> None:
-        self._state.cluster.occupancy.take(row, occupant)
+        self._occupancy.take(row, occupant)
         if self._room is not None:
             self._room.put_back(occupant.uid)
         del gone[occupant.uid]
-
-
-_ENOUGH: Final = 100
-"""So many nodes with victims are enough to choose from, if one of them violates no budget."""
 
 
 def _importance(occupant: Occupant) -> tuple[int, float, str]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns import IntArray
 from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.templates import PodTemplate
 
 NOBODY: Final = 1 << 40
 """More than any priority."""
@@ -22,6 +23,10 @@ class LowestPriorities:
         """The lowest priority on each row, int64 (N,), N at least the capacity; NOBODY: no pod."""
         self._grow(capacity)
         return self._lowest
+
+    def may_refuse(self, template: PodTemplate) -> bool:
+        """See `occupancy.Follower`: no filter asks."""
+        return False
 
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""

@@ -21,6 +21,7 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration, Effe
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.gang.parameters import GangArgs
+from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.coscheduling import Coscheduling
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koord_scheduler.domain.plugins.dynamic_resources import DynamicResources
@@ -42,8 +43,8 @@ from koord_scheduler.domain.plugins.scarce_resource_avoidance import ScarceResou
 from koord_scheduler.domain.plugins.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.scheduling_hint import SchedulingHint
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
-from koord_scheduler.domain.plugins.volume_restrictions import VolumeRestrictions
 from koord_scheduler.domain.plugins.topology_coscheduling import TopologyCoscheduling
+from koord_scheduler.domain.plugins.volume_restrictions import VolumeRestrictions
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.quota.settings import QuotaGates, QuotaSettings
 from koord_scheduler.domain.transformers import PodTransformers
@@ -133,7 +134,6 @@ def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
     return plugin
 
 
-def _hint(cluster: Cluster, profile: EffectiveProfile) -> SchedulingHint:
 def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
     args = profile.args_of("Coscheduling", koordinator.CoschedulingArgs)
     if not args.aware_network_topology:
@@ -147,6 +147,7 @@ def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
     return plugin
 
 
+def _hint(cluster: Cluster, profile: EffectiveProfile) -> SchedulingHint:
     plugin = SchedulingHint(profile.args_of("SchedulingHint", koordinator.SchedulingHintArgs))
     if all(reader.name != plugin.name for reader in cluster.templates.readers):
         cluster.templates.readers.append(plugin)
@@ -191,6 +192,7 @@ def frameworks_of(
     *,
     more: Mapping[str, Maker] | None = None,
     aliases: Iterable[str] = (),
+    optimisations: Optimisations = ALL_ON,
 ) -> Frameworks:
     """All profiles of a configuration over one set of facts.
 
@@ -206,7 +208,7 @@ def frameworks_of(
     cluster = Cluster(_quota_settings(configuration, gates), _gang_args(configuration), transformers)
     makers = {**MAKERS, **(more or {})}
     profiles = [_profile(cluster, profile, makers) for profile in configuration.profiles]
-    return Frameworks(cluster, profiles, aliases, gates)
+    return Frameworks(cluster, profiles, aliases, gates, optimisations)
 
 
 def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, Maker]) -> Profile:
@@ -223,9 +225,9 @@ def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, M
         pre_enqueues=tuple(plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "pre_enqueue")),
         next_pod=next((plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "next_pod")), None),
         pre_filters=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "pre_filter")),
+        find_one_node=next((plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "find_one_node")), None),
         reserves=tuple(plugin for plugin in made.at(Point.RESERVE) if hasattr(plugin, "reserve")),
         permits=tuple(made.at(Point.PERMIT)),
-        find_one_node=next((plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "find_one_node")), None),
         after_post_filters=tuple(
             plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "after_post_filter")
         ),

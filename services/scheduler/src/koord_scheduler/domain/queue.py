@@ -19,7 +19,7 @@ source    scheduler-core spec, 2
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import IntEnum, StrEnum, auto
 from typing import Final, NamedTuple
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
@@ -54,7 +54,7 @@ class Came(StrEnum):
     ACTIVATED = "ForceActivate"
 
 
-class Place(Enum):
+class Place(IntEnum):
     """Where a pod is."""
 
     ACTIVE = auto()

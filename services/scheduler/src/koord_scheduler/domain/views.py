@@ -13,6 +13,7 @@ source    scheduler-core spec, 12.2 b (equivalence classes)
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,8 +27,8 @@ from koord_scheduler.domain.templates import PodTemplate
 
 NO_NODE: Final = -1
 FEASIBLE: Final = 0
-_CODE_BITS: Final = 48
-_CODE_MASK: Final = (1 << _CODE_BITS) - 1
+CODE_BITS: Final = 48
+CODE_MASK: Final = (1 << CODE_BITS) - 1
 _VIEWS_KEPT: Final = 256
 _FEW_ROWS: Final = 8
 """Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
@@ -88,9 +89,13 @@ class Refusals(NamedTuple):
 
 
 class Views:
-    """The views of one scheduler over its columns. One decision at a time."""
+    """The views of one scheduler over its columns. One decision at a time.
 
-    def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
+    keep    False: nothing is kept from one look to the next
+    """
+
+    def __init__(self, nodes: NodeColumns, profile: Profile, *, keep: bool = True) -> None:
+        self._keep = keep
         self.nodes = nodes
         self.profile = profile
         self.singles = _singles(profile)
@@ -105,14 +110,20 @@ class Views:
             for reads in Reads
         }
 
+    def keeps(self, pod: PodTemplate) -> bool:
+        """Whether there is a view of the template."""
+        return pod in self._views
+
     def of(self, pod: PodTemplate) -> "View":
         """The up-to-date view of a template."""
+        if not self._keep:
+            self._views.clear()
         view = self._views.get(pod)
         if view is None:
             view = self._views[pod] = View(self, pod)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
-        else:
+        elif len(self._views) > _VIEWS_KEPT // 2:
             self._views.move_to_end(pod)
         view.refresh()
         return view
@@ -129,12 +140,26 @@ class Views:
                 rows = rows[codes == 0]
         return rows
 
+    def passes(self, pod: PodTemplate, row: int) -> bool:
+        """Whether one row passes every filter as things stand this moment, trials of the load included."""
+        if self.shape_of(pod).verdict.item(row) != FEASIBLE:
+            return False
+        for _, plugin in self._by_reads[Reads.LOAD][0]:
+            if isinstance(plugin, SingleRowFilter):
+                if plugin.code_of_row(pod, self.nodes, row):
+                    return False
+            else:
+                codes = plugin.filter(pod, self.nodes, np.array([row], np.intp))
+                if codes is not None and codes[0]:
+                    return False
+        return True
+
     def resolvable(self, pod: PodTemplate) -> Rows:
         """The rows that a filter refuses, but might not if pods left the node; the view has to be up to date."""
         verdicts = self._views[pod].verdicts
         found: list[Rows] = []
         for index, plugin in enumerate(self.profile.filters):
-            rows = np.flatnonzero(verdicts >> _CODE_BITS == index + 1)
+            rows = np.flatnonzero(verdicts >> CODE_BITS == index + 1)
             if len(rows):
                 found.append(rows[~plugin.unresolvable(pod, self.nodes, rows)])
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
@@ -144,8 +169,8 @@ class Views:
         verdicts = self._views[pod].verdicts
         found: list[Refusals] = []
         for verdict in self._views[pod].refusing_verdicts():
-            plugin = self.profile.filters[(verdict >> _CODE_BITS) - 1]
-            reason = ", ".join(plugin.reasons(pod, self.nodes, verdict & _CODE_MASK))
+            plugin = self.profile.filters[(verdict >> CODE_BITS) - 1]
+            reason = ", ".join(plugin.reasons(pod, self.nodes, verdict & CODE_MASK))
             rows = np.flatnonzero(verdicts == verdict)
             never = plugin.unresolvable(pod, self.nodes, rows)
             found += [
@@ -157,7 +182,7 @@ class Views:
 
     def shape_of(self, pod: PodTemplate) -> _Judged:
         """Up-to-date answers of the plugins that read the shape of nodes."""
-        judged = self._shapes.get(pod.shape_key)
+        judged = self._shapes.get(pod.shape_key) if self._keep else None
         if judged is None or len(judged.verdict) != self.nodes.capacity:
             judged = self._shapes[pod.shape_key] = _Judged(self.nodes.capacity, len(self.profile.scores))
             changed = None
@@ -183,7 +208,7 @@ class Views:
             if codes is not None:
                 verdict = into.verdict[rows]
                 into.verdict[rows] = np.where(
-                    (verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << _CODE_BITS), verdict
+                    (verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), verdict
                 )
         for index, plugin in scores:
             into.store_raw(index, rows, plugin.score(pod, nodes, rows))
@@ -195,7 +220,7 @@ class View:
     def __init__(self, views: Views, pod: PodTemplate) -> None:
         self._views = views
         self._pod = pod
-        self._shape = _Judged(0, 0)
+        self._shape: _Judged = _Judged(0, 0)
         self._shape_position = -1
         self._load = _Judged(0, 0)
         self._shape_total: IntArray = np.zeros(0, np.int64)
@@ -224,19 +249,20 @@ class View:
         """Verdict of every row, int64 (N,)."""
         return self._load.verdict
 
-    @property
-    def totals(self) -> IntArray:
-        """Total score of every row, int64 (N,)."""
-        return self._total
+    def totals_of(self, rows: list[int]) -> list[int]:
+        """Totals of some feasible rows."""
+        return row_list(self._total[rows])
 
     def refresh(self) -> None:
         """Judge again what changed since the last time."""
         nodes = self._views.nodes
         if self._load.position == nodes.load.position and len(self._load.verdict) == nodes.capacity:
             return
-        shape = self._views.shape_of(self._pod)
-        shape_moved = shape is not self._shape or shape.position != self._shape_position
-        self._shape, self._shape_position = shape, shape.position
+        shape_moved = False
+        if self._shape_position != nodes.shape.position or len(self._shape.verdict) != nodes.capacity:
+            shape = self._views.shape_of(self._pod)
+            shape_moved = shape is not self._shape or shape.position != self._shape_position
+            self._shape, self._shape_position = shape, shape.position
         if len(self._load.verdict) != nodes.capacity:
             self._load = _Judged(nodes.capacity, len(self._views.profile.scores))
             self._total = np.full(nodes.capacity, INFEASIBLE, np.int64)
@@ -253,7 +279,8 @@ class View:
     def exclusions(self) -> list[PluginExclusion]:
         """How many nodes each plugin refused and why, in the order of the filters; without those that refused none."""
         if self._exclusions is None:
-            self._exclusions = self._explain()
+            views = self._views
+            self._exclusions = explained(self._counts, views.profile.filters, self._pod, views.nodes)
         return self._exclusions
 
     def best(self, count: int, seed: int) -> list[int]:
@@ -345,7 +372,7 @@ class View:
             for index, plugin in singles.filters:
                 code = plugin.code_of_row(pod, nodes, row)
                 if code:
-                    after = code | ((index + 1) << _CODE_BITS)
+                    after = code | ((index + 1) << CODE_BITS)
                     break
         if (before == FEASIBLE) != (after == FEASIBLE) and self._is_normalized():
             return False
@@ -418,23 +445,29 @@ class View:
         reads = self._views.profile.scores[index][0].reads
         return (self._shape if reads is Reads.SHAPE else self._load).raw[index]
 
-    def _explain(self) -> list[PluginExclusion]:
-        filters = self._views.profile.filters
-        excluded = [0] * len(filters)
-        reasons: list[dict[str, int]] = [{} for _ in filters]
-        for verdict in sorted(self._counts):
-            count = self._counts[verdict]
-            if verdict <= FEASIBLE or count == 0:
-                continue
-            index = (verdict >> _CODE_BITS) - 1
-            excluded[index] += count
-            for reason in filters[index].reasons(self._pod, self._views.nodes, verdict & _CODE_MASK):
-                reasons[index][reason] = reasons[index].get(reason, 0) + count
-        return [
-            PluginExclusion(plugin=plugin.name, excluded=excluded[index], reasons=reasons[index])
-            for index, plugin in enumerate(filters)
-            if excluded[index]
-        ]
+
+def explained(
+    counts: Mapping[int, int], filters: Sequence[FilterPlugin], pod: PodTemplate, nodes: NodeColumns
+) -> list[PluginExclusion]:
+    """How many nodes each plugin refused and why, in the order of the filters; without those that refused none.
+
+    counts    verdict -> number of nodes
+    """
+    excluded = [0] * len(filters)
+    reasons: list[dict[str, int]] = [{} for _ in filters]
+    for verdict in sorted(counts):
+        count = counts[verdict]
+        if verdict <= FEASIBLE or count == 0:
+            continue
+        index = (verdict >> CODE_BITS) - 1
+        excluded[index] += count
+        for reason in filters[index].reasons(pod, nodes, verdict & CODE_MASK):
+            reasons[index][reason] = reasons[index].get(reason, 0) + count
+    return [
+        PluginExclusion(plugin=plugin.name, excluded=excluded[index], reasons=reasons[index])
+        for index, plugin in enumerate(filters)
+        if excluded[index]
+    ]
 
 
 def all_rows(nodes: NodeColumns) -> Rows:

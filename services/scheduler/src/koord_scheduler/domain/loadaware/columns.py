@@ -214,6 +214,11 @@ class LoadColumns:
         codes = np.where(basis == EXPIRED, _EXPIRED_CODE, exceeded)
         return np.where(any_refused, codes, 0).astype(np.uint8)
 
+    def is_limiting(self, load: PodLoad) -> bool:
+        """Whether any node could refuse such a pod."""
+        self._work_out()
+        return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
+
     def filter_code(self, load: PodLoad, row: int) -> int:
         """The code of one row: the twin of `filter_codes` without arrays."""
         self._work_out()

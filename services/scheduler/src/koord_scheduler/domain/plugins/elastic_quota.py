@@ -1,11 +1,17 @@
 """ElasticQuota as the extension points see it; the rules are in `domain.quota`. source    scheduler-core spec, 10"""
 
 from collections.abc import Sequence
+from typing import Final
+
+from koordcore.protocol import keys
 
 from koord_scheduler.domain.plugins.interface import Rejection, Room
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.quota.manager import QuotaManager
+from koord_scheduler.domain.quota.node import QuotaPod
 from koord_scheduler.domain.quota.preemption import QuotaRoom
+
+_UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
 
 
 class ElasticQuota:
@@ -21,10 +27,19 @@ class ElasticQuota:
         known = self.quotas.pods.get(pod.uid)
         if known is None:
             return None
+        if self._is_unlimited(known):
+            return None
         admission = self.quotas.admit(known.facts)
         if admission.admitted:
             return None
         return Rejection(plugin=self.name, message=admission.message, resolvable=True, key=admission.quota)
+
+    def _is_unlimited(self, pod: QuotaPod) -> bool:
+        """A pod of the default or the system quota that may be preempted: with runtime quotas these have no limit."""
+        quota = pod.quota
+        if quota is None or quota.name not in _UNLIMITED or not pod.facts.preemptible:
+            return False
+        return self.quotas.settings.enable_runtime_quota
 
     def reserve(self, pod: PodRecord, node: str) -> None:
         """See `ReservePlugin.reserve`."""

@@ -69,6 +69,16 @@ class FilterPlugin(Named, Protocol):
 
 
 @runtime_checkable
+class TolerationFilter(Protocol):
+    """A filter of the shape of nodes that answers alike for all pods without `nodeName` that tolerate the same.
+
+    No pod's leaving changes what it refuses (`unresolvable` is True everywhere).
+    """
+
+    by_tolerations: bool
+
+
+@runtime_checkable
 class SingleRowFilter(Protocol):
     """A filter that can also judge one row without arrays: the scalar twin of `filter`, equal to it (tested)."""
 
@@ -187,32 +197,22 @@ class Candidates:
     """Only these nodes come into question (names that are no node are passed over).
 
     preferred    in this order, the first that is feasible is taken without scoring
+    job          uid -> node of all members of the pod's job, when its attempt has just planned them
     """
 
     names: frozenset[str] | None = None
     preferred: tuple[str, ...] = ()
+    job: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class PreFilterPlugin(Named, Protocol):
     """Looks at the pod before any node."""
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-    job          uid -> node of all members of the pod's job, when its attempt has just planned them
         """Refuse the pod, restrict its nodes, or None: go on."""
         ...
 
 
-    job: Mapping[str, str] = field(default_factory=dict[str, str])
-class PreEnqueuePlugin(Named, Protocol):
-    """Keeps pods out of the active queue."""
-
-    def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Why the pod may not be attempted now; None: it may."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
 class Offers(Protocol):
     """What the nodes of an attempt would take; asking leaves nothing behind."""
 
@@ -233,6 +233,16 @@ class FindOneNodePlugin(Named, Protocol):
         ...
 
 
+class PreEnqueuePlugin(Named, Protocol):
+    """Keeps pods out of the active queue."""
+
+    def pre_enqueue(self, pod: PodRecord) -> str | None:
+        """Why the pod may not be attempted now; None: it may."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
     """Whom a plugin wants to be scheduled next.
 
     uid        "": nobody, the queue decides

@@ -62,6 +62,10 @@ class LoadAwareScheduling:
         if row is not None and row in self.load:
             self.load.on_metric(row, None if report is None else metric_of_report(report))
 
+    def may_refuse(self, template: PodTemplate) -> bool:
+        """See `occupancy.Follower`: only where a threshold is set."""
+        return self.load.is_limiting(self._load_of(template))
+
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""
         if occupant.pod is not None and occupant.template is not None and row in self.load:

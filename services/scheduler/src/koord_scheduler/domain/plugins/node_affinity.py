@@ -4,7 +4,7 @@ A requirement is judged once per distinct value of its label, not once per node.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,8 @@ from koord_scheduler.domain.templates import PodTemplate
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _INT64: Final = 1 << 63
 _NAME_FIELD: Final = "metadata.name"
+REFUSED: Final = 1
+"""The only code of the filter that is not 0."""
 
 
 def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
@@ -85,6 +87,15 @@ def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Bool
     return matches
 
 
+def _term_matches_node(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
+    """The same for one node."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(each.key == _NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(
+        is_met(each, labels.get(each.key)) for each in term.match_expressions
+    )
+
+
 class NodeAffinity:
     """Filter by nodeSelector and required affinity, score by preferred affinity."""
 
@@ -111,6 +122,18 @@ class NodeAffinity:
             matches &= any_term
         return (~matches).astype(np.int64)
 
+    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """See `SingleRowFilter.code_of_row`."""
+        labels, name = nodes.shape_of(row).labels, nodes.names[row]
+        if any(labels.get(key) != value for key, value in pod.node_selector.items()):
+            return REFUSED
+        for each in (pod.node_affinity, self._added):
+            if each is not None and each.required:
+                terms = each.required.node_selector_terms
+                if not any(_term_matches_node(term, labels, name) for term in terms):
+                    return REFUSED
+        return 0
+
     def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """See `FilterPlugin.unresolvable`: always."""
         return np.ones(len(rows), np.bool_)
@@ -128,6 +151,17 @@ class NodeAffinity:
         for preferred in wishes:
             raw += term_matches(preferred.preference, nodes, rows) * np.int64(preferred.weight)
         return raw
+
+    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """See `SingleRowScore.score_of_row`."""
+        labels, name = nodes.shape_of(row).labels, nodes.names[row]
+        return sum(
+            wish.weight
+            for each in (pod.node_affinity, self._added)
+            if each is not None
+            for wish in each.preferred
+            if _term_matches_node(wish.preference, labels, name)
+        )
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """100 * s // max, 0 when max is 0."""

@@ -12,6 +12,7 @@ class NodeName:
 
     name = "NodeName"
     reads = Reads.SHAPE
+    by_tolerations = True
 
     def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""

@@ -52,6 +52,10 @@ class NodePorts:
         """See `PodReader.read`."""
         return host_ports(pod) or None
 
+    def may_refuse(self, template: PodTemplate) -> bool:
+        """See `occupancy.Follower`."""
+        return self.name in template.aspects
+
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""
         if occupant.template is not None:

@@ -18,6 +18,7 @@ class NodeUnschedulable:
 
     name = "NodeUnschedulable"
     reads = Reads.SHAPE
+    by_tolerations = True
 
     def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""

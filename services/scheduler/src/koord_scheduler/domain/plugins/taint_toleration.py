@@ -62,6 +62,7 @@ class TaintToleration:
 
     name = "TaintToleration"
     reads = Reads.SHAPE
+    by_tolerations = True
     normalizes = True
 
     def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
@@ -90,6 +91,10 @@ class TaintToleration:
         for set_id in set(row_list(sets)):
             counts[set_id] = intolerable_preferences(nodes.taint_sets[set_id], pod.tolerations)
         return counts[sets] if counts.any() else None
+
+    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """See `SingleRowScore.score_of_row`."""
+        return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """100 for the fewest: 100 - 100 * c // max, all 100 when max is 0."""
