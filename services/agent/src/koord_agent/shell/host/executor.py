@@ -127,7 +127,7 @@ class CgroupExecutor:
                 else:
                     outcome = self._write(write, before)
                 outcomes[write.update.file] = outcome
-                if outcome.result is Result.FAILED:
+                if outcome.result in (Result.FAILED, Result.HELD_BACK):
                     refused.append(write.update.file)
                 if outcome.result is not Result.WRITTEN:
                     # a loosened value may stand there now: what was cached is not what the file says
