@@ -376,6 +376,14 @@ async def test_what_placed_pods_is_not_remembered_for_ever(tmp_path: Path) -> No
         assert not any(world.cycle.states.cause_of(NODE, f"p{index}") for index in range(20))
 
 
+async def test_what_happens_to_pods_before_any_desired_state_is_known_stops_nothing(tmp_path: Path) -> None:
+    async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
+        world.cycle.changed.add(NODE)  # a pod's cgroup appeared, or the kubelet listed its pods
+        world.cycle.take_changes()
+        await world.round()
+        assert [type(event) for event in await world.facts()] == [AgentStarted]
+
+
 async def test_it_is_not_ready_while_the_connection_is_lost() -> None:
     link = Link()
     assert link.trouble() == "not connected yet"

@@ -136,7 +136,7 @@ class Cycle:
         self.changed.clear()
         for node in nodes:
             agent = self.agents[node]
-            agent.desired = self.states.views[node]
+            agent.desired = self.states.views.get(node)
             done = agent.run_pods()
             facts.extend(self._facts(node, done.facts))
             self._complain(node, done.problems)
