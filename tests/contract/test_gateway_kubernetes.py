@@ -21,6 +21,7 @@ from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.events.verdict import PodUnschedulable
+from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
 from koordcore.service.leadership import LeaseLeadership, LeaseTimes
@@ -782,3 +783,44 @@ async def test_a_refused_root_quota_and_abnormal_nodes_are_told_as_events(tmp_pa
 
         assert words(world, "CreateQuotaFailed")[0]["involvedObject"]["kind"] == "ElasticQuotaProfile"
         assert "9 of 20 nodes" in words(world, "MassAbnormalNodes")[0]["message"]
+
+
+class Interrupted:
+    """A leader whose term ends and begins again, as when its lease could not be renewed for a while."""
+
+    def __init__(self) -> None:
+        self.term: Term | None = Term("test", 1, 0.0)
+        self.holder: str | None = "test"
+
+    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None: ...
+    async def acquired(self) -> Term:
+        while self.term is None:  # noqa: ASYNC110 - the test sets the term by hand
+            await asyncio.sleep(0.01)
+        return self.term
+
+    async def lost(self, term: Term) -> str:
+        await asyncio.Event().wait()  # nobody has told it yet
+        return ""
+
+    async def campaign(self) -> None: ...
+    async def resign(self) -> None: ...
+
+
+async def test_who_no_longer_leads_sends_nothing_more_and_goes_on_in_its_next_term(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        leadership = Interrupted()
+        await world.begin(leadership=leadership)
+        await world.server.apply(node("node-1"))
+        await world.server.apply(pod("a"))
+        uid = await world.mirrored("a")
+        await world.until(lambda: world.gateway.is_idle)
+        leadership.term = None
+        await world.place(uid, "node-1")
+        await world.server.apply(pod("b"))
+        await asyncio.sleep(0.3)
+        assert world.node_of("a") == ""
+        assert world.spec(world.uid("b")) is None
+
+        leadership.term = Term("test", 2, 0.0)
+        await world.until(lambda: world.node_of("a") == "node-1")
+        await world.mirrored("b")

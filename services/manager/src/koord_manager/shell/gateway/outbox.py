@@ -49,7 +49,7 @@ from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.patience import Backoff
-from koord_manager.shell.gateway.scribe import Scribe
+from koord_manager.shell.gateway.scribe import NotLeading, Scribe
 
 WORKERS: Final = 32
 Key = tuple[str, str]
@@ -130,6 +130,7 @@ class Outbox:
     async def run(self) -> None:
         """Carries out what is owed until cancelled; then what is under way is cancelled, too. Raises NotLeading."""
         room = asyncio.Semaphore(self._workers)
+        is_over = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -142,12 +143,16 @@ class Outbox:
                     await room.acquire()
                     self._in_flight.add(key)
                     tasks.create_task(self._attempt(key, room))
+        except* NotLeading:
+            is_over = True
         finally:
             for waiting in self._waiting.values():
                 if waiting.timer is not None:
                     waiting.timer.cancel()
             self._waiting.clear()
             self._in_flight.clear()
+        if is_over:
+            raise NotLeading
 
     def _next(self) -> Key | None:
         owed = self._owed
@@ -314,7 +319,8 @@ class Outbox:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _send(self, request: Request) -> Answer:
-        """The answer; status 0 when there is none."""
+        """The answer; status 0 when there is none. Raises NotLeading: who was paused for too long sends nothing."""
+        self._scribe.require_term()
         try:
             answer = await self._api.request(
                 request.method, request.path, body=request.body, content_type=request.content_type

@@ -11,7 +11,7 @@ from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
-from koordcore.ports.leadership import Leadership
+from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer
 from koordcore.values import codec
@@ -116,10 +116,15 @@ class Scribe:
             await self._folded(head.last_seq)
             return
 
-    def _origin(self, draft: Draft) -> Origin:
+    def require_term(self) -> Term:
+        """The term in which something may be written at this moment; asked before every effect. Raises NotLeading."""
         term = self._leadership.term
         if term is None:
             raise NotLeading
+        return term
+
+    def _origin(self, draft: Draft) -> Origin:
+        term = self.require_term()
         digest = hashlib.blake2b(codec.encode(draft.event), digest_size=8).hexdigest()
         with self._tracer.span(f"gateway.{type(draft.event).__name__}") as span:
             traceparent = span.context.traceparent
