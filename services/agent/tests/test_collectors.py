@@ -20,6 +20,7 @@ from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.predicting import Predicting
+from koord_agent.shell.sensing import node_signals
 from koord_agent.shell.series_archive import SeriesArchive
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
@@ -211,3 +212,13 @@ def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_
     assert metrics.count(Kind.POD_CPU, 60_000, "web") == 61
     assert metrics.last(Kind.POD_PSI, ("web", "cpu", "10", "some"), within_ms=20_000) is not None
     assert agent.report(now_ms, str) is not None
+
+
+def test_pressure_on_best_effort_is_no_pressure_on_the_node() -> None:
+    node = Node(pod("web", "LS", "1"), pod("job", "BE", "9"))
+    node.fleet.be_limit_cores[:] = 0.5
+    metrics = node.run(120)
+    assert (metrics.pressure("job", "cpu", "some", within_ms=20_000) or 0) > 80
+    signals = node_signals(node.host, metrics, node.pods, 60_000)
+    assert signals["cpuPressure"] < 1
+    assert signals["memoryPressure"] == 0

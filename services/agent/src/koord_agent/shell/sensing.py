@@ -149,18 +149,23 @@ class TellsSlowdown(Protocol):
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
     """Health of the node as its report tells it, in percent; what is not measured is left out.
 
-        cpuPressure      largest PSI cpu some avg60 of the latency-sensitive classes
-        memoryPressure   largest PSI memory full avg60 of them
+        cpuPressure      largest PSI cpu some avg60 of the burstable class and of each guaranteed pod
+        memoryPressure   largest PSI memory full avg60 of them (the pods' root would count best effort, too)
         cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
         lsSlowdown       of simulated machines: time of a request against that on an idle node, 100 = no longer
 
     source    manager spec, 16.1
     """
-    classes = [host.pressure(host.layout.qos_directory(qos)) for qos in (KubeQos.BURSTABLE, KubeQos.GUARANTEED)]
-    found = [pressure for pressure in classes if pressure is not None]
+    known, layout = tuple(pods), host.layout
+    guaranteed = (pod.uid for pod in known if pod.kube_qos is KubeQos.GUARANTEED)
+    directories = (
+        layout.qos_directory(KubeQos.BURSTABLE),
+        *(layout.pod_directory(KubeQos.GUARANTEED, uid) for uid in guaranteed),
+    )
+    found = [pressure for directory in directories if (pressure := host.pressure(directory)) is not None]
     ratios = [
         ratio
-        for pod in pods
+        for pod in known
         if not pod.is_best_effort and (ratio := metrics.average(Kind.POD_CPU_THROTTLED, window_ms, pod.uid)) is not None
     ]
     signals: dict[str, float] = {}
