@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 COMMANDS = [
     "up", "down", "status", "demo", "apply", "delete", "get", "explain pod", "explain node", "events", "replay",
     "verify", "bus streams", "bus consumers", "bus skip", "bus dlq list", "bus dlq show", "bus dlq retry",
-    "bus dlq drop", "scheduler check-config", "recommend", "lint", "node doctor",
+    "bus dlq drop", "scheduler check-config", "recommend", "quota tree", "gang", "lint", "node doctor",
 ]  # fmt: skip
 
 

@@ -5,7 +5,22 @@ from typing import Annotated
 
 import typer
 
-from koordctl.commands import bus, demo, events, explain, history, lint, node, objects, recommend, scheduler, stack, top
+from koordctl.commands import (
+    bus,
+    demo,
+    events,
+    explain,
+    gang,
+    history,
+    lint,
+    node,
+    objects,
+    quota,
+    recommend,
+    scheduler,
+    stack,
+    top,
+)
 
 app = typer.Typer(
     name="koord",
@@ -48,6 +63,8 @@ app.command(rich_help_panel=ASK)(objects.get)
 app.add_typer(explain.app, name="explain", rich_help_panel=ASK)
 app.add_typer(top.app, name="top", rich_help_panel=ASK)
 app.command(rich_help_panel=ASK)(recommend.recommend)
+app.add_typer(quota.app, name="quota", rich_help_panel=ASK)
+app.command(rich_help_panel=ASK)(gang.gang)
 app.add_typer(node.app, name="node", rich_help_panel=ASK)
 app.add_typer(scheduler.app, name="scheduler", rich_help_panel=ASK)
 app.command(rich_help_panel=LOG)(events.events)

@@ -102,12 +102,14 @@ class Client:
 
 
 def refusal(response: httpx.Response) -> str:
-    """Why a service said no: its `error`, or the text of its answer."""
+    """Why a service said no: its `error` or `message`, or the text of its answer."""
     try:
-        return str(response.json().get("error", response.text))
+        answer = response.json()
+        return str(answer.get("error") or answer.get("message") or response.text)
     except (ValueError, AttributeError):
         return response.text.strip() or response.reason_phrase
 
 
 manager = Client("manager")
 projector = Client("projector")
+scheduler = Client("scheduler")

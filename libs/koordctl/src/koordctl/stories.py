@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 from koordcore.events import CATALOGUE
+from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.nodepolicy import OvercommitTerms
 from koordcore.events.nodestate import (
@@ -25,8 +27,8 @@ from koordcore.events.nodestate import (
     PodsStopped,
 )
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.events.pod import PodPlaced, PodReleased
-from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
+from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Victim
+from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
@@ -35,6 +37,7 @@ from koordcore.values.resources import parse_amounts
 TOP = 3
 LAST_CHANGES = 5
 LAST_PROTECTION = 8
+NODES_NAMED = 5
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +56,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sentence: str = ""
     attempt: int = 0
     explanation: PlacementExplanation | None = None
+    diagnosis: Diagnosis | None = None
     trace: str = ""
 
 
@@ -86,7 +90,7 @@ def pod_story(
 ) -> PodStory:
     """The story of a pod.
 
-    facts         events of `podspec.<uid>` and `pod.<uid>`, in any order
+    facts         events of `podspec.<uid>`, `pod.<uid>` and `eviction.<uid>`, in any order
     verdicts      of `why.pod.<uid>`
     node_events   of `nodestate.<node>` of its node, from the placement on
     report        the newest report of its node
@@ -116,15 +120,20 @@ def pod_story(
             case PodReleased():
                 node, status = "", "Deleted" if event.reason == "deleted" else "Pending"
                 moments.append(_moment("released", stored, f"from {event.node}: {event.reason}"))
+            case PodNominated() | PodNominationCleared() | PodEvictionRequested() | PodEvicted() | PodEvictionFailed():
+                moments.append(_moment(*_displacement(event, stored)))
             case _:
                 pass
     for stored in verdicts:
         event = CATALOGUE.read(stored)
         match event:
             case PodUnschedulable():
-                moments.append(
-                    _moment("refused", stored, event.message, attempt=event.attempt, why=event.explanation, fact=False)
+                refused = _moment(
+                    "refused", stored, event.message, attempt=event.attempt, why=event.explanation, fact=False
                 )
+                moments.append(msgspec.structs.replace(refused, diagnosis=event.diagnosis))
+            case PodGated():
+                moments.append(_moment("gated", stored, event.message, fact=False))
             case DecisionAbandoned():
                 moments.append(_moment("abandoned", stored, event.reason, attempt=event.attempt, fact=False))
             case _:
@@ -154,6 +163,34 @@ def pod_story(
         usage_at=_updated_at(report) if sample and node else "",
         wait_ms=(placed_ns - submitted_ns) / 1e6 if placed_ns and submitted_ns else None,
     )
+
+
+def _displacement(
+    event: PodNominated | PodNominationCleared | PodEvictionRequested | PodEvicted | PodEvictionFailed,
+    stored: StoredEvent,
+) -> tuple[str, StoredEvent, str]:
+    """What a pod was promised at the cost of others, or what it has to give up."""
+    match event:
+        case PodNominated():
+            cost = f", once {_named(event.victims)} left" if event.victims else ""
+            return "nominated", stored, f"to {event.node} by {event.plugin}{cost}"
+        case PodNominationCleared():
+            return "renounced", stored, f"{event.node} is not promised any more: {event.reason}"
+        case PodEvictionRequested():
+            return "evicting", stored, f"{event.reason}: {event.message}" if event.message else event.reason
+        case PodEvicted():
+            return "evicted", stored, "it was gone already" if event.gone else ""
+        case PodEvictionFailed():
+            return "kept", stored, f"not evicted, {event.reason}: {event.message}".removesuffix(": ")
+
+
+def _named(victims: Sequence[Victim]) -> str:
+    """`a and b have`, for a sentence; what violates a budget says so."""
+    names = [
+        f"{each.namespace}/{each.name}{' (against its disruption budget)' if each.violates_budget else ''}"
+        for each in victims
+    ]
+    return f"{names[0]} has" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} have"
 
 
 def _moment(
@@ -207,6 +244,34 @@ def explanation_lines(why: PlacementExplanation) -> list[str]:
     facts, samples = why.based_on.ev, why.based_on.obs
     observed = f", observations up to {samples}" if samples else ""
     lines.append(f"based on facts up to {facts}{observed}, policy {why.policy_version}")
+    return lines
+
+
+def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
+    """Why there is no node, node group by node group; what preemption could do; what would help."""
+    lines: list[str] = []
+    if diagnosis.pre_filter_message:
+        lines.append(f"before any node: {diagnosis.pre_filter_message}")
+    for failure in diagnosis.failures:
+        shown = ", ".join(failure.nodes[:NODES_NAMED])
+        more = f" and {failure.count - NODES_NAMED} more" if failure.count > NODES_NAMED else ""
+        helps = "pods that leave may help" if failure.preempt_might_help else "no pod that leaves helps"
+        lines.append(f"{failure.count} x {failure.plugin}: {failure.reason} ({helps}): {shown}{more}")
+    if diagnosis.already_waiting:
+        nodes = ", ".join(f"{node} {count}" for node, count in sorted(diagnosis.waiting_on.items()))
+        lines.append(f"{diagnosis.already_waiting} pods of gangs wait with a node: {nodes}")
+    if not diagnosis.is_root_cause:
+        lines.append("it fails because its gang group had failed already")
+    preemption = diagnosis.preemption
+    if preemption is not None and preemption.victims:
+        lines.append(
+            f"preemption: {preemption.node} is free once {_named(preemption.victims)} left"
+            f" ({preemption.plugin}, {preemption.examined} nodes tried)"
+        )
+    elif preemption is not None and preemption.failed_message:
+        lines.append(f"preemption: {preemption.failed_message}")
+    if diagnosis.suggestion is not None:
+        lines.append(f"suggestion: {diagnosis.suggestion.message} ({diagnosis.suggestion.type})")
     return lines
 
 

@@ -14,6 +14,7 @@ from koordctl.stories import (
     Moment,
     NodeStory,
     PodStory,
+    diagnosis_lines,
     explanation_lines,
     node_story,
     pod_story,
@@ -89,7 +90,7 @@ def _uid_of(namespace: str, name: str) -> str:
 
 async def _pod_story(uid: str) -> PodStory:
     async with open_log() as log:
-        facts = await _aggregate(log, "podspec", uid) + await _aggregate(log, "pod", uid)
+        facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid)]
         verdicts = await log.why.of_subject(log.names.subject("why", AggregateRef("pod", uid)))
         placed = [event for event in facts if event.type == "PodPlaced"]
         if not placed:
@@ -131,10 +132,20 @@ def _print_pod(story: PodStory) -> None:
 def _print_moment(moment: Moment) -> None:
     attempt = f" (attempt {moment.attempt})" if moment.attempt else ""
     position = f"  position {moment.position}" if moment.position else ""
-    style = {"placed": "green", "started": "green", "refused": "yellow", "abandoned": "red"}.get(moment.what)
+    style = {
+        "placed": "green",
+        "started": "green",
+        "refused": "yellow",
+        "abandoned": "red",
+        "gated": "yellow",
+        "evicted": "red",
+    }.get(moment.what)
     _say(f"  {_time(moment.at)}  {moment.what:<9} {moment.sentence}{attempt}{position}".rstrip(), style=style)
     if moment.explanation is not None:
         for line in explanation_lines(moment.explanation):
+            _say(f"      {line}")
+    if moment.diagnosis is not None:
+        for line in diagnosis_lines(moment.diagnosis):
             _say(f"      {line}")
 
 

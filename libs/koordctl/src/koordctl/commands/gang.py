@@ -1,0 +1,70 @@
+"""`koord gang`: the gangs in a line each, and what one of them waits for, from the leading scheduler."""
+
+from typing import Annotated, Any
+
+import typer
+
+from koordctl.clients import scheduler
+from koordctl.output import Format, console, fail, show_document, show_table
+
+_COLUMNS = ("namespace", "name", "phase", "members", "min", "pending", "waiting", "bound", "what")
+
+
+def gang(
+    name: Annotated[str | None, typer.Argument(help="One gang, with its members.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+) -> None:
+    """Gangs: how many members pend, wait with a node, are bound, and what a gang waits for.
+
+    Examples:
+
+      koord gang
+
+      koord gang training -n team
+
+      koord gang -o json
+    """
+    lines: list[dict[str, Any]] = scheduler.get("/apis/v1/plugins/Coscheduling/lines")
+    found = [line for line in lines if _is_meant(line["id"], namespace, name)]
+    if name is not None and not found:
+        fail(f"there is no gang {name}" + (f" in namespace {namespace}" if namespace else ""))
+    if output in (Format.JSON, Format.YAML):
+        if name is not None:
+            found = [scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{line['id']}") for line in found]
+        show_document(found[0] if name is not None and len(found) == 1 else found, output)
+        return
+    show_table(_COLUMNS, [_row(line) for line in found], empty="no gang is known")
+    if name is not None:
+        for line in found:
+            _show_members(line["id"])
+
+
+def _is_meant(gang_id: str, namespace: str | None, name: str | None) -> bool:
+    own_namespace, _, own_name = gang_id.partition("/")
+    return namespace in (None, own_namespace) and name in (None, own_name)
+
+
+def _row(line: dict[str, Any]) -> list[object]:
+    namespace, _, name = line["id"].partition("/")
+    members = line["pending"] + line["waiting"] + line["bound"]
+    counts = [members, line["min_members"], line["pending"], line["waiting"], line["bound"]]
+    return [namespace, name, line["phase"] or "-", *counts, line["says"]]
+
+
+def _show_members(gang_id: str) -> None:
+    view: dict[str, Any] = scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{gang_id}")
+    console.print(
+        f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, from {view['gangFrom']},"
+        f" waits {view['waitTime'] / 1e9:g} s, group {', '.join(view['gangGroup'])}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    for what, key in (
+        ("bound", "boundChildren"),
+        ("waiting", "waitingForBindChildren"),
+        ("pending", "pendingChildren"),
+    ):
+        for member in view[key]:
+            console.print(f"  {member}  {what}", highlight=False, markup=False, soft_wrap=True)
