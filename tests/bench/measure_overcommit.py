@@ -119,7 +119,8 @@ def _recommender(world: ManagerWorld, samples: dict[str, list[PodUsage]]) -> Ite
         seconds = time.process_time() - began  # the second time: answers for pods are known
     yield Result(name="samples into histograms", value=NODES * PODS_PER_NODE / seconds, unit="samples/s", target=50_000)
     began = time.process_time()
-    rounds.drafts(world.view, world.now)
+    while not rounds.drafts(world.view, world.now):
+        pass
     yield Result(
         name=f"recommender round over {NODES * PODS_PER_NODE:,} pods",
         value=1000 * (time.process_time() - began),

@@ -7,6 +7,7 @@ import pytest
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.pod_mutating import mutate_pod
 from koord_manager.domain.admission.request import Operation
+from koord_manager.domain.recommender import rounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.book import ModelKey
 from koord_manager.domain.recommender.model import ContainerModel
@@ -319,6 +320,18 @@ def test_a_pod_close_to_the_target_is_left_for_half_a_day_and_a_lone_one_for_eve
     lone.pods.pop()
     lone.pod("p1", pod(owner="rs", cpu="30"), on="n")
     assert evictions(lone.live(5)) == []
+
+
+def test_many_pods_are_matched_in_parts_and_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MATCHED_AT_ONCE", 1)
+    cluster = Cluster()
+    cluster.custom("recommendations", recommendation())
+    assert cluster.rounds.drafts(cluster.view, cluster.now) == []
+    assert cluster.rounds.is_due(cluster.now), "the round is not over"
+    (draft,) = cluster.rounds.drafts(cluster.view, cluster.now)
+    assert isinstance(draft.event, RecommendationComputed)
+    assert draft.event.pods == 2
+    assert not cluster.rounds.is_due(cluster.now)
 
 
 def test_a_pod_of_another_owner_is_none_of_its_business(cluster: Cluster) -> None:

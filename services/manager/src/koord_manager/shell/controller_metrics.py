@@ -76,7 +76,7 @@ class ControllerMetrics:
             "koord_manager_recommender_samples", "Samples taken in by this process", registry=registry
         )
         self._loop = Histogram(
-            "koord_manager_recommender_loop_seconds", "Time of a recommender round", registry=registry
+            "koord_manager_recommender_loop_seconds", "Time of one step of a recommender round", registry=registry
         )
         self._levels = Gauge("koord_manager_slo_level_nodes", "Nodes by health", ["level"], registry=registry)
         self._mass = Gauge(

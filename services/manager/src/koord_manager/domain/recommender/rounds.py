@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from koordcore.events.envelope import Draft
+from koordcore.state.aggregates import PodSpecState
 
 from koord_manager.domain.recommender.apply import replacement_drafts
 from koord_manager.domain.recommender.book import RecommenderBook
@@ -14,31 +15,54 @@ from koord_manager.domain.recommender.decide import recommendation_drafts
 from koord_manager.domain.view import ManagerView
 
 INTERVAL_SECONDS: Final = 60
+MATCHED_AT_ONCE: Final = 2000
+"""Pods matched with Recommendations in one control round."""
 
 
 class RecommenderRounds:
     """The book, and when the next round is due.
 
     loading     the history is being read: nothing is carried out yet
+
+    Some pods are matched in each call, so that a large cluster never holds up who else is waiting.
     """
 
     def __init__(self, book: RecommenderBook | None = None) -> None:
         self.book = book or RecommenderBook()
         self.loading = False
         self._last: datetime | None = None
+        self._waiting: list[str] = []
+        self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
 
     def is_due(self, now: datetime) -> bool:
-        """Whether a minute has passed since the last round."""
-        return self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
+        """Whether a minute has passed since the last round, or that one is not over."""
+        return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """The facts of the round that is due; none when none is."""
+        """The facts of the round that is due; none when none is, or while more pods are to be matched."""
         if not self.is_due(now):
             return []
-        self._last = now
         book = self.book
         book.targets.refresh(view)
-        live = book.targets.live_pods(view)
+        if not self._waiting:
+            self._last, self._live = now, {}
+            self._waiting = book.targets.candidates(view)[::-1]
+        specs = view.state.of_kind(PodSpecState)
+        for _ in range(min(MATCHED_AT_ONCE, len(self._waiting))):
+            uid = self._waiting.pop()
+            for wanted in book.targets.of_pod(view, uid):
+                self._live.setdefault(wanted.id, []).append((uid, specs[uid]))
+        return [] if self._waiting else self._decide(view, now)
+
+    def _decide(self, view: ManagerView, now: datetime) -> list[Draft]:
+        book, specs = self.book, view.state.of_kind(PodSpecState)
+        live = {
+            id_: sorted(
+                (entry for entry in pods if entry[0] in specs), key=lambda entry: (entry[1].added_seq, entry[0])
+            )
+            for id_, pods in self._live.items()
+        }
+        self._live = {}
         book.forget(view, now.timestamp())
         drafts = recommendation_drafts(book, view, live, now, loading=self.loading)
         if not self.loading:

@@ -128,18 +128,10 @@ class Targets:
         owners = list(owners_of(view, pod))
         return tuple(wanted for wanted in candidates if wanted.target and wanted.target.matches(pod, owners))
 
-    def live_pods(self, view: ManagerView) -> dict[str, list[tuple[str, PodSpecState]]]:
-        """Id of a Recommendation -> (uid, pod) that it looks at, oldest first; answers for gone pods are dropped."""
-        found: dict[str, list[tuple[str, PodSpecState]]] = {}
-        if not self._by_namespace:
-            self._of_pod = {}
-            return found
+    def candidates(self, view: ManagerView) -> list[str]:
+        """Uids of the pods that some Recommendation may look at; answers for pods that are gone are dropped."""
         specs = view.state.of_kind(PodSpecState)
-        for uid, spec in specs.items():
-            if spec.object.metadata.namespace in self._by_namespace:
-                for wanted in self.of_pod(view, uid):
-                    found.setdefault(wanted.id, []).append((uid, spec))
-        for pods in found.values():
-            pods.sort(key=lambda entry: (entry[1].added_seq, entry[0]))
         self._of_pod = {uid: known for uid, known in self._of_pod.items() if uid in specs}
-        return found
+        if not self._by_namespace:
+            return []
+        return [uid for uid, spec in specs.items() if spec.object.metadata.namespace in self._by_namespace]
