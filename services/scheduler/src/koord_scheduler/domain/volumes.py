@@ -90,10 +90,6 @@ class Volumes:
         )
         return Claims(pod.metadata.namespace, names) if names else None
 
-    def may_refuse(self, template: PodTemplate) -> bool:
-        """See `occupancy.Follower`."""
-        return self.name in template.aspects
-
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""
         if occupant.template is not None and (claims := occupant.template.aspects.get(self.name)) is not None:

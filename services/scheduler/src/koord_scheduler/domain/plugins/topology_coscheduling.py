@@ -34,10 +34,6 @@ class TopologyCoscheduling(Coscheduling):
         """See `PodReader.read`: the selector."""
         return pod.metadata.annotations.get(keys.NETWORK_TOPOLOGY_SELECTOR) or None
 
-    def may_refuse(self, template: PodTemplate) -> bool:
-        """See `occupancy.Follower`: it scores only."""
-        return False
-
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""
         selector = occupant.template.aspects.get(self.name) if occupant.template is not None else None
