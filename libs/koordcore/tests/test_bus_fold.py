@@ -104,6 +104,20 @@ async def test_it_folds_what_is_there_and_what_comes():
     assert [folded.stored.seq for batch in batches for folded in batch] == [1, 2, 3]
 
 
+async def test_who_waits_for_a_position_behind_a_poison_event_is_told_of_the_halt():
+    _, log = await filled(event("a"))
+    runner = FoldRunner("f", log, SOURCE, SystemClock(), halted_poll_seconds=0.01)
+    async with running(runner):
+        await runner.caught_up()
+        assert await runner.reached_or_halted(1) is None
+        waiting = asyncio.create_task(runner.reached_or_halted(2))
+        await asyncio.sleep(0)
+        await log.append([event("b", pod="boom")])
+        halt = await waiting
+        assert halt is not None
+        assert halt.seq == 2
+
+
 async def test_a_fold_of_some_kinds_is_caught_up_at_the_head_of_the_log():
     _, log = await filled(event("a"), event("x", kind="fold"), event("y", kind="fold"))
     runner = FoldRunner("f", log, SOURCE, SystemClock(), kinds=["nodestate"])

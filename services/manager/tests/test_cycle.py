@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 from koord_manager.cycle import control_round
-from koord_manager.documents import serve_documents
+from koord_manager.documents import process_documents, serve_documents
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
@@ -313,3 +313,16 @@ async def test_a_new_leader_folds_the_log_before_its_first_decision() -> None:
 
     assert result.action == "unchanged"
     assert log.last_seq == 1
+
+
+async def test_who_waits_for_a_fold_that_halts_is_answered() -> None:
+    manager = Manager(MemoryLog())
+
+    async def never(_seq: int) -> str | None:
+        return "halted before event 7: it cannot be read"
+
+    asked = asyncio.create_task(manager.apply(pod("a")))
+    await process_documents(manager.world._replace(folded=never), await manager.intake.take(1))
+
+    (result,) = await asked
+    assert (result.action, result.errors[0].rule) == ("failed", "halted before event 7: it cannot be read")

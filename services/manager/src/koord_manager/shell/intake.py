@@ -106,9 +106,9 @@ class Intake:
 
     async def close(self) -> None:
         """Takes no more work; `take` gives what is queued, then nothing."""
-        if not self._closed:
-            self._closed = True
-            await self._queue.put(None)  # wakes who waits for work
+        self._closed = True
+        if not self._queue.full():
+            self._queue.put_nowait(None)  # wakes who waits for work; nobody does while the queue is full
 
 
 def refusal(refused: InvalidManifest, document: object) -> Result:
