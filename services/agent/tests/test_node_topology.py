@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.desired import view_of
+from koord_agent.domain.facts import usage_reported
+from koord_agent.domain.features import Feature, features_of
 from koord_agent.domain.kubelet import KubeletConfiguration
+from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.pods import agent_pod_from_json
+from koord_agent.domain.report import CollectPolicy, node_report
 from koord_agent.domain.topology_report import topology_digest
+from koord_agent.shell.collecting import Collectors
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.kept import Kept
 from koord_agent.shell.topology import SYNC_EVERY_MS, TopologyReporter
 from koordcore.events.nodestate import NodeTopologyReported
+from koordcore.events.observation import Usage
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.values.invalid import InvalidInput
@@ -105,3 +111,31 @@ def test_information_that_disagrees_or_is_malformed_is_not_reported(tmp_path: Pa
     silent = TopologyReporter(machine(tmp_path / "four"), PLACES, reports=False)
     assert silent.round(desired(), [], 0) is None
     assert silent.pools is not None
+
+
+def test_usage_by_numa_node_is_measured_and_reported(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    now = [0]
+    clocked = LinuxHost(monotonic_ns=lambda: now[0], roots=host.roots, version=1, layout=host.layout, jiffy=10_000_000)
+    (host.roots.proc / "meminfo").write_text("MemTotal: 4096 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\n")
+    for node in range(2):
+        (host.roots.sys / f"bus/node/devices/node{node}/meminfo").write_text(
+            f"Node {node} MemTotal: 4096 kB\nNode {node} MemFree: {1024 * (node + 1)} kB\n"
+            + "".join(f"Node {node} {name}: 0 kB\n" for name in ("Active(file)", "Inactive(file)", "SReclaimable"))
+        )
+    monitor = NodeMonitor(collect_interval_ms=1_000)
+    features = features_of(Feature, file="", why="")
+    collectors = Collectors(clocked, monitor, features=features, topology=PLACES)
+    for second in range(1, 4):
+        now[0] = second * 1_000_000_000
+        # of the first NUMA node one CPU is busy all the time, of the second none
+        lines = [f"cpu{cpu} {100 * second if cpu == 0 else 0} 0 0 0 0 0 0\n" for cpu in range(8)]
+        (host.roots.proc / "stat").write_text(f"cpu {100 * second} 0 0 0 0 0 0\n" + "".join(lines))
+        collectors.run((), second * 1_000)
+    found = node_report(monitor.store, now_ms=3_000, policy=CollectPolicy())
+    report = usage_reported(found, updated_at="", be_quota_us=-1)
+    assert [(numa.numa_node, numa.node_usage) for numa in report.numa] == [
+        (0, Usage(cpu_milli=1_000, memory_bytes=3072 << 10)),
+        (1, Usage(cpu_milli=0, memory_bytes=2048 << 10)),
+    ]
+    assert report.numa[0].system_usage == Usage(cpu_milli=1_000, memory_bytes=3072 << 10)

@@ -61,12 +61,21 @@ class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     usage: dict[str, Usage]
 
 
+class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage of one NUMA node; system_usage None: not known."""
+
+    numa_node: int
+    node_usage: Usage
+    system_usage: Usage | None = None
+
+
 @CATALOGUE.register(kind="node", stream="obs")
 class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The periodic report of a node's agent (NodeMetric status of the protocol).
 
     node_usage      average over the aggregate window; None: no sample yet
     system_usage    node - pods - host applications, floor 0; None: no sample yet
+    numa            usage by NUMA node, ascending; empty: the machine does not tell
     be_quota_us     cfs quota of the best-effort class in force, -1 = unlimited
     prod_reclaimable, prod_peak   prediction for prod pods (agent spec, 8.4); None: none yet
     signals         health of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent
@@ -85,3 +94,4 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     prod_reclaimable: Usage | None = None
     prod_peak: Usage | None = None
     signals: dict[str, float] = {}
+    numa: list[NumaUsage] = []

@@ -66,6 +66,12 @@ def usage_reported(
             )
             for metric in report.host_applications
         ],
+        numa=[
+            observation.NumaUsage(
+                numa_node=numa.numa_node, node_usage=_sample(numa.node_usage), system_usage=_usage(numa.system_usage)
+            )
+            for numa in report.numa_usages
+        ],
         be_quota_us=be_quota_us,
         prod_reclaimable=None if prediction is None else _peak(prediction.reclaimable),
         signals=dict(signals or {}),
