@@ -6,8 +6,10 @@ source    scheduler-core spec, 10.4
 from collections.abc import Mapping
 
 import msgspec
-from koordcore.values.resources import format_resources, quantity_of
+from koordcore.values.resources import quantity_of
 from rich.markup import escape
+
+from koordctl.output import gib
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +44,14 @@ UNLIMITED = 1 << 60
 
 def amounts(values: Mapping[str, int]) -> str:
     """`cpu 4, memory 8Gi`; `-` for nothing."""
-    limited = {name: quantity_of(name, amount) for name, amount in values.items() if abs(amount) < UNLIMITED}
-    shown = format_resources(limited)
-    return ", ".join(f"{name} {shown[name]}" for name in sorted(shown)) or "-"
+    limited = sorted((name, amount) for name, amount in values.items() if abs(amount) < UNLIMITED)
+    return ", ".join(f"{name} {_amount(name, amount)}" for name, amount in limited) or "-"
+
+
+def _amount(name: str, amount: int) -> str:
+    if name.endswith(("memory", "storage")):
+        return gib(amount)
+    return quantity_of(name, amount).canonical()
 
 
 def quota_text(row: QuotaRow) -> str:

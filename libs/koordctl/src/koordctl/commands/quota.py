@@ -4,12 +4,15 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
 from koordctl.clients import scheduler
 from koordctl.output import Format, console, fail, show_document
 from koordctl.quotas import QuotaRow, quota_text, sections
+
+PIPED_WIDTH = 500
 
 app = typer.Typer(help="Elastic quotas as the scheduler has them.", no_args_is_help=True)
 
@@ -41,7 +44,8 @@ def tree(
         fail(f"there is no quota tree {tree}")
     for name, rows in trees.items():
         if rows:
-            console.print(_drawn(name, rows), highlight=False, soft_wrap=not console.is_terminal)
+            wide = console if console.is_terminal else Console(width=PIPED_WIDTH)
+            wide.print(_drawn(name, rows), highlight=False)
 
 
 def _drawn(name: str, rows: list[QuotaRow]) -> Tree:

@@ -105,7 +105,7 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
                 "Allowed-Disruptions": ".status.disruptionsAllowed",
             },
         ),
-        _kind("", "Service", "services", ("svc",), {"selector": _TEXTS}, {"Selector": ".spec.selector"}),
+        _kind("", "Service", "services", ("svc",), {"selector": _TEXTS}, {}),
         _kind(
             "",
             "PersistentVolumeClaim",
