@@ -23,7 +23,8 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.view import ManagerView
-from koord_manager.settings import ManagerSettings, admission_options, config_names
+from koord_manager.profile_rounds import keep_profiles
+from koord_manager.settings import ManagerSettings, admission_options, config_names, controller_policy
 from koord_manager.shell.api import ManagerApi
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.folding import ViewFold, follow_reports
@@ -160,6 +161,13 @@ def assemble(
     shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
     shell.service.add(Component(name="control", run=control))
     added = None
+    if options.enabled("ColocationProfileController"):
+
+        async def profiles() -> None:
+            await runner.caught_up()
+            await keep_profiles(world, controller_policy(settings), api, SystemClock().monotonic)
+
+        shell.service.add(Component(name="profiles", run=profiles))
     if are_wanted(settings, options, api):
         added = add_webhooks(
             shell,

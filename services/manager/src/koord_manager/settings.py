@@ -9,6 +9,7 @@ from pydantic import Field
 
 from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
+from koord_manager.domain.admission.profile_controller import ControllerPolicy
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.shell.gateway.settings import KubernetesSettings
@@ -55,6 +56,18 @@ class ManagerSettings(KubernetesSettings):
     quota_update_max_retries: int = Field(3, ge=0, description="Retries of a quota's account after conflicts.")
     quota_update_retry_jitter: Seconds = Field(0.0, ge=0, description="Pause before each such retry, at most.")
     quota_update_max_total_jitter: Seconds = Field(1.0, ge=0, description="All such pauses of one batch together.")
+    colocation_profile_reconcile_by_default: bool = Field(
+        False, description="The profile controller handles every profile, not only those that are labelled so."
+    )
+    colocation_profile_reconcile_interval: Seconds = Field(30.0, gt=0, description="Time between its rounds.")
+    colocation_profile_force_update_pod_duration: Seconds = Field(
+        300.0, ge=0, description="After so long a profile is put on a waiting pod again."
+    )
+    colocation_profile_expire_pod_cache_duration: Seconds = Field(
+        600.0, ge=0, description="How long it remembers what it has done."
+    )
+    colocation_profile_update_pod_qps: float = Field(10.0, ge=0, description="Pods that it changes in a second.")
+    colocation_profile_update_pod_qps_burst: int = Field(100, ge=1, description="Pods that it changes at once.")
     binding_admission_user_name: TextList = Field(
         (), description="Parts of the names of users who may bind pods; none: everybody may."
     )
@@ -76,6 +89,18 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
         slo_name=settings.slo_config_name,
         enhanced_namespace=settings.enhanced_config_namespace,
         enhanced_name=settings.enhanced_config_name,
+    )
+
+
+def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
+    """Flags of the profile controller as one value."""
+    return ControllerPolicy(
+        by_default=settings.colocation_profile_reconcile_by_default,
+        interval=settings.colocation_profile_reconcile_interval,
+        force_update=settings.colocation_profile_force_update_pod_duration,
+        forget=settings.colocation_profile_expire_pod_cache_duration,
+        qps=settings.colocation_profile_update_pod_qps,
+        burst=settings.colocation_profile_update_pod_qps_burst,
     )
 
 

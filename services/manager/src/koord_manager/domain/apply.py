@@ -129,7 +129,7 @@ def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, no
     pod.spec.scheduler_name = pod.spec.scheduler_name or old.spec.scheduler_name
     resolve_priority(view, pod.spec)
     pod.status = old.status
-    _refuse_immutable_changes(pod.spec, old.spec)
+    refuse_immutable_changes(pod.spec, old.spec)
     judge_pod(view, pod, old, options)
     if pod == old:
         return Applied("unchanged", uid, [])
@@ -151,7 +151,7 @@ def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**seen(document, "metadata"), "annotations": kept}}
 
 
-def _refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
+def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
     """A pod's spec is fixed except for images and added tolerations, as the Kubernetes API keeps it."""
     violations: list[InvalidInput] = []
     for field in msgspec.structs.fields(PodSpec):

@@ -3,6 +3,7 @@
 source    manager spec, 8.1, 9.2
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -68,11 +69,16 @@ class Match:
 class ColocationProfile:
     """One profile, ready to match and to apply.
 
+    version       digest of the object: another one for every change
+    managed       the profile controller puts it on waiting pods as well
     probability   percent, 100 when absent; an InvalidInput when it cannot be read: admission fails then
     patch         the strategic merge patch, None when absent; an InvalidInput when it is no object
     """
 
     name: str
+    version: str = ""
+    managed: bool = False
+    terminating: bool = False
     namespaces: Match = field(default_factory=Match)
     pods: Match = field(default_factory=Match)
     probability: int | InvalidInput = ALWAYS
@@ -88,6 +94,11 @@ class ColocationProfile:
     scheduler_name: str = ""
     patch: JsonObject | InvalidInput | None = None
 
+    @property
+    def has_pod_selector(self) -> bool:
+        """Whether the profile says which pods it is for: the controller leaves one alone that does not."""
+        return self.pods.selector is not None
+
 
 def read_profile(document: JsonObject) -> ColocationProfile:
     """The profile of an object. Raises InvalidInput naming the field that cannot be read."""
@@ -97,8 +108,12 @@ def read_profile(document: JsonObject) -> ColocationProfile:
     except codec.DecodeError as error:
         raise InvalidInput(f"a ClusterColocationProfile ({error})", None) from error
     spec = profile.spec
+    written_patch: object = seen(document, "spec").get("patch")
     return ColocationProfile(
         name=profile.metadata.name,
+        version=hashlib.blake2b(codec.encode_canonical([profile, written_patch]), digest_size=8).hexdigest(),
+        managed=profile.metadata.labels.get(keys.CONTROLLER_MANAGED) == "true",
+        terminating=profile.metadata.deletion_timestamp is not None,
         namespaces=_match(spec.namespace_selector),
         pods=_match(spec.selector),
         probability=_probability(spec.probability),
@@ -112,7 +127,7 @@ def read_profile(document: JsonObject) -> ColocationProfile:
         annotation_keys_mapping=spec.annotation_keys_mapping,
         label_suffixes=spec.label_suffixes,
         scheduler_name=spec.scheduler_name,
-        patch=_patch(seen(document, "spec").get("patch")),
+        patch=_patch(written_patch),
     )
 
 
