@@ -10,6 +10,7 @@ from koordcore.service.settings import Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
+from koord_scheduler.domain.optimisations import Optimisations
 
 
 class SchedulerSettings(ElectedSettings):
@@ -48,6 +49,12 @@ class SchedulerSettings(ElectedSettings):
     scheduling_timeout: Seconds = Field(
         30.0, gt=0, description="A decision without an outcome for longer is logged as an error and counted."
     )
+    dynamic_index: bool = Field(
+        True, description="Find few candidates by indexes and judge them alone; off changes no decision, only its cost."
+    )
+    equivalence_classes: bool = Field(
+        True, description="Keep answers for pods that are alike; off changes no decision, only its cost."
+    )
     debug_scores: int = Field(0, ge=0, description="Log a table of so many best nodes for each placement; 0: none.")
     debug_filters: bool = Field(False, description="Log a line for each filter that fails.")
     debug_diagnosis: bool = Field(False, description="Log the diagnosis of each failed attempt.")
@@ -55,6 +62,10 @@ class SchedulerSettings(ElectedSettings):
         False, description="Log diagnoses before the next decision, instead of beside and dropped when too many wait."
     )
     debug_diagnosis_queue_size: int = Field(1000, ge=1, description="So many diagnoses may wait to be logged.")
+
+    def optimisations(self) -> Optimisations:
+        """The switches of what makes decisions cheap."""
+        return Optimisations(dynamic_index=self.dynamic_index, equivalence_classes=self.equivalence_classes)
 
     def gates(self) -> SchedulerGates:
         """The feature gates, typed."""

@@ -258,7 +258,8 @@ class Engine:
             if scores is not None:
                 added.append((name, weight * scores))
                 totals = totals + added[-1][1]
-        indexes = best_of(totals, self.nodes.name_hash[rows], seed, self.top_scores)
+        only = len(rows) == 1
+        indexes = [0] if only else best_of(totals, self.nodes.name_hash[rows], seed, self.top_scores)
         best = row_list(rows[indexes])
         parts = view.parts(best, bounds)
         for name, scores in added:

@@ -22,11 +22,18 @@ from koord_scheduler.domain.plugins.interface import FilterPlugin, SingleRowFilt
 from koord_scheduler.domain.plugins.node_affinity import REFUSED, NodeAffinity
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.templates import PodTemplate
-from koord_scheduler.domain.views import CODE_BITS, CODE_MASK, FEASIBLE, NO_NODE, Refusals, all_rows, explained
+from koord_scheduler.domain.views import (
+    CODE_BITS,
+    FEASIBLE,
+    NO_NODE,
+    Refusals,
+    all_rows,
+    explained,
+    refusals_of,
+)
 
 _KEPT: Final = 64
 _RING: Final = (1 << 64) - 1
-_NO_BOUNDS: Final = (0, 0)
 
 _P = TypeVar("_P")
 
@@ -36,6 +43,7 @@ class _Earlier:
 
     verdict    int64 (N,), as in `views`
     counts     verdict -> number of rows
+    told       so many candidates, all of them feasible -> the exclusions of all other nodes
     """
 
     def __init__(self, nodes: NodeColumns, filters: Sequence[FilterPlugin], pod: PodTemplate) -> None:
@@ -45,6 +53,7 @@ class _Earlier:
         self._position = -1
         self.verdict: IntArray = np.zeros(0, np.int64)
         self.counts: dict[int, int] = {}
+        self.told: dict[int, list[PluginExclusion]] = {}
 
     def refresh(self) -> None:
         """Judge again what changed since the last time."""
@@ -53,6 +62,7 @@ class _Earlier:
             return
         changed = nodes.shape.since(self._position) if len(self.verdict) == nodes.capacity else None
         self._position = nodes.shape.position
+        self.told.clear()
         if changed is None or 4 * len(changed) > len(nodes):
             self.verdict = np.full(nodes.capacity, NO_NODE, np.int64)
             rows = all_rows(nodes)
@@ -83,11 +93,14 @@ class NarrowLooks:
         self.nodes = nodes
         self.filters = profile.filters
         self.scores = profile.scores
-        self.single_filters = [_if_single(plugin, SingleRowFilter) for plugin in profile.filters]
         self.single_scores = [_if_single(plugin, SingleRowScore) for plugin, _ in profile.scores]
         zero = np.zeros(1, np.int64)
-        self.scores_of_zero = [int(plugin.normalize(zero, *_NO_BOUNDS)[0]) for plugin, _ in profile.scores]
+        self.scores_of_zero = [int(plugin.normalize(zero, 0, 0)[0]) for plugin, _ in profile.scores]
         self.affinity = _place_of_affinity(profile.filters)
+        self.later = list(enumerate(profile.filters))[self.affinity :]
+        singles = [(index, _if_single(plugin, SingleRowFilter)) for index, plugin in self.later]
+        self.later_singles = [(index, plugin) for index, plugin in singles if plugin is not None]
+        self.all_single = len(self.later_singles) == len(self.later)
         self._candidates = Candidates(nodes)
         self._earlier: OrderedDict[bytes, _Earlier] = OrderedDict()
 
@@ -129,10 +142,11 @@ class NarrowLook:
     def __init__(self, looks: NarrowLooks, pod: PodTemplate, rows: list[int], earlier: _Earlier) -> None:
         self._looks = looks
         self._pod = pod
+        self._rows = rows
         self._earlier = earlier
-        self._verdicts = dict(zip(rows, self._judged(rows), strict=True))
-        self._feasible = [row for row, verdict in self._verdicts.items() if verdict == FEASIBLE]
-        self._raw: list[dict[int, int] | None] | None = None
+        self._verdicts = [self._verdict_of(row) for row in rows] if looks.all_single else self._judged(rows)
+        self._feasible = [row for row, verdict in zip(rows, self._verdicts, strict=True) if verdict == FEASIBLE]
+        self._parts: dict[int, dict[str, int]] = {}
 
     @property
     def feasible(self) -> int:
@@ -145,49 +159,36 @@ class NarrowLook:
 
     def exclusions(self) -> list[PluginExclusion]:
         """See `View.exclusions`."""
-        counts = dict(self._earlier.counts)
-        for row, verdict in self._verdicts.items():
-            counts[self._earlier.verdict.item(row)] -= 1
-            if verdict != FEASIBLE:
-                counts[verdict] = counts.get(verdict, 0) + 1
-        refused = self._refused_by_affinity()
-        counts[refused] = counts.get(refused, 0) + counts.pop(FEASIBLE, 0)
-        return explained(counts, self._looks.filters, self._pod, self._looks.nodes)
+        if len(self._feasible) < len(self._rows):
+            return self._told()
+        told = self._earlier.told.get(len(self._rows))
+        if told is None:
+            told = self._earlier.told[len(self._rows)] = self._told()
+        return told
 
     def best(self, count: int, seed: int) -> list[int]:
         """The best feasible rows, best first; see `ranking`."""
-        if len(self._feasible) == 1:
-            return self._feasible[:]
-        totals, _ = self._weighed(self._feasible)
+        totals = dict(zip(self._feasible, self._weigh(self._feasible), strict=True))
         place = self._looks.nodes.name_hash
-        order = sorted(
-            zip(totals, self._feasible, strict=True), key=lambda each: (-each[0], (place.item(each[1]) - seed) & _RING)
-        )
-        return [row for _, row in order[:count]]
+        order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & _RING))
+        return order[:count]
 
     def totals_of(self, rows: list[int]) -> list[int]:
-        """Totals of some feasible rows, normalized over all feasible ones."""
-        totals = dict(zip(self._feasible, self._weighed(self._feasible)[0], strict=True))
-        return [totals[row] for row in rows]
+        """Totals of rows that were among those weighed last."""
+        return [sum(self._parts[row].values()) for row in rows]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """See `View.totals_among`."""
-        totals, bounds = self._weighed(row_list(rows))
-        return np.array(totals, np.int64), bounds
+        """Totals of some feasible rows, int64 (K,), normalized over these alone."""
+        return np.array(self._weigh(row_list(rows)), np.int64), []
 
-    def parts(self, rows: list[int], bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
-        """See `View.parts`."""
-        bounds = self._bounds(self._feasible) if bounds is None else bounds
-        parts: list[dict[str, int]] = [{} for _ in rows]
-        for index, (plugin, weight) in enumerate(self._looks.scores):
-            for part, score in zip(parts, self._normalized(index, rows, bounds[index]), strict=True):
-                part[plugin.name] = weight * score
-        return parts
+    def parts(self, rows: list[int], _bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
+        """For rows that were among those weighed last the weighted score of each plugin."""
+        return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:
         """See `Views.resolvable`; no node outside of the candidates is."""
         found: list[int] = []
-        for row, verdict in self._verdicts.items():
+        for row, verdict in zip(self._rows, self._verdicts, strict=True):
             if verdict > FEASIBLE:
                 plugin = self._looks.filters[(verdict >> CODE_BITS) - 1]
                 if not plugin.unresolvable(self._pod, self._looks.nodes, np.array([row], np.intp))[0]:
@@ -197,79 +198,62 @@ class NarrowLook:
     def refusals(self) -> list[Refusals]:
         """See `Views.refusals`."""
         verdicts = np.where(self._earlier.verdict == FEASIBLE, self._refused_by_affinity(), self._earlier.verdict)
-        for row, verdict in self._verdicts.items():
-            verdicts[row] = verdict
-        found: list[Refusals] = []
-        for verdict in row_list(np.unique(verdicts[verdicts > FEASIBLE])):
-            plugin = self._looks.filters[(verdict >> CODE_BITS) - 1]
-            reason = ", ".join(plugin.reasons(self._pod, self._looks.nodes, verdict & CODE_MASK))
-            rows = np.flatnonzero(verdicts == verdict)
-            never = plugin.unresolvable(self._pod, self._looks.nodes, rows)
-            found += [
-                Refusals(plugin.name, reason, part, resolvable)
-                for part, resolvable in ((rows[~never], True), (rows[never], False))
-                if len(part)
-            ]
-        return found
+        verdicts[self._rows] = self._verdicts
+        return refusals_of(verdicts, self._looks.filters, self._pod, self._looks.nodes)
+
+    def _told(self) -> list[PluginExclusion]:
+        """The candidates by their verdicts, all other nodes by the earlier filters or else by NodeAffinity."""
+        counts = dict(self._earlier.counts)
+        for row, verdict in zip(self._rows, self._verdicts, strict=True):
+            counts[self._earlier.verdict.item(row)] -= 1
+            if verdict != FEASIBLE:
+                counts[verdict] = counts.get(verdict, 0) + 1
+        refused = self._refused_by_affinity()
+        counts[refused] = counts.get(refused, 0) + counts.pop(FEASIBLE, 0)
+        return explained(counts, self._looks.filters, self._pod, self._looks.nodes)
 
     def _refused_by_affinity(self) -> int:
         assert self._looks.affinity is not None, "without NodeAffinity there is no narrow look"
         return REFUSED | (self._looks.affinity + 1) << CODE_BITS
 
-    def _judged(self, rows: list[int]) -> list[int]:
-        looks, nodes, pod = self._looks, self._looks.nodes, self._pod
-        verdicts = [self._earlier.verdict.item(row) for row in rows]
-        for index in range(looks.affinity or 0, len(looks.filters)):
-            left = [at for at, verdict in enumerate(verdicts) if verdict == FEASIBLE]
-            if not left:
-                break
-            single = looks.single_filters[index]
-            if single is not None:
-                codes = [single.code_of_row(pod, nodes, rows[at]) for at in left]
-            else:
-                found = looks.filters[index].filter(pod, nodes, np.array([rows[at] for at in left], np.intp))
-                codes = row_list(found) if found is not None else [0] * len(left)
-            for at, code in zip(left, codes, strict=True):
+    def _verdict_of(self, row: int) -> int:
+        verdict = self._earlier.verdict.item(row)
+        if verdict == FEASIBLE:
+            pod, nodes = self._pod, self._looks.nodes
+            for index, plugin in self._looks.later_singles:
+                code = plugin.code_of_row(pod, nodes, row)
                 if code:
-                    verdicts[at] = code | (index + 1) << CODE_BITS
-        return verdicts
+                    return code | (index + 1) << CODE_BITS
+        return verdict
 
-    def _weighed(self, rows: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
-        """Total of each of some feasible rows, normalized over these alone, and the bounds of that."""
-        bounds = self._bounds(rows)
-        totals = [0] * len(rows)
-        for index, (_, weight) in enumerate(self._looks.scores):
-            for at, score in enumerate(self._normalized(index, rows, bounds[index])):
-                totals[at] += weight * score
-        return totals, bounds
+    def _judged(self, rows: list[int]) -> list[int]:
+        """The same for all candidates at once."""
+        verdicts = self._earlier.verdict[rows]
+        for index, plugin in self._looks.later:
+            codes = plugin.filter(self._pod, self._looks.nodes, np.array(rows, np.intp))
+            if codes is not None:
+                refused = (verdicts == FEASIBLE) & (codes != 0)
+                verdicts = np.where(refused, codes | (index + 1) << CODE_BITS, verdicts)
+        return row_list(verdicts)
 
-    def _bounds(self, rows: list[int]) -> list[tuple[int, int]]:
-        bounds: list[tuple[int, int]] = []
-        for (plugin, _), raw in zip(self._looks.scores, self._raws(), strict=True):
-            among = [raw[row] for row in rows] if raw is not None and plugin.normalizes else []
-            bounds.append((min(among), max(among)) if among else _NO_BOUNDS)
-        return bounds
+    def _weigh(self, rows: list[int]) -> list[int]:
+        """Total of each of some feasible rows, normalized over these alone; keeps the parts of it."""
+        parts: list[dict[str, int]] = [{} for _ in rows]
+        for index, (plugin, weight) in enumerate(self._looks.scores):
+            for part, score in zip(parts, self._scores(index, rows), strict=True):
+                part[plugin.name] = weight * score
+        self._parts = dict(zip(rows, parts, strict=True))
+        return [sum(part.values()) for part in parts]
 
-    def _normalized(self, index: int, rows: list[int], bounds: tuple[int, int]) -> list[int]:
-        raw = self._raws()[index]
-        if raw is None:
-            return [self._looks.scores_of_zero[index]] * len(rows)
-        plugin, _ = self._looks.scores[index]
-        chosen = [raw[row] for row in rows]
-        return row_list(plugin.normalize(np.array(chosen, np.int64), *bounds)) if plugin.normalizes else chosen
-
-    def _raws(self) -> list[dict[int, int] | None]:
-        """Raw scores of each plugin by feasible row; None: all 0."""
-        if self._raw is None:
-            self._raw = [self._raw_of(index) for index in range(len(self._looks.scores))]
-        return self._raw
-
-    def _raw_of(self, index: int) -> dict[int, int] | None:
-        looks, nodes, pod, rows = self._looks, self._looks.nodes, self._pod, self._feasible
+    def _scores(self, index: int, rows: list[int]) -> list[int]:
+        looks = self._looks
+        plugin, _ = looks.scores[index]
         single = looks.single_scores[index]
         if single is not None:
-            scores = [single.score_of_row(pod, nodes, row) for row in rows]
+            raw = [single.score_of_row(self._pod, looks.nodes, row) for row in rows]
         else:
-            found = looks.scores[index][0].score(pod, nodes, np.array(rows, np.intp))
-            scores = row_list(found) if found is not None else []
-        return dict(zip(rows, scores, strict=True)) if any(scores) else None
+            found = plugin.score(self._pod, looks.nodes, np.array(rows, np.intp))
+            raw = [] if found is None else row_list(found)
+        if not any(raw):
+            return [looks.scores_of_zero[index]] * len(rows)
+        return row_list(plugin.normalize(np.array(raw, np.int64), min(raw), max(raw))) if plugin.normalizes else raw

@@ -166,19 +166,7 @@ class Views:
 
     def refusals(self, pod: PodTemplate) -> list[Refusals]:
         """Who refuses which rows why; the view has to be up to date."""
-        verdicts = self._views[pod].verdicts
-        found: list[Refusals] = []
-        for verdict in self._views[pod].refusing_verdicts():
-            plugin = self.profile.filters[(verdict >> CODE_BITS) - 1]
-            reason = ", ".join(plugin.reasons(pod, self.nodes, verdict & CODE_MASK))
-            rows = np.flatnonzero(verdicts == verdict)
-            never = plugin.unresolvable(pod, self.nodes, rows)
-            found += [
-                Refusals(plugin.name, reason, part, resolvable)
-                for part, resolvable in ((rows[~never], True), (rows[never], False))
-                if len(part)
-            ]
-        return found
+        return refusals_of(self._views[pod].verdicts, self.profile.filters, pod, self.nodes)
 
     def shape_of(self, pod: PodTemplate) -> _Judged:
         """Up-to-date answers of the plugins that read the shape of nodes."""
@@ -235,10 +223,6 @@ class View:
     def feasible(self) -> int:
         """How many nodes pass every filter."""
         return self._counts.get(FEASIBLE, 0)
-
-    def refusing_verdicts(self) -> list[int]:
-        """The verdicts that refuse and occur, ascending."""
-        return sorted(verdict for verdict, count in self._counts.items() if verdict > FEASIBLE and count)
 
     def feasible_rows(self) -> Rows:
         """The rows that pass every filter, ascending."""
@@ -444,6 +428,24 @@ class View:
         """Raw scores of a plugin for every row; None: all 0."""
         reads = self._views.profile.scores[index][0].reads
         return (self._shape if reads is Reads.SHAPE else self._load).raw[index]
+
+
+def refusals_of(
+    verdicts: IntArray, filters: Sequence[FilterPlugin], pod: PodTemplate, nodes: NodeColumns
+) -> list[Refusals]:
+    """Who refuses which rows why. verdicts: of every row, int64 (N,)."""
+    found: list[Refusals] = []
+    for verdict in row_list(np.unique(verdicts[verdicts > FEASIBLE])):
+        plugin = filters[(verdict >> CODE_BITS) - 1]
+        reason = ", ".join(plugin.reasons(pod, nodes, verdict & CODE_MASK))
+        rows = np.flatnonzero(verdicts == verdict)
+        never = plugin.unresolvable(pod, nodes, rows)
+        found += [
+            Refusals(plugin.name, reason, part, resolvable)
+            for part, resolvable in ((rows[~never], True), (rows[never], False))
+            if len(part)
+        ]
+    return found
 
 
 def explained(
