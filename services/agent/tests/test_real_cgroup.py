@@ -112,10 +112,11 @@ def test_a_busy_process_is_held_to_the_quota_that_the_executor_writes(busy: Linu
         (outcome,) = executor.apply([plan], now_ms)
         assert (outcome.result, outcome.held) == (Result.WRITTEN, True), outcome
 
-    apply("20000", 0)
+    # little enough to be less than its fair share of a machine that is busy with other things
+    apply("5000", 0)
     periods = root_throttling(busy)
     held = cores_until(busy, lambda _: root_throttling(busy).nr_periods >= periods.nr_periods + 12)
-    assert held <= 0.2 * 1.2, "two tenths of a core, plus what a period at either end adds"
+    assert held <= 0.05 * 1.5, "a twentieth of a core, plus what a period at either end adds"
     assert (throttled_ratio(periods, root_throttling(busy)) or 0) > 0.5
     apply("-1", 1)
     used = pod_counters(busy).cpu_usage_ns or 0
