@@ -276,6 +276,12 @@ class NodeColumns:
         self.non_zero[1, row] -= demand.non_zero[1]
         self.load.record(row)
 
+    def judge_anew(self) -> None:
+        """Something that a plugin keeps beside the columns has changed: no answer about any node holds any more."""
+        for row in row_list(np.flatnonzero(self.alive)):
+            self.shape.record(row)
+            self.load.record(row)
+
     @contextmanager
     def unrecorded(self) -> Generator[None]:
         """Changes of the load in here leave the journal alone: whoever makes them takes them back in here, too."""

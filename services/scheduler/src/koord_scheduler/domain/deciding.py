@@ -10,9 +10,10 @@ source    event-bus spec, 4.2 and 4.3; scheduler-core spec, 1
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
 from koordcore.events.gang import GangPlaced, PlacedMember
 from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
@@ -170,7 +171,7 @@ def _annotated(state: SchedulerState, work: Place) -> Place:
         return work
     wanted = bind_annotations(state.cluster.gangs, work.uid)
     written = {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}
-    return replace(work, annotations={**work.annotations, **written}) if written else work
+    return msgspec.structs.replace(work, annotations={**work.annotations, **written}) if written else work
 
 
 def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:

@@ -1,12 +1,10 @@
 """What the engine answers: a placement, or a refusal; each with its explanation."""
 
-from dataclasses import dataclass
-
+import msgspec
 from koordcore.events.explanation import PlacementExplanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """A node was found."""
 
     node: str
@@ -14,8 +12,7 @@ class Placed:
     explanation: PlacementExplanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unschedulable:
+class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     """No node is feasible.
 
     message    one sentence for a person

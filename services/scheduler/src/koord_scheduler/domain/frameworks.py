@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Pod
 
@@ -97,6 +98,7 @@ class Frameworks:
 
     aliases     further names, whose pods the first profile schedules
     gates       the feature gates
+    folding     plugins with a state of their own, by `<scheduler name>/<plugin>`
     next_pod    the plugin that picks the next pod past the queue; None: there is none
     """
 
@@ -114,6 +116,9 @@ class Frameworks:
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}
         self.next_pod: NextPodPlugin | None = next((each.next_pod for each in profiles if each.next_pod), None)
+        self.folding = {
+            f"{profile.scheduler_name}/{plugin.name}": plugin for profile in profiles for plugin in profile.folding
+        }
         self._loads = [plugin for plugin in cluster.node_followers if isinstance(plugin, LoadAwareScheduling)]
 
     def of(self, pod: Pod) -> Framework | None:
@@ -127,6 +132,11 @@ class Frameworks:
     def engine_of(self, subject: Subject) -> Engine:
         """The engine of the profile for which the subject was read. Raises KeyError when it is not ours."""
         return self._by_name[subject.profile].engine
+
+    def fold(self, event: Event, stored: StoredEvent) -> bool:
+        """Plugins with a state of their own take note of an event; returns whether it may help pods that wait."""
+        answers = [plugin.apply(event, stored) for plugin in self.folding.values() if stored.ref.kind in plugin.kinds]
+        return any(answers)
 
     def reported(self, node: str, report: NodeUsageReported) -> None:
         """A node's agent has reported."""

@@ -5,8 +5,10 @@ its pods again.
 """
 
 from collections.abc import ItemsView
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from koord_scheduler.domain.columns import Demand
 from koord_scheduler.domain.occupancy import Occupancy, Occupant
@@ -81,7 +83,7 @@ class Ledgers:
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(occupant.uid) if ledger is not None else None
         if holding is not None and _read_of(holding.occupant) != _read_of(occupant):
-            self._replace(self._nodes.row(node), holding, replace(occupant, demand=holding.demand))
+            self._replace(self._nodes.row(node), holding, msgspec.structs.replace(occupant, demand=holding.demand))
 
     def _replace(self, row: int | None, holding: Holding, occupant: Occupant) -> None:
         if row is not None:

@@ -8,9 +8,9 @@ source    scheduler-core spec, 1 (step 11), 5.1
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns import Demand, NodeColumns
@@ -18,8 +18,7 @@ from koord_scheduler.domain.population import PodKind, Population
 from koord_scheduler.domain.templates import PodTemplate
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Occupant:
+class Occupant(msgspec.Struct, frozen=True, eq=False):
     """A pod on a node.
 
     template, kind, pod   None when the pod is known from the log's ledger only

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from koord_scheduler.domain.columns import Rows, row_list
@@ -72,7 +72,7 @@ class NodeOffers:
                 for row in row_list(rows):
                     node = state.nodes.names[row]
                     found[node] = found.get(node, 0) + 1
-                    take(row, replace(occupant, uid=f"{member.uid}@{row}"))
+                    take(row, msgspec.structs.replace(occupant, uid=f"{member.uid}@{row}"))
 
 
 @contextmanager

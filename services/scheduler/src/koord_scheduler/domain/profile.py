@@ -11,6 +11,7 @@ from koord_scheduler.domain.plugins.interface import (
     CoupledScorePlugin,
     FilterPlugin,
     FindOneNodePlugin,
+    FoldingPlugin,
     NextPodPlugin,
     PermitPlugin,
     PreemptionPlugin,
@@ -34,6 +35,7 @@ class Profile:
     next_pod         picks the next pod past the queue; None: nobody does
     find_one_node    plans whole jobs; None: nobody does
     preemptions      what is tried for a pod that no node suits, in order
+    folding          plugins with a state of their own
     """
 
     filters: tuple[FilterPlugin, ...]
@@ -50,6 +52,7 @@ class Profile:
     permits: tuple[PermitPlugin, ...] = ()
     after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()
     preemptions: tuple[PreemptionPlugin, ...] = ()
+    folding: tuple[FoldingPlugin, ...] = ()
 
     def policy_version(self) -> str:
         """Digest of the effective configuration, 16 hex digits."""

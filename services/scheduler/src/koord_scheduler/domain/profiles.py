@@ -62,15 +62,23 @@ class _Made:
     cluster: Cluster
     profile: EffectiveProfile
     makers: Mapping[str, Maker]
+    installed: frozenset[str] = frozenset()
     by_name: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
 
     def at(self, point: Point) -> list[Plugin]:
         """The plugins of an extension point, in order."""
         return [plugin for name in self.profile.points[point] if (plugin := self._of(name)) is not None]
 
+    def all(self) -> list[Plugin]:
+        """Every plugin that runs somewhere in the profile."""
+        names = dict.fromkeys(name for point in Point for name in self.profile.points[point])
+        return [plugin for name in names if (plugin := self._of(name)) is not None]
+
     def _of(self, name: str) -> Plugin | None:
         if name not in self.by_name and name in self.makers:
             self.by_name[name] = self.makers[name](self.cluster, self.profile)
+            if name in self.installed:
+                _join(self.cluster, self.by_name[name])
         return self.by_name.get(name)
 
 
@@ -207,12 +215,25 @@ def frameworks_of(
     )
     cluster = Cluster(_quota_settings(configuration, gates), _gang_args(configuration), transformers)
     makers = {**MAKERS, **(more or {})}
-    profiles = [_profile(cluster, profile, makers) for profile in configuration.profiles]
+    installed = frozenset(more or ())
+    profiles = [_profile(cluster, profile, makers, installed) for profile in configuration.profiles]
     return Frameworks(cluster, profiles, aliases, gates, optimisations)
 
 
-def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, Maker]) -> Profile:
-    made = _Made(cluster, profile, makers)
+def _join(cluster: Cluster, plugin: Plugin) -> None:
+    """A user's plugin hears of nodes and of pods on nodes, and reads pods, as far as it can."""
+    if hasattr(plugin, "put_node"):
+        cluster.node_followers.append(plugin)
+    if hasattr(plugin, "took"):
+        cluster.occupancy.followers.append(plugin)
+    if hasattr(plugin, "read"):
+        cluster.templates.readers.append(plugin)
+
+
+def _profile(
+    cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, Maker], installed: frozenset[str]
+) -> Profile:
+    made = _Made(cluster, profile, makers, installed)
     filters, scores = made.at(Point.FILTER), made.at(Point.SCORE)
     weighted = [(plugin, profile.weights[plugin.name]) for plugin in scores]
     return Profile(
@@ -232,6 +253,7 @@ def _profile(cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, M
             plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "after_post_filter")
         ),
         preemptions=tuple(plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "may_preempt")),
+        folding=tuple(plugin for plugin in made.all() if hasattr(plugin, "apply")),
     )
 
 

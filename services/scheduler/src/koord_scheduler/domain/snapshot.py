@@ -8,7 +8,7 @@ source    event-bus spec, 6
 """
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -73,6 +73,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     nominations: list[tuple[str, str]]
     evictions: dict[str, str]
     seqs: list[tuple[str, str, int]]
+    plugins: dict[str, bytes] = {}
 
 
 _POD_FIELDS = _Pod.__struct_fields__
@@ -107,6 +108,7 @@ def encode_state(state: SchedulerState) -> bytes:
         pods=[_Pod(**{name: getattr(pod, name) for name in _POD_FIELDS}) for pod in state.pods.values()],
         nominations=[(uid, node) for uid, node, _ in state.nominations.items()],
         evictions=state.evictions,
+        plugins={key: plugin.facts() for key, plugin in state.frameworks.folding.items()},
         seqs=[(ref.kind, ref.id, seq) for ref, seq in state.notices.seqs.items()],
     )
     return codec.encode(body)
@@ -120,6 +122,8 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     assert state.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
     body = codec.decode(data, _Body)
     state.position = body.position
+    for key, plugin in state.frameworks.folding.items():
+        plugin.restore(body.plugins[key])
     state.forgotten.update(body.forgotten)
     state.node_gone_by.update(body.gone)
     state.evictions.update(body.evictions)
@@ -170,12 +174,15 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
         pod = state.pods.get(uid)
         occupant = Occupant(uid, demand)
         if pod is not None and pod.subject is not None:
-            occupant = replace(pod.occupant(), demand=demand)
+            occupant = msgspec.structs.replace(pod.occupant(), demand=demand)
         state.ledgers.hold(ledger.node, occupant, Source.LOGGED)
 
 
-def schema_fingerprint() -> str:
-    """Digest of the schema of these snapshots: one taken under another is not loaded."""
+def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
+    """Digest of the schema of these snapshots: one taken under another is not loaded.
+
+    plugins    those with a state of their own (keys of `Frameworks.folding`): a new one has to see the whole log
+    """
     schema, components = msgspec.json.schema_components([_Body])
-    description = codec.encode_canonical({"schema": list(schema), "components": components})
+    description = codec.encode_canonical({"schema": list(schema), "components": components, "plugins": sorted(plugins)})
     return hashlib.blake2b(description, digest_size=16).hexdigest()

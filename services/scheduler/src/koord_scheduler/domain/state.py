@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+import msgspec
 import numpy as np
 from koordcore.events import CATALOGUE
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
@@ -152,8 +153,15 @@ class SchedulerState:
         raises    UnreadableEvent: nothing has changed, the fold has to halt before this event
         """
         if stored.seq > self.position:
+            event = CATALOGUE.read(stored) if self._is_for_plugins(stored) else None
             self.ahead(stored)
             self.position = stored.seq
+            if event is not None and self.frameworks.fold(event, stored):
+                self._helped.update(dict.fromkeys(row_list(np.flatnonzero(self.nodes.alive))))
+                self._help_trigger = stored.event_id
+
+    def _is_for_plugins(self, stored: StoredEvent) -> bool:
+        return any(stored.ref.kind in plugin.kinds for plugin in self.frameworks.folding.values())
 
     def skip(self, seq: int) -> None:
         """Pass over an event, because an operator said so or because its kind is of no interest."""
@@ -788,7 +796,7 @@ class SchedulerState:
             return Occupant(item.uid, self._demand_of(item))
         if pod.subject.template.requests == item.requests:
             return pod.occupant()
-        return replace(pod.occupant(), demand=self._demand_of(item))
+        return msgspec.structs.replace(pod.occupant(), demand=self._demand_of(item))
 
     def _demand_of(self, item: PodOnNode) -> Demand:
         defaults = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}

@@ -28,7 +28,11 @@ DEFAULT_SCHEDULER: Final = "koord-scheduler"
 
 
 class Reader(Protocol):
-    """A plugin that reads something of a pod (`plugins.interface.PodReader`)."""
+    """A plugin that reads something of a pod (`plugins.interface.PodReader`).
+
+    One whose answers depend on it and on the shape of nodes only says so by an attribute `shapes` that is True: then
+    pods that differ in it do not share them. What it reads needs a `repr` that tells it from others.
+    """
 
     @property
     def name(self) -> str:
@@ -44,7 +48,7 @@ class Reader(Protocol):
 class PodTemplate:
     """What decides about a pod by the node alone. Two pods with the same template fit the same nodes equally well.
 
-    shape_key   equal for templates that differ in requests and aspects only
+    shape_key   equal for templates that differ in requests and aspects only (but those of readers with `shapes`)
     demand      what the pod takes
     aspects     plugin name -> what it read of the pod
     """
@@ -157,9 +161,10 @@ class Templates:
         spec = pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         requests, non_zero = pod_requests(pod), pod_requests_non_zero(pod)
-        shape_key = codec.encode_canonical([spec.node_name, spec.node_selector, affinity, spec.tolerations])
-        key = shape_key + codec.encode_canonical([requests, non_zero])
         aspects = {reader.name: aspect for reader in self.readers if (aspect := reader.read(pod)) is not None}
+        of_shape = [repr(aspects.get(reader.name)) for reader in self.readers if getattr(reader, "shapes", False)]
+        shape_key = codec.encode_canonical([spec.node_name, spec.node_selector, affinity, spec.tolerations, *of_shape])
+        key = shape_key + codec.encode_canonical([requests, non_zero])
         identity = (key, tuple(aspects.items()))
         known = self._templates.get(identity)
         if known is None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
@@ -23,8 +24,7 @@ from koordcore.events.pod import PodPlaced, PodReleased
 MOST_PER_BATCH: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A pod is to be placed on a node.
 
     trigger       event that made the attempt worthwhile
@@ -42,13 +42,12 @@ class Place:
     explanation: PlacementExplanation
     trigger: str
     ordinal: int = 0
-    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = {}
     traceparent: str = ""
     tracestate: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A pod's place on a node is to be given back. reason: as in `PodReleased`."""
 
     uid: str
@@ -64,8 +63,7 @@ class Release:
 Work = Place | Release
 
 
-@dataclass(frozen=True, slots=True)
-class NodeWork:
+class NodeWork(msgspec.Struct, frozen=True, eq=False):
     """Work of one kind for one node, appended with one event of the node."""
 
     node: str

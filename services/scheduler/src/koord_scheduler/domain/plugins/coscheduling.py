@@ -4,13 +4,17 @@ source    scheduler-core spec, 8
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Refused, Released
 from koord_scheduler.domain.plugins.interface import Allow, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.pods import PodRecord
 
-_NANOS = 1_000_000_000
+_NANOS: Final = 1_000_000_000
+_NOBODY: Final = Next()
+_ALONE: Final = Allow()
+"""For pods without a gang, which are most: nothing is made anew for them."""
 
 
 class Coscheduling:
@@ -23,16 +27,22 @@ class Coscheduling:
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """See `PreEnqueuePlugin.pre_enqueue`: at most one pod of a group is in the queues."""
+        if pod.uid not in self.gangs.roster.members:
+            return None
         refused = self.gangs.pre_enqueue(pod.uid)
         return None if refused is None else refused.message
 
     def next_pod(self) -> Next:
         """See `NextPodPlugin.next_pod`: the other members of the group that is being scheduled."""
+        if self.gangs.round is None:
+            return _NOBODY
         found = self.gangs.next_pod()
         return Next(uid=found.uid or "", like=found.first_uid, rejected=found.rejected)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`."""
+        if pod.uid not in self.gangs.roster.members:
+            return None
         refused = self.gangs.before_pre_filter(pod.uid, now=now)
         return None if refused is None else Rejection(plugin=self.name, message=refused.message)
 
@@ -41,14 +51,16 @@ class Coscheduling:
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """See `ReservePlugin.unreserve`: a Strict gang loses its other waiting members."""
-        return self.gangs.unreserve(pod.uid).rejected
+        return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
         """See `ReservePlugin.post_bind`."""
-        return self.gangs.post_bind(pod.uid).activate
+        return self.gangs.post_bind(pod.uid).activate if pod.uid in self.gangs.roster.members else ()
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
         """See `PermitPlugin.permit`."""
+        if pod.uid not in self.gangs.roster.members:
+            return _ALONE
         match self.gangs.permit(pod.uid):
             case Refused(message=message):
                 return Rejection(plugin=self.name, message=message, resolvable=True)

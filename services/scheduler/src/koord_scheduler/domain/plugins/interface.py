@@ -369,8 +369,27 @@ class PreemptionPlugin(Named, Protocol):
 
 @runtime_checkable
 class FoldingPlugin(Named, Protocol):
-    """A plugin with a state of its own, folded from the log."""
+    """A plugin with a state of its own, folded from the log.
 
-    def apply(self, event: Event, stored: StoredEvent) -> None:
-        """Take note of one event of the log; must not fail for a valid event."""
+    kinds    kinds of aggregates whose events it takes (`podspec`, `nodespec`, `config`, `customspec`, ...)
+    """
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of aggregates that it follows."""
+        ...
+
+    def apply(self, event: Event, stored: StoredEvent) -> bool:
+        """Take note of one event of the log: each once, in the order of the log; must not fail for a valid event.
+
+        returns    whether pods that wait may have better luck now, on whatever node
+        """
+        ...
+
+    def facts(self) -> bytes:
+        """Its state, for a snapshot."""
+        ...
+
+    def restore(self, facts: bytes) -> None:
+        """Begin with this state, once, before any event."""
         ...
