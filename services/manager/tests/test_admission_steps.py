@@ -1,8 +1,10 @@
 """Single steps of admission: merge patches, affinity of quota trees, bindings, configuration objects."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from koord_manager.domain.admission.binding_validating import BoundPod, validate_binding
 from koord_manager.domain.admission.chain import mutate, surroundings
 from koord_manager.domain.admission.enhanced_rules import EnhancedRules, read_rules
@@ -183,6 +185,17 @@ def test_unreadable_enhanced_rules_keep_the_former_ones() -> None:
 
     assert read_rules(former, {"enable": "true", "rules": "{"}).rules == former.rules
     assert read_rules(former, None) == EnhancedRules()
+
+
+def test_the_manifest_that_users_install_names_every_webhook_as_it_is_served() -> None:
+    manifest = Path(__file__).parents[3] / "k8s" / "base" / "webhooks.yaml"
+    installed = list(yaml.safe_load_all(manifest.read_text(encoding="utf-8")))
+    everything = Options(gates={gate: True for webhook in WEBHOOKS for gate in webhook.gates})
+
+    assert installed == [
+        configuration("mutate", "koordinator-mutating-webhook-configuration", everything, ADDRESS, b""),
+        configuration("validate", "koordinator-validating-webhook-configuration", everything, ADDRESS, b""),
+    ]
 
 
 def test_a_configuration_object_is_rebuilt_from_what_the_user_installed() -> None:

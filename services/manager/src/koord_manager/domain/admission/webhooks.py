@@ -18,6 +18,8 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import JsonObject
 
 TEMPLATE_ANNOTATION: Final = "template"
+TIMEOUT_SECONDS: Final = 10
+"""The API server's own default: a longer one blocks it for longer when no manager answers."""
 _DOMAIN: Final = ".koordinator.sh"
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
@@ -149,18 +151,18 @@ class Address:
     port: int = 9876
 
     def client_config(self, path: str, ca_bundle: bytes) -> JsonObject:
-        """`clientConfig` of an entry. ca_bundle: PEM"""
-        bundle = base64.b64encode(ca_bundle).decode()
+        """`clientConfig` of an entry. ca_bundle: PEM, empty as long as there is none"""
+        bundle = {"caBundle": base64.b64encode(ca_bundle).decode()} if ca_bundle else {}
         if self.host:
             shown = f"[{self.host}]" if ":" in self.host else self.host
-            return {"caBundle": bundle, "url": f"https://{shown}:{self.port}{path}"}
-        return {"caBundle": bundle, "service": {"namespace": self.namespace, "name": self.service, "path": path}}
+            return {**bundle, "url": f"https://{shown}:{self.port}{path}"}
+        return {**bundle, "service": {"namespace": self.namespace, "name": self.service, "path": path}}
 
 
 def configuration(
     kind: Literal["mutate", "validate"], name: str, options: Options, address: Address, ca_bundle: bytes
 ) -> JsonObject:
-    """The configuration object as we install it, with the entries of the served webhooks."""
+    """The configuration object with the entries of the served webhooks; `k8s/base/webhooks.yaml` is all of them."""
     entries: list[JsonObject] = []
     for webhook in served(options):
         if webhook.kind != kind:
@@ -171,6 +173,7 @@ def configuration(
             "clientConfig": address.client_config(webhook.path, ca_bundle),
             "failurePolicy": webhook.failure_policy,
             "sideEffects": "None",
+            "timeoutSeconds": TIMEOUT_SECONDS,
             "rules": [
                 {
                     "apiGroups": [webhook.group],
