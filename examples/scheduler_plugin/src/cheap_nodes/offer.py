@@ -1,0 +1,20 @@
+"""What the scheduler asks of an installed package: what the plugin is called and takes, and how to make it."""
+
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.effective import EffectiveProfile
+
+from cheap_nodes.plugin import CheapNodes, CheapNodesArgs
+
+
+class Offer:
+    """`known` makes a configuration accept the plugin, `make` makes it for one profile."""
+
+    known = KnownPlugin(name=CheapNodes.name, points=frozenset({Point.FILTER, Point.SCORE}), args=CheapNodesArgs)
+
+    def make(self, cluster: Cluster, profile: EffectiveProfile) -> CheapNodes:
+        """The plugin of one profile, over the facts that all plugins share."""
+        return CheapNodes(cluster.nodes, profile.args_of(CheapNodes.name, CheapNodesArgs))
+
+
+CHEAP_NODES = Offer()
