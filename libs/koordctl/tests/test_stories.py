@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent
 from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.gateway import PodBindFailed, PodBound
 from koordcore.events.mirror import PodSpecAdded
 from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
 from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted
@@ -100,6 +101,14 @@ def test_released_pod_is_pending_again_unless_it_was_deleted() -> None:
     assert pod_story("u", [submitted(), placed(), stored(10, "pod.u", gone)], [], [], None).status == "Pending"
     assert pod_story("u", [submitted(), placed(), stored(10, "pod.u", deleted)], [], [], None).status == "Deleted"
     assert told([submitted(), placed(), stored(10, "pod.u", gone)])[-1] == "released"
+
+
+def test_the_api_servers_answer_is_part_of_the_story() -> None:
+    failed = PodBindFailed(node="n.1", placement=9, reason="AssignedElsewhere")
+    bound = PodBound(node="n.1", placement=9)
+    facts = [submitted(), placed(), stored(10, "podspec.u", failed), stored(11, "podspec.u", bound)]
+
+    assert told(facts) == ["submitted", "placed", "not bound", "bound"]
 
 
 def test_explanation_says_who_excluded_how_many_and_what_the_scores_are_made_of() -> None:

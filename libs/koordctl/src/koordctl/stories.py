@@ -11,7 +11,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import PodBindFailed, PodBound, PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.nodepolicy import OvercommitTerms
 from koordcore.events.nodestate import (
@@ -117,6 +117,10 @@ def pod_story(
                 moments.append(
                     _moment("placed", stored, f"on {event.node}", attempt=event.attempt, why=event.explanation)
                 )
+            case PodBound():
+                moments.append(_moment("bound", stored, f"to {event.node}"))
+            case PodBindFailed():
+                moments.append(_moment("not bound", stored, f"to {event.node}: {event.reason}: {event.message}"))
             case PodReleased():
                 node, status = "", "Deleted" if event.reason == "deleted" else "Pending"
                 moments.append(_moment("released", stored, f"from {event.node}: {event.reason}"))

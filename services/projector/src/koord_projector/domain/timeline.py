@@ -57,6 +57,8 @@ STEPS = {
     "PodSpecDeleted": "deleted",
     "PodPlaced": "placed",
     "PodReleased": "released",
+    "PodBound": "bound",
+    "PodBindFailed": "bind failed",
     "PodsStarted": "started",
     "PodsStopped": "stopped",
     "BeCpuSuppressed": "suppressed",
@@ -136,6 +138,11 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
                 f"pod {body.get('namespace')}/{body.get('name')} was released from {body.get('node')}:"
                 f" {body.get('reason')}"
             )
+        case "PodBound":
+            found = " (it was found so)" if body.get("observed") else ""
+            return f"the API server bound pod {id_} to {body.get('node')}{found}"
+        case "PodBindFailed":
+            return f"the API server refused to bind pod {id_} to {body.get('node')}: {body.get('reason')}"
         case "NodeResourcesTaken":
             return f"{_count(body)} took resources of node {_name(id_)}"
         case "NodeResourcesReturned":
