@@ -8,7 +8,7 @@ from typing import cast
 from conformance.registry import Json, adapter
 from koord_agent.domain import cpi, devices, pressure, resctrl_files, topology_report
 from koord_agent.domain.counters import MalformedCounter
-from koord_agent.domain.kubelet import KubeletConfiguration, static_reserved_cpus, topology_policy
+from koord_agent.domain.kubelet import kubelet_configuration, static_reserved_cpus, topology_policy
 from koord_agent.domain.pods import agent_pod_from_json
 from koord_agent.domain.prediction import model, reclaimable, training
 from koordcore.protocol.config.kinds import JsonValue
@@ -132,9 +132,10 @@ def cpu_shared_pool(given: dict[str, Json]) -> dict[str, Json]:
     if given["op"] == "take":
         taken = take_packed(topology, given["count"], parse_cpuset(given["available"]))
         return {"cpuset": None if taken is None else format_cpuset(taken)}
+    pods: list[Json] = given.get("pods") or []
     pools = topology_report.cpu_pools(
         topology,
-        [agent_pod_from_json(pod) for pod in given["pods"]],
+        [agent_pod_from_json(pod) for pod in pods],
         given.get("node_annotations") or {},
         given.get("kubelet_state_entries") or {},
     )
@@ -153,7 +154,7 @@ def nrt_report(given: dict[str, Json]) -> dict[str, Json]:
         case "policy":
             return {"policy": topology_policy(given["topology_manager_policy"], given["topology_manager_scope"])}
         case "static_reserved":
-            kubelet = codec.convert(given["kubelet"], KubeletConfiguration)
+            kubelet = kubelet_configuration(given["kubelet"])
             return {"reserved_cpus": static_reserved_cpus(kubelet, _topology(given["cpus"]))}
         case "zones":
             return {"zones": _zones(given)}

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.protocol import keys
+from koordcore.protocol.objects import without_nulls
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -33,7 +34,7 @@ class XpuTopology(msgspec.Struct, rename={"p2p_links": "p2pLinks", "must_honor_p
 
     p2p_links: list[Link] = []
     must_honor_partition: bool = False
-    node_id: str = msgspec.field(default="", name="nodeID")
+    node_id: str | int = msgspec.field(default="", name="nodeID")
     pcie_id: str = msgspec.field(default="", name="pcieID")
     bus_id: str = msgspec.field(default="", name="busID")
 
@@ -52,7 +53,7 @@ class Xpu(msgspec.Struct):
     vendor: str = ""
     model: str = ""
     uuid: str = ""
-    minor: str = ""
+    minor: str | int = ""
     resources: dict[str, str | int | float | None] = {}
     topology: XpuTopology | None = None
     status: XpuStatus | None = None
@@ -107,16 +108,16 @@ class DeviceReport:
 
 
 def parse_xpus(text: str | bytes) -> list[Xpu]:
-    """The devices of one description file.
+    """The devices of one description file; entries that are null count as absent.
 
     raises    codec.DecodeError
     """
-    return codec.decode(text, list[Xpu])
+    return [xpu_of(raw) for raw in codec.decode(text, list[dict[str, Any]])]
 
 
 def xpu_of(raw: Any) -> Xpu:
     """One entry from decoded JSON. Raises codec.DecodeError."""
-    return codec.convert(raw, Xpu)
+    return codec.convert(without_nulls(raw), Xpu)
 
 
 def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
@@ -124,7 +125,7 @@ def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
 
     source    agent spec, 4.8
     """
-    numbered = [(minor, xpu) for xpu in xpus if (minor := whole_number(xpu.minor)) is not None]
+    numbered = [(minor, xpu) for xpu in xpus if (minor := whole_number(str(xpu.minor))) is not None]
     if not numbered:
         return DeviceReport()
     devices = (_device(minor, xpu) for minor, xpu in numbered)
@@ -144,7 +145,7 @@ def _device(minor: int, xpu: Xpu) -> Device:
             continue
     topology = None
     if xpu.topology is not None:
-        node = whole_number(xpu.topology.node_id)
+        node = whole_number(str(xpu.topology.node_id))
         topology = DeviceTopology(
             socket_id=_UNKNOWN_ID,
             node_id=_UNKNOWN_ID if node is None else node,

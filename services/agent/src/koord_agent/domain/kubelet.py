@@ -4,9 +4,10 @@ Read by the states part of the shell; `topology_report` computes with it. source
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from koordcore.protocol.objects import without_nulls
 from koordcore.values import codec
 from koordcore.values.cpuset import EMPTY, CpuSet, format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
@@ -30,8 +31,8 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
     topology_manager_policy: str = ""
     topology_manager_scope: str = DEFAULT_SCOPE
     reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
-    kube_reserved: dict[str, str] = {}
-    system_reserved: dict[str, str] = {}
+    kube_reserved: dict[str, str | int | float] = {}
+    system_reserved: dict[str, str | int | float] = {}
     cgroup_driver: str = ""
 
     @property
@@ -40,19 +41,20 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
         return self.cpu_manager_policy == STATIC
 
 
-class _Configz(msgspec.Struct):
-    kubeletconfig: KubeletConfiguration | None = None
-
-
 def parse_configz(body: bytes) -> KubeletConfiguration:
     """The answer of the kubelet's /configz; what the agent does not name (its `logging` among it) is not looked at.
 
     raises    codec.DecodeError; InvalidInput without the object `kubeletconfig`
     """
-    found = codec.decode(body, _Configz).kubeletconfig
+    found = codec.decode(body, dict[str, Any]).get("kubeletconfig")
     if found is None:
         raise InvalidInput("an object kubeletconfig", body[:80].decode(errors="replace"))
-    return found
+    return kubelet_configuration(found)
+
+
+def kubelet_configuration(raw: object) -> KubeletConfiguration:
+    """The configuration from decoded JSON; entries that are null count as absent. Raises codec.DecodeError."""
+    return codec.convert(without_nulls(raw), KubeletConfiguration)
 
 
 def topology_policy(policy: str, scope: str) -> str:
