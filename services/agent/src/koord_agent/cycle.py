@@ -151,6 +151,7 @@ class Cycle:
             self._complain(node, tick.problems)
             suppressed += agent.be_quota_us > 0
             self.metrics.suppressed(node, agent.be_quota_us)
+            self.metrics.protected(node, tick.plans, tick.facts)
             if self.fleet is None:
                 self.logger.debug("node_round", node=node, sentence=tick.sentence)
             if _HOST.monotonic() - stretch >= LONGEST_STRETCH_SECONDS:

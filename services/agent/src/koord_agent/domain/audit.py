@@ -31,7 +31,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """
 
     created_at: str = ""
-    type: str = "node"
+    type: str = ""
     level: str = ""
     namespace: str = ""
     name: str = ""

@@ -5,7 +5,7 @@ the last desired state. One process may hold many of them (simulated nodes); eac
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from koordcore.events.envelope import Event
@@ -59,6 +59,7 @@ class Tick:
     facts       to append to the node's aggregate, in order
     sentence    one line for the operator
     problems    what could not be done, one line each
+    plans       of strategies: plug-in and result (applied, expired, overridden, conflict) -> number
     """
 
     facts: tuple[Event, ...]
@@ -66,6 +67,7 @@ class Tick:
     problems: tuple[str, ...]
     decision: Decision | None
     outcomes: tuple[Outcome, ...]
+    plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
 class PodsRun(NamedTuple):
@@ -187,6 +189,7 @@ class NodeAgent:
             problems=tuple(problems),
             decision=done.decision,
             outcomes=done.outcomes,
+            plans=done.plans,
         )
 
     def _report_topology(

@@ -3,9 +3,11 @@
 source    agent spec, 19
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 MOST_NODES: Final = 16
@@ -22,6 +24,18 @@ class AgentMetrics:
             "koordlet_be_suppress_cpu_cores",
             "CPU that best effort may use",
             ["node", "type"],
+            registry=registry,
+        )
+        self._plans = Counter(
+            "koordlet_qos_plan", "Plans of strategies, by what became of them", ["plugin", "result"], registry=registry
+        )
+        self._evictions = Counter(
+            "koordlet_pod_eviction", "Pods that this process evicted", ["node", "reason"], registry=registry
+        )
+        self._interference = Gauge(
+            "koordlet_interference_contentions",
+            "Contentions that began and have not ended, by signal",
+            ["kind"],
             registry=registry,
         )
         self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
@@ -47,6 +61,21 @@ class AgentMetrics:
         """The quota of best effort that is in force, as cores; nothing while it is unlimited."""
         if self._per_node and quota_us > 0:
             self._suppress.labels(node, "cfsQuota").set(quota_us / period_us)
+
+    def protected(self, node: str, plans: Mapping[tuple[str, str], int], facts: Iterable[Event]) -> None:
+        """One round of protection: plans by plug-in and result, and its facts."""
+        for (plugin, result), number in plans.items():
+            self._plans.labels(plugin, result).inc(number)
+        for fact in facts:
+            match fact:
+                case PodsEvictedByAgent():
+                    self._evictions.labels(node if self._per_node else "", fact.feature).inc(len(fact.pods))
+                case InterferenceDetected():
+                    self._interference.labels(fact.signal).inc()
+                case InterferenceEnded():
+                    self._interference.labels(fact.signal).dec()
+                case _:
+                    pass
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
         """Ask the outbox whenever somebody scrapes."""
