@@ -24,6 +24,7 @@ from koord_scheduler.domain.deciding import (
 )
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.notices import TakenNotice
+from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import NodeWork
@@ -83,9 +84,11 @@ def with_metadata(pod: Pod, *, labels: dict[str, str] | None = None, annotations
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, **added))
 
 
-def frameworks(configuration: str = "", gates: SchedulerGates | None = None) -> Frameworks:
+def frameworks(
+    configuration: str = "", gates: SchedulerGates | None = None, optimisations: Optimisations = ALL_ON
+) -> Frameworks:
     """The profiles of a configuration file's text, or the shipped ones."""
-    return frameworks_of(_effective(configuration), gates)
+    return frameworks_of(_effective(configuration), gates, optimisations=optimisations)
 
 
 @cache
@@ -166,9 +169,15 @@ class SmallLog:
 class Scheduler:
     """One scheduler over a SmallLog, moved step by step."""
 
-    def __init__(self, log: SmallLog, configuration: str = "", gates: SchedulerGates | None = None) -> None:
+    def __init__(
+        self,
+        log: SmallLog,
+        configuration: str = "",
+        gates: SchedulerGates | None = None,
+        optimisations: Optimisations = ALL_ON,
+    ) -> None:
         self.log = log
-        self.state = SchedulerState(frameworks(configuration, gates))
+        self.state = SchedulerState(frameworks(configuration, gates, optimisations))
         self.in_flight: list[tuple[Sequence[NodeWork], list[NewEvent]]] = []
         self.verdicts: list[Verdict] = []
         self.sent = 0
