@@ -107,14 +107,6 @@ class DeviceReport:
     partitions: dict[str, tuple[Partition, ...]] = field(default_factory=dict[str, tuple[Partition, ...]])
 
 
-def parse_xpus(text: str | bytes) -> list[Xpu]:
-    """The devices of one description file; entries that are null count as absent.
-
-    raises    codec.DecodeError
-    """
-    return [xpu_of(raw) for raw in codec.decode(text, list[dict[str, Any]])]
-
-
 def xpu_of(raw: Any) -> Xpu:
     """One entry from decoded JSON. Raises codec.DecodeError."""
     return codec.convert(without_nulls(raw), Xpu)
