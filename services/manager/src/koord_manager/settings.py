@@ -56,6 +56,12 @@ class ManagerSettings(KubernetesSettings):
     quota_update_max_retries: int = Field(3, ge=0, description="Retries of a quota's account after conflicts.")
     quota_update_retry_jitter: Seconds = Field(0.0, ge=0, description="Pause before each such retry, at most.")
     quota_update_max_total_jitter: Seconds = Field(1.0, ge=0, description="All such pauses of one batch together.")
+    quota_update_conflict_fresh_get: bool = Field(
+        False, description="Accepted; after a conflict the account is always read from the API server again."
+    )
+    pod_enhanced_validator_config_reconcile_interval: Seconds = Field(
+        300.0, ge=0, description="Accepted; the rules follow their ConfigMap as it changes."
+    )
     colocation_profile_reconcile_by_default: bool = Field(
         False, description="The profile controller handles every profile, not only those that are labelled so."
     )
