@@ -12,6 +12,8 @@ from koord_scheduler.domain.queue import Place
 from koord_scheduler.domain.snapshot import encode_state, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.envelope import AggregateRef
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import DecisionAbandoned
@@ -434,3 +436,22 @@ def test_builder_reads_the_pod_as_written() -> None:
             "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}], "priority": 0},
         }
     )
+
+
+def test_unhealthy_node_is_taken_last_and_its_loss_is_told() -> None:
+    log = log_with("a", "b")
+    sick = NodeHealthAssessed(
+        level="Warning", weight=40, reported_weight=40, abnormality=0.6, reasons=["cpuUtil"], cause="level"
+    )
+    log.say("nodepolicy", "a", sick)
+    for number in range(4):
+        log.add_pod(pod(f"p{number}", {"cpu": "100m"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert set(placements(log).values()) == {"b"}
+    [placed] = [CATALOGUE.read(one) for one in log.events if one.ref == AggregateRef("pod", "p0")]
+    assert isinstance(placed, PodPlaced)
+    lost = {entry.node: entry.parts["NodeHealth"] for entry in placed.explanation.top}
+    assert lost["b"] == 0
+    assert lost["a"] < 0
+    assert all(sum(entry.parts.values()) == entry.total for entry in placed.explanation.top)

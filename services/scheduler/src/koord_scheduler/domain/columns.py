@@ -61,12 +61,14 @@ class NodeShape:
     """What a node is, apart from what runs on it.
 
     allocatable   after node reservation and renaming of deprecated names
+    weight        what its total score is multiplied with, in hundredths (manager spec, 16.4)
     """
 
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    weight: int = 100
 
 
 def node_shape(node: Node) -> NodeShape:
@@ -127,6 +129,8 @@ class NodeColumns:
     unschedulable                  bool (N,)
     taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
     name_hash                      uint64 (N,)   breaks ties
+    weight                         int64 (N,)    of the total score, in hundredths
+    unhealthy                      number of nodes whose weight is below 100
     label_index                    which rows carry a label
     N is the capacity; rows that are no node have alive False.
     """
@@ -145,6 +149,8 @@ class NodeColumns:
         self.unschedulable = np.zeros(capacity, np.bool_)
         self.taint_set = np.zeros(capacity, np.int32)
         self.name_hash = np.zeros(capacity, np.uint64)
+        self.weight = np.full(capacity, 100, np.int64)
+        self.unhealthy = 0
         self._capacity = capacity
         self._rows: dict[str, int] = {}
         self._free_rows: list[int] = []
@@ -218,6 +224,7 @@ class NodeColumns:
         if before == shape:
             return row, False
         self._shapes[row] = shape
+        self._weigh(row, shape.weight)
         for resource in shape.allocatable:
             self.column(resource)
         before_free = self.free[:, row].copy()
@@ -246,6 +253,7 @@ class NodeColumns:
         """Forget a node and what was requested on it."""
         row = self._rows.pop(name)
         self.alive[row] = False
+        self._weigh(row, 100)
         for array in (self.allocatable, self.requested, self.free, self.non_zero):
             array[:, row] = 0
         self.label_index.changed(row, self._shapes.pop(row).labels, {})
@@ -255,6 +263,10 @@ class NodeColumns:
         self._free_rows.append(row)
         self.shape.record(row)
         self.load.record(row)
+
+    def _weigh(self, row: int, weight: int) -> None:
+        self.unhealthy += int(weight != 100) - int(self.weight[row] != 100)
+        self.weight[row] = weight
 
     def take(self, row: int, demand: Demand) -> None:
         """A pod takes its place."""
@@ -324,6 +336,9 @@ class NodeColumns:
         self.unschedulable = _grown(self.unschedulable, capacity)
         self.taint_set = _grown(self.taint_set, capacity)
         self.name_hash = _grown(self.name_hash, capacity)
+        grown = np.full(capacity, 100, np.int64)
+        grown[: len(self.weight)] = self.weight
+        self.weight = grown
         for column in self._label_columns.values():
             column.grow(capacity)
         self._capacity = capacity

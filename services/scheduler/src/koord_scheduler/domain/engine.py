@@ -29,6 +29,8 @@ from koord_scheduler.domain.templates import PodTemplate, Subject
 from koord_scheduler.domain.views import Refusals, View, Views
 
 TOP_SCORES: Final = 3
+NODE_HEALTH: Final = "NodeHealth"
+"""Part of a total in explanations: what the weight of an unhealthy node takes away."""
 _JUDGES_KEPT: Final = 1024
 
 
@@ -104,7 +106,7 @@ class Engine:
         """
         view = self._look(subject.template)
         judges = self.judges(subject)
-        if not judges and restriction is UNRESTRICTED:
+        if not judges and restriction is UNRESTRICTED and not self.nodes.unhealthy:
             feasible = view.feasible
             best = view.best(self.top_scores, text_hash(uid)) if feasible else []
             exclusions = view.exclusions()
@@ -258,6 +260,10 @@ class Engine:
             if scores is not None:
                 added.append((name, weight * scores))
                 totals = totals + added[-1][1]
+        if self.nodes.unhealthy:
+            weighted = totals * self.nodes.weight[rows] // 100
+            added.append((NODE_HEALTH, weighted - totals))
+            totals = weighted
         only = len(rows) == 1
         indexes = [0] if only else best_of(totals, self.nodes.name_hash[rows], seed, self.top_scores)
         best = row_list(rows[indexes])

@@ -23,9 +23,10 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.node_policies import NodePolicy
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
-from koord_scheduler.domain.state import BatchResources, SchedulerState
+from koord_scheduler.domain.state import SchedulerState
 
 
 class _Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,7 +60,7 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     nodes: list[Node]
-    batch: dict[str, tuple[int | None, int | None]]
+    policies: dict[str, NodePolicy]
     gone: dict[str, str]
     forgotten: dict[str, int]
     namespaces: list[NamespaceObserved]
@@ -84,7 +85,7 @@ def encode_state(state: SchedulerState) -> bytes:
     body = _Body(
         position=state.position,
         nodes=list(state.node_objects.values()),
-        batch={name: (batch.cpu_milli, batch.memory_bytes) for name, batch in state.batch.items()},
+        policies=state.policies,
         gone=state.node_gone_by,
         forgotten=state.forgotten,
         namespaces=list(state.namespaces.values()),
@@ -132,8 +133,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         state.put_namespace(namespace)
     for uid, workload in body.workloads.items():
         state.put_workload(uid, workload)
-    for name, (cpu_milli, memory_bytes) in body.batch.items():
-        state.batch[name] = BatchResources(cpu_milli, memory_bytes)
+    state.policies.update(body.policies)
     for node in body.nodes:
         state.put_node(node)
     for ref_id, custom in body.objects.items():

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
 from koordcore.events.gang import GangPhaseChanged
@@ -37,20 +38,21 @@ from koordcore.events.mirror import (
     WorkloadObserved,
 )
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.nodepolicy import NodeOvercommitComputed
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.cluster import PLURALS
-from koord_scheduler.domain.columns import Demand, NodeShape, Rows, node_shape, row_list
+from koord_scheduler.domain.columns import Demand, Rows, node_shape, row_list
 from koord_scheduler.domain.engine import Engine
 from koord_scheduler.domain.frameworks import Framework, Frameworks
 from koord_scheduler.domain.ledger import Ledgers, Source
+from koord_scheduler.domain.node_policies import NO_POLICY, NodePolicy
 from koord_scheduler.domain.nominations import Nominations
 from koord_scheduler.domain.notices import Notice, Notices, TakenNotice
 from koord_scheduler.domain.occupancy import Occupant
@@ -93,14 +95,6 @@ class Settings:
     controllers: frozenset[str] = frozenset({"Coscheduling", "ElasticQuota"})
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResources:
-    """Overcommitted resources of a node; None: withdrawn."""
-
-    cpu_milli: int | None
-    memory_bytes: int | None
-
-
 class SchedulerState:
     """Everything a scheduler knows.
 
@@ -132,7 +126,7 @@ class SchedulerState:
         self.to_release: dict[str, tuple[str, str]] = {}
         self.forgotten: dict[str, int] = {}
         self.node_objects: dict[str, Node] = {}
-        self.batch: dict[str, BatchResources] = {}
+        self.policies: dict[str, NodePolicy] = {}
         self.node_gone_by: dict[str, str] = {}
         self.objects: dict[str, CustomObjectObserved] = {}
         self.namespaces: dict[str, NamespaceObserved] = {}
@@ -194,9 +188,9 @@ class SchedulerState:
                 self._resources_taken(stored, event)
             case NodeResourcesReturned() as event:
                 self._resources_returned(stored, event)
-            case NodeOvercommitComputed() as event:
+            case NodeOvercommitComputed() | NodeDevicesComputed() | NodeHealthAssessed() as event:
                 name = name_from_token(stored.ref.id)
-                self.batch[name] = BatchResources(event.batch_cpu_milli, event.batch_memory_bytes)
+                self.policies[name] = self.policies.get(name, NO_POLICY).evolve(event)
                 if name in self.node_objects:
                     self.put_node(self.node_objects[name], stored.event_id)
             case NamespaceObserved() as event:
@@ -560,10 +554,12 @@ class SchedulerState:
     # --- nodes -------------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node, trigger: str = "") -> None:
-        """A node is, or has become, this; its batch resources are those that the manager computed, if it has."""
+        """A node is, or has become, this; what the manager has decided about it stands before what it says."""
         name = node.metadata.name
         self.node_objects[name] = node
-        shape = self._with_batch(name, node_shape(node))
+        policy, shape = self.policies.get(name), node_shape(node)
+        if policy is not None:
+            shape = replace(shape, allocatable=policy.allocatable(shape.allocatable), weight=policy.weight)
         is_new = self.nodes.row(name) is None
         before = self.nodes.shape.position
         row, may_help = self.nodes.put(name, shape)
@@ -577,18 +573,6 @@ class SchedulerState:
             self._helped[row] = None
             self._help_trigger = trigger
 
-    def _with_batch(self, name: str, shape: NodeShape) -> NodeShape:
-        batch = self.batch.get(name)
-        if batch is None:
-            return shape
-        allocatable = dict(shape.allocatable)
-        for resource, amount in ((BATCH_CPU, batch.cpu_milli), (BATCH_MEMORY, batch.memory_bytes)):
-            if amount is None:
-                allocatable.pop(resource, None)
-            else:
-                allocatable[resource] = amount
-        return replace(shape, allocatable=allocatable)
-
     def _recheck(self, node: str, *, is_changed: bool = False) -> None:
         """Take back the placements waiting for a node that has become too full or different for them.
 
@@ -600,7 +584,7 @@ class SchedulerState:
 
     def _node_gone(self, name: str, trigger: str) -> None:
         self.node_objects.pop(name, None)
-        self.batch.pop(name, None)
+        self.policies.pop(name, None)
         row = self.nodes.row(name)
         if row is None:
             return

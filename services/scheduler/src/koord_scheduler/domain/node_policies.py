@@ -1,0 +1,54 @@
+"""What the manager has decided about nodes, as far as placement reads it. source    manager spec, 5 and 16.4"""
+
+from collections.abc import Mapping
+
+import msgspec
+from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+
+FULL_WEIGHT = 100
+
+
+class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node.
+
+    lent      batch and mid resources, whole units; None: withdrawn, whatever the node object says
+    devices   resources that its devices give it
+    weight    what its scores are multiplied with, in hundredths
+    """
+
+    lent: dict[str, int | None] = {}
+    devices: dict[str, int] = {}
+    weight: int = FULL_WEIGHT
+
+    def evolve(self, event: object) -> "NodePolicy":
+        """The policy after an event of `nodepolicy.<name>`; events about other things change nothing."""
+        match event:
+            case NodeOvercommitComputed():
+                lent = {
+                    BATCH_CPU: event.batch_cpu_milli,
+                    BATCH_MEMORY: event.batch_memory_bytes,
+                    MID_CPU: event.mid_cpu_milli,
+                    MID_MEMORY: event.mid_memory_bytes,
+                }
+                return msgspec.structs.replace(self, lent=lent)
+            case NodeDevicesComputed():
+                return msgspec.structs.replace(self, devices=event.resources)
+            case NodeHealthAssessed():
+                return msgspec.structs.replace(self, weight=event.reported_weight)
+            case _:
+                return self
+
+    def allocatable(self, own: Mapping[str, int]) -> dict[str, int]:
+        """The node's own allocatable with what was decided in place of what it says."""
+        found = {**own, **self.devices}
+        for resource, amount in self.lent.items():
+            if amount is None:
+                found.pop(resource, None)
+            else:
+                found[resource] = amount
+        return found
+
+
+NO_POLICY = NodePolicy()
