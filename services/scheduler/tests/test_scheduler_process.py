@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+import httpx
 import pytest
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.streams import StreamSizes
@@ -148,6 +150,57 @@ async def test_two_deciding_at_once_never_overfill(nats_server: NatsServer) -> N
         await until(lambda: _placed(bus, PODS))
         assert [await end(one) for one in both] == [0, 0]
         assert len(await where(bus)) == PODS
+
+
+async def test_two_that_race_for_every_pod_place_each_once(nats_server: NatsServer) -> None:
+    name = "sched-share"
+    async with cluster(nats_server, name) as bus:
+        ports = [free_port() for _ in range(2)]
+        flags = [["--leader-elect=false", f"--http-port={port}", f"--instance=s{port}"] for port in ports]
+        both = await asyncio.gather(*(start(nats_server, name, *own) for own in flags))
+        await submit_at_once(bus, PODS)  # both find all of them in their queues
+        await until(lambda: _all_placed(bus))
+        await until(lambda: _nothing_is_left(ports))
+        refused = [await figure(port, "scheduler_refused_decisions_total") for port in ports]
+        scheduled = [await figure(port, SCHEDULED) for port in ports]
+        assert [await end(one) for one in both] == [0, 0]
+        assert len(await where(bus)) == PODS
+        assert sum(scheduled) >= PODS, "who decides the same as the other is told that it is stored"
+        sys.stdout.write(f"placed {scheduled}, refused by the log {refused}\n")
+
+
+SCHEDULED = 'scheduler_schedule_attempts_total{profile="koord-scheduler",result="scheduled"}'
+
+
+async def submit_at_once(bus: Bus, count: int) -> None:
+    """Pods in one append."""
+    drafts = [
+        Draft(AggregateRef("podspec", f"p{number}"), PodSpecAdded(object=pod(f"p{number}", {"cpu": "500m"})), 0)
+        for number in range(count)
+    ]
+    origin = Origin(causation_id="all", correlation_id="all", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    assert isinstance(await bus.events.append(CATALOGUE.seal(drafts, origin)), Appended)
+
+
+async def figure(port: int, name: str) -> float:
+    """A figure of a scheduler; 0.0 while it has none."""
+    async with httpx.AsyncClient() as client:
+        page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+    return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), 0.0)
+
+
+async def _nothing_is_left(ports: list[int]) -> bool:
+    async with httpx.AsyncClient() as client:
+        pages = [(await client.get(f"http://127.0.0.1:{port}/queue")).json() for port in ports]
+    return not any(page["outbox"] or page["active"] or page["in_flight"] for page in pages)
+
+
+def free_port() -> int:
+    """A port that nobody listens on at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 async def test_server_that_goes_and_comes_back_loses_nobody(fresh_nats_server: NatsServer) -> None:
