@@ -55,7 +55,7 @@ class World:
 
     def facts(self) -> list[tuple[AggregateRef, Event]]:
         """All that was said, in order, without what depends on the process (ids, times)."""
-        return [(stored.ref, CATALOGUE.read(stored)) for stored in self.log.events]
+        return [(stored.ref, event) for stored in self.log.events if (event := CATALOGUE.read(stored)) is not None]
 
 
 def play(

@@ -49,7 +49,11 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     for ignored in configuration.ignored if settings.config is not None else ():
         shell.log.warning("configuration_without_effect", path=ignored.path, why=ignored.why)
     frameworks = frameworks_of(
-        configuration, settings.gates(), more=installed_makers(), aliases=settings.scheduler_name
+        configuration,
+        settings.gates(),
+        more=installed_makers(),
+        aliases=settings.scheduler_name,
+        optimisations=settings.optimisations(),
     )
     state = SchedulerState(
         frameworks,
