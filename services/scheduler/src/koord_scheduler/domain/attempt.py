@@ -8,23 +8,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from koordcore.events.diagnosis import Diagnosis
-from koordcore.events.envelope import AggregateRef, BasedOn, Event
+from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import PlacementExplanation, PluginExclusion
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodNominated, Victim
 
 from koord_scheduler.domain.columns import Rows
 from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.diagnosing import diagnosis_of
 from koord_scheduler.domain.engine import UNRESTRICTED, Restriction
-from koord_scheduler.domain.notices import Notice
+from koord_scheduler.domain.nominating import nominate
 from koord_scheduler.domain.offers import NodeOffers
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import Preemption, preempt
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.domain.work import pod_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,7 @@ class Attempt:
         self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float, *, may_preempt: bool = True
     ) -> None:
         self._may_preempt = may_preempt
+        self._within: Rows | None = None
         self._state = state
         self._pod = pod
         self._subject = subject
@@ -83,6 +81,7 @@ class Attempt:
                 if plan.job and self._state.frameworks.gates.enable_inline_batch_schedule:
                     return WholeJob(plan.job)
                 restriction = self._restriction([*answer, (planner.name, plan)])
+        self._within = restriction.rows
         decision = self._engine.decide(self._subject, self._pod.uid, based_on, restriction)
         if isinstance(decision, Placed):
             return Found(decision)
@@ -109,10 +108,11 @@ class Attempt:
     def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
         if not self._may_preempt:
             return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
-        found = preempt(self._state, self._pod, self._subject, rejection)
+        found = preempt(self._state, self._pod, self._subject, rejection, self._within)
         if isinstance(found, Preemption):
-            self._nominate(found)
-            message = f"{message} preemption: {found.node} is free once {len(found.victims)} pod(s) are gone."
+            nominate(self._state, self._pod, found)
+            gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
+            message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:
             if not found.keeps_nomination:
                 self._state.clear_nomination(self._pod, "unhelpful")
@@ -148,7 +148,7 @@ class Attempt:
         known = (self._state.nodes.row(name) for name in names)
         return np.array(sorted(row for row in known if row is not None), np.intp)
 
-    def _barred(self) -> Iterable[tuple[int, str]]:
+    def _barred(self) -> Iterable[int]:
         """Rows on which the pod would not fit beside the pods nominated there that it may not push aside.
 
         source    scheduler-core spec, 1.3 (pass 1)
@@ -166,60 +166,4 @@ class Attempt:
                 for rival in rivals:
                     occupancy.give(row, rival)
             if not fits:
-                yield row, "node(s) have no room beside the pods nominated to them"
-
-    # --- what preemption leads to ------------------------------------------------------------------------------------
-
-    def _nominate(self, found: Preemption) -> None:
-        """The pod is promised the node; its victims are to go. source    scheduler-core spec, 6 (6)"""
-        state, pod = self._state, self._pod
-        victims = [
-            Victim(
-                uid=victim.pod.uid,
-                namespace=victim.pod.namespace,
-                name=victim.pod.name,
-                priority=victim.pod.priority,
-                violates_budget=victim.violates_budget,
-            )
-            for victim in found.victims
-        ]
-        nominated = PodNominated(
-            namespace=pod.namespace,
-            name=pod.name,
-            node=found.node,
-            victims=victims,
-            plugin=found.plugin,
-            candidates=found.examined,
-        )
-        facts: list[tuple[AggregateRef, Event]] = [(pod_ref(pod.uid), nominated)]
-        for victim in found.victims:
-            if victim.pod.uid in state.waiting:
-                state.give_up(victim.pod, pod.trigger)
-            elif victim.pod.uid not in state.evictions:
-                facts.append(self._eviction(victim.pod, found))
-                state.evictions[victim.pod.uid] = "Preempted"
-        for uid in state.nominations.outranked(found.node, pod.uid, pod.priority):
-            state.clear_nomination(state.pods[uid], "outranked")
-        state.nominate(pod, found.node)
-        state.notices.put(
-            Notice(
-                facts=tuple(facts),
-                trigger=pod.trigger,
-                uid=pod.uid,
-                traceparent=pod.traceparent,
-                tracestate=pod.tracestate,
-            )
-        )
-
-    def _eviction(self, victim: PodRecord, found: Preemption) -> tuple[AggregateRef, Event]:
-        pod = self._pod
-        event = PodEvictionRequested(
-            namespace=victim.namespace,
-            name=victim.name,
-            node=found.node,
-            initiator="scheduler",
-            method="delete",
-            reason="Preempted",
-            message=f"Preempted by pod {pod.namespace}/{pod.name} ({found.plugin}) on node {found.node}",
-        )
-        return AggregateRef("eviction", victim.uid), event
+                yield row

@@ -29,6 +29,9 @@ from koord_scheduler.domain.templates import PodTemplate, Subject
 from koord_scheduler.domain.views import Refusals, View, Views
 
 TOP_SCORES: Final = 3
+NOMINATED_PODS: Final = "NominatedPods"
+BARRED_REASON: Final = "node(s) have no room beside the pods nominated to them"
+"""How explanations name the refusal of nodes that are promised to others (scheduler-core spec, 1.3)."""
 NODE_HEALTH: Final = "NodeHealth"
 """Part of a total in explanations: what the weight of an unhealthy node takes away."""
 _JUDGES_KEPT: Final = 1024
@@ -40,13 +43,13 @@ class Restriction:
 
     rows        None: all
     preferred   the first feasible one of these is taken without scoring
-    barred      rows that are refused in this look, with the reason
+    barred      rows without room beside the pods nominated there
     plugin      who says so; in explanations
     """
 
     rows: Rows | None = None
     preferred: tuple[int, ...] = ()
-    barred: tuple[tuple[int, str], ...] = ()
+    barred: tuple[int, ...] = ()
     plugin: str = ""
 
 
@@ -106,13 +109,14 @@ class Engine:
         """
         view = self._look(subject.template)
         judges = self.judges(subject)
-        if not judges and restriction is UNRESTRICTED and not self.nodes.unhealthy:
+        is_plain = restriction is UNRESTRICTED and not self.nodes.unhealthy and not judges.scores
+        sifted = None if is_plain and not judges.filters else self._sift(view, judges, restriction)
+        if sifted is None or (is_plain and not sifted.exclusions):
             feasible = view.feasible
             best = view.best(self.top_scores, text_hash(uid)) if feasible else []
             exclusions = view.exclusions()
             top = self._scored(best, view.totals_of(best), view.parts(best)) if best else []
         else:
-            sifted = self._sift(view, judges, restriction)
             feasible, exclusions = len(sifted.rows), [*view.exclusions(), *sifted.exclusions]
             best, top = self._choose(view, judges, sifted.rows, restriction, text_hash(uid))
         explanation = PlacementExplanation(
@@ -236,9 +240,9 @@ class Engine:
                     excluded = sum(reasons.values())
                     sifted.exclusions.append(PluginExclusion(plugin=name, excluded=excluded, reasons=reasons))
                     sifted.rows = sifted.rows[codes == 0]
-        for row, reason in restriction.barred:
-            kept = sifted.rows[sifted.rows != row]
-            sifted.exclude(restriction.plugin, reason, len(sifted.rows) - len(kept))
+        if restriction.barred:
+            kept = np.setdiff1d(sifted.rows, np.array(restriction.barred, np.intp), assume_unique=True)
+            sifted.exclude(NOMINATED_PODS, BARRED_REASON, len(sifted.rows) - len(kept))
             sifted.rows = kept
         return sifted
 
@@ -265,7 +269,7 @@ class Engine:
             added.append((NODE_HEALTH, weighted - totals))
             totals = weighted
         only = len(rows) == 1
-        indexes = [0] if only else best_of(totals, self.nodes.name_hash[rows], seed, self.top_scores)
+        indexes = [0] if only else best_of(totals, self.nodes.name_hash, seed, self.top_scores, rows)
         best = row_list(rows[indexes])
         parts = view.parts(best, bounds)
         for name, scores in added:

@@ -23,12 +23,15 @@ INFEASIBLE: Final = -1
 HashArray = NDArray[np.uint64]
 
 
-def best_of(totals: IntArray, hashes: HashArray, seed: int, count: int) -> list[int]:
+def best_of(
+    totals: IntArray, hashes: HashArray, seed: int, count: int, rows: NDArray[np.intp] | None = None
+) -> list[int]:
     """Indexes of the `count` best entries, best first; entries below 0 are no candidates.
 
     totals    int64 (N,)
-    hashes    uint64 (N,), the places on the ring
+    hashes    uint64 (M,), the places on the ring
     seed      the pod's place on the ring, 64 bits
+    rows      (N,) the entries' indexes into `hashes`; None: the entries are in its order
     """
     chosen: list[int] = []
     level = int(totals.max(initial=INFEASIBLE))
@@ -36,7 +39,7 @@ def best_of(totals: IntArray, hashes: HashArray, seed: int, count: int) -> list[
         equal = np.flatnonzero(totals == level)
         wanted = count - len(chosen)
         if len(equal) > 1:
-            distance = hashes[equal] - np.uint64(seed)
+            distance = hashes[equal if rows is None else rows[equal]] - np.uint64(seed)
             if wanted < len(equal):
                 nearest = np.argpartition(distance, wanted - 1)[:wanted]
                 equal, distance = equal[nearest], distance[nearest]

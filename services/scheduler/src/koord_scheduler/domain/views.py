@@ -215,6 +215,7 @@ class View:
         self._total: IntArray = np.zeros(0, np.int64)
         self._bounds: list[tuple[int, int]] | None = None
         self._counts: dict[int, int] = {}
+        self._feasible_rows: Rows | None = None
         self._exclusions: list[PluginExclusion] | None = None
         self._ranking: Ranking | None = None
         self._is_unsettled = True
@@ -225,8 +226,10 @@ class View:
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """The rows that pass every filter, ascending."""
-        return np.flatnonzero(self._load.verdict == FEASIBLE)
+        """The rows that pass every filter, ascending; not to be changed."""
+        if self._feasible_rows is None:
+            self._feasible_rows = np.flatnonzero(self._load.verdict == FEASIBLE)
+        return self._feasible_rows
 
     @property
     def verdicts(self) -> IntArray:
@@ -384,6 +387,7 @@ class View:
 
     def _count(self, before: IntArray | None, after: IntArray) -> None:
         if before is None:
+            self._feasible_rows = None
             values, counts = np.unique(after, return_counts=True)
             self._counts = dict(zip(row_list(values), row_list(counts), strict=True))
             self._exclusions = None
@@ -393,6 +397,7 @@ class View:
                 self._recount(old, new)
 
     def _recount(self, old: int, new: int) -> None:
+        self._feasible_rows = None
         self._counts[old] = self._counts.get(old, 0) - 1
         self._counts[new] = self._counts.get(new, 0) + 1
         self._exclusions = None

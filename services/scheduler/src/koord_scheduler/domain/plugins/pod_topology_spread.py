@@ -171,14 +171,16 @@ class _Masks:
 
 
 class _Domains:
-    """One hard constraint: pods and counted nodes per domain."""
+    """One hard constraint: pods and counted nodes per domain. is_complete: every node has the label."""
 
-    def __init__(self, constraint: Constraint, sums: DomainSums) -> None:
+    def __init__(self, constraint: Constraint, sums: DomainSums, nodes: NodeColumns) -> None:
         self.constraint = constraint
         self.sums = sums
+        self._nodes = nodes
         self._mask: BoolArray | None = None
         self._exists: BoolArray = np.zeros(0, np.bool_)
         self._seen = -1
+        self.is_complete = False
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def codes(self, mask: BoolArray) -> IntArray:
@@ -189,6 +191,7 @@ class _Domains:
             self._exists = np.bincount(values, minlength=len(counts)) > 0
             self._exists[0] = False
             self._mask, self._seen = mask, -1
+            self.is_complete = bool((self.sums.column.values[self._nodes.alive] != 0).all())
         if self._seen != self.sums.version:
             self._seen = self.sums.version
             existing = counts[self._exists]
@@ -206,7 +209,7 @@ class SpreadFilter:
     def __init__(self, plugin: PodTopologySpread, template: PodTemplate, constraints: tuple[Constraint, ...]) -> None:
         self._masks = _Masks(plugin.nodes, template, constraints, requires_all_keys=True)
         self._domains = [
-            _Domains(constraint, plugin.population.sums(constraint.key, constraint.question))
+            _Domains(constraint, plugin.population.sums(constraint.key, constraint.question), plugin.nodes)
             for constraint in constraints
         ]
 
@@ -215,7 +218,7 @@ class SpreadFilter:
         found: IntArray | None = None
         for domains, mask in zip(self._domains, self._masks.current(), strict=True):
             codes = domains.codes(mask)
-            if not codes[1:].any() and domains.sums.column.values[rows].all():
+            if domains.is_complete and not codes[1:].any():
                 continue
             of_rows = codes[domains.sums.column.values[rows]]
             found = of_rows if found is None else np.where(found != 0, found, of_rows)
