@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from conformance.registry import Json, adapter
 from koord_agent.domain.cgroup_files import is_equal
 from koord_agent.domain.pods import AgentPod, agent_pod
+from koord_agent.domain.pressure import Stall, stall_ratio
 from koord_agent.domain.qos import (
     blkio,
     cpu_burst,
@@ -22,6 +23,7 @@ from koord_agent.domain.qos.burst_limiter import BurstLimiter
 from koord_agent.domain.qos.eviction import EvictionTask, Target, release
 from koord_agent.domain.qos.eviction_policy import Judgement, eviction_policy
 from koord_agent.domain.resctrl_files import Schemata
+from koord_agent.domain.sched_delay import SchedCounters, sched_delay_ms
 from koord_agent.domain.storage_info import StorageInfo, parse_storage
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.tables import SectionName
@@ -335,8 +337,13 @@ def sysreconcile(given: dict[str, Json]) -> dict[str, Json]:
     return {"writes": wanted.values, "sched_features": list(wanted.sched_features)}
 
 
+def _sched_delay_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
+    before, after = (SchedCounters(wait_ns=counters[1], slices=counters[2]) for counters in (previous, current))
+    return sched_delay_ms(before, after)
+
+
 SIGNALS: Final[dict[str, tuple[str, Callable[..., float | None]]]] = {
-    "sched_delay": ("avg_delay_ms", interference.sched_delay_ms),
+    "sched_delay": ("avg_delay_ms", _sched_delay_ms),
     "disk_await": ("await_ms", interference.disk_await_ms),
     "retrans": ("retrans_ratio", interference.retransmit_ratio),
 }
@@ -356,9 +363,8 @@ def interference_op(given: dict[str, Json]) -> dict[str, Json]:
                 states.append(contention.state.value)
             return {"states": states}
         case "psi_ratio":
-            ratio = interference.stall_ratio(
-                given["previous_total_us"], given["current_total_us"], given["interval_us"]
-            )
+            before, after = Stall(total_us=given["previous_total_us"]), Stall(total_us=given["current_total_us"])
+            ratio = stall_ratio(before, after, given["interval_us"] * 1000)
             return {"stall_ratio": ratio}
         case other:
             name, signal = SIGNALS[other]

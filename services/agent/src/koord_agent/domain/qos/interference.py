@@ -1,7 +1,8 @@
 """Is somebody disturbed, and by how much: signals from kernel counters, and one state machine for all of them.
 
 Each signal gives a value or None (no activity, or a counter that went back); `Contention` turns values into the states
-normal and contended with a threshold and some patience. Source: agent spec, 18; vectors interference.
+normal and contended with a threshold and some patience. Waiting for CPU and memory is computed in `domain.sched_delay`
+and `domain.pressure`. Source: agent spec, 18; vectors interference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,6 @@ import msgspec
 from koordcore.protocol.lenient_json import convert
 
 LEAVE_FRACTION = 0.8
-NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 class Signal(StrEnum):
@@ -69,24 +69,6 @@ class Contention:
         if below >= patience.leave_samples:
             return Contention()
         return Contention(state=State.CONTENDED, below=below)
-
-
-def sched_delay_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Milliseconds that a thread waited for a CPU per time slice.
-
-    previous, current   run ns, wait ns, slices, as in /proc/<pid>/schedstat, summed over a container
-    """
-    waited, slices = current[1] - previous[1], current[2] - previous[2]
-    if waited < 0 or slices <= 0:
-        return None
-    return waited / slices / NANOSECONDS_PER_MILLISECOND
-
-
-def stall_ratio(previous_total_us: int, current_total_us: int, interval_us: int) -> float | None:
-    """Share of the interval in which somebody was stalled, from the `total` of a PSI line."""
-    if interval_us <= 0 or current_total_us < previous_total_us:
-        return None
-    return (current_total_us - previous_total_us) / interval_us
 
 
 def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
