@@ -5,7 +5,6 @@ source    scheduler-core spec, 8.10; the plan itself is `domain.gang.preemption`
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -24,8 +23,6 @@ from koord_scheduler.domain.plugins.topology_coscheduling import TopologyCosched
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
-
-NO_ROWS: Final = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,9 @@ class JobSearch:
         state = self._state
         nodes = {state.nominations.node_of(member.uid) for member in self.members} - {""}
         return any(
-            uid in state.evictions and (other := state.pods.get(uid)) is not None and other.priority < self._pod.priority
+            uid in state.evictions
+            and (other := state.pods.get(uid)) is not None
+            and other.priority < self._pod.priority
             for node in nodes
             for uid in state.ledgers.pods(node)
         )
@@ -92,9 +91,11 @@ class JobSearch:
         resolvable = engine.resolvable(self._subject)
         lowest = state.cluster.priorities.lowest(state.nodes.capacity)
         found = [resolvable[lowest[resolvable] < self._pod.priority]]
-        for subject in {member.subject for member in self.members}:
-            if subject is not None and (has_rules or subject != self._subject):
-                found.append(state.frameworks.engine_of(subject).feasible(subject))
+        found += [
+            state.frameworks.engine_of(subject).feasible(subject)
+            for subject in {member.subject for member in self.members}
+            if subject is not None and (has_rules or subject != self._subject)
+        ]
         rows = np.unique(np.concatenate(found))
         return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)
 
@@ -108,9 +109,7 @@ class JobSearch:
                 continue
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.waiting
             name = f"{other.namespace}/{other.name}"
-            victim = possible_victim(
-                other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority
-            )
+            victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
             if victim is not None and is_settled:
                 possible.append(victim)
                 self._occupants[node][other.uid] = occupant
@@ -143,5 +142,5 @@ class JobSearch:
         if not cluster.gangs.args.is_topology_aware or gather is None or cluster.topology is None:
             return None
         aware = next((each for each in cluster.occupancy.followers if isinstance(each, TopologyCoscheduling)), None)
-        existing = aware.peers_of(self._pod) if aware is not None else {}
+        existing: Mapping[str, int] = {} if aware is None else aware.peers_of(self._pod)
         return TopologyRules(cluster.topology, gather, existing)

@@ -12,6 +12,8 @@ from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
 
+Move = Callable[[int, Occupant], None]
+
 
 class NodeOffers:
     """The offers of one attempt. restriction: the nodes that the pod's PreFilters leave."""
@@ -61,7 +63,7 @@ class NodeOffers:
         self, rows: Rows, members: Sequence[PodRecord], found: dict[str, int], rivals: Sequence[Occupant]
     ) -> None:
         state = self._state
-        with _taken(state) as take:
+        with tried(state) as (take, _):
             for row in row_list(rows) if rivals else ():
                 for rival in rivals:
                     take(row, rival)
@@ -76,18 +78,22 @@ class NodeOffers:
 
 
 @contextmanager
-def _taken(state: SchedulerState) -> Generator[Callable[[int, Occupant], None]]:
-    """Pods may be put on rows in here; all of them are gone afterwards."""
+def tried(state: SchedulerState) -> Generator[tuple[Move, Move]]:
+    """In here pods may be put on rows and taken off (`take`, `give`); afterwards everything is as before."""
     occupancy = state.cluster.occupancy
-    taken: list[tuple[int, Occupant]] = []
+    moved: list[tuple[int, Occupant, bool]] = []
 
     def take(row: int, occupant: Occupant) -> None:
         occupancy.take(row, occupant)
-        taken.append((row, occupant))
+        moved.append((row, occupant, True))
+
+    def give(row: int, occupant: Occupant) -> None:
+        occupancy.give(row, occupant)
+        moved.append((row, occupant, False))
 
     with occupancy.trial():
         try:
-            yield take
+            yield take, give
         finally:
-            for row, occupant in reversed(taken):
-                occupancy.give(row, occupant)
+            for row, occupant, is_taken in reversed(moved):
+                (occupancy.give if is_taken else occupancy.take)(row, occupant)

@@ -40,6 +40,10 @@ class WaitingPods:
         """The pod waits no more; returns its decision. Raises KeyError for one that does not wait."""
         return self._held.pop(uid).work
 
+    def node_of(self, uid: str) -> str:
+        """Where the pod waits. Raises KeyError for one that does not."""
+        return self._held[uid].work.node
+
     def overdue(self, now: float) -> list[str]:
         """Pods whose time is over, first those that waited longest; they still wait."""
         overdue: list[str] = []

@@ -9,8 +9,8 @@ The dry run takes pods off the columns and puts them back, so every plugin answe
 source    scheduler-core spec, 6 and 10.8
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -18,8 +18,10 @@ import numpy as np
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns import Rows, row_list, text_hash
+from koord_scheduler.domain.job_preemption import JobSearch
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.plugins.interface import PreemptionPlugin, Rejection, Room
+from koord_scheduler.domain.plugins.job_preempting import JobPreempting
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.preemption_pick import Candidate, pick_candidate
 from koord_scheduler.domain.preemption_pick import Victim as Cost
@@ -34,32 +36,46 @@ class Victim(NamedTuple):
 
     pod: PodRecord
     violates_budget: bool
+    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The pod fits on the node once the victims are gone. examined: nodes that were tried."""
+    """The pod fits on the node once the victims are gone.
+
+    examined       nodes that were tried
+    nominations    uid -> node of all members of the pod's job, when it was about the whole job
+    message        what is to be said beside
+    """
 
     plugin: str
     node: str
     victims: tuple[Victim, ...]
     examined: int
+    nominations: Mapping[str, str] = field(default_factory=dict[str, str])
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Why there is none. keeps_nomination: an earlier one is still under way."""
+    """Why there is none.
+
+    keeps_nomination    an earlier one is still under way
+    ends                no other plugin need try
+    """
 
     message: str
     keeps_nomination: bool = False
+    ends: bool = False
 
 
 def preempt(
-    state: SchedulerState, pod: PodRecord, subject: Subject, rejection: Rejection | None
+    state: SchedulerState, pod: PodRecord, subject: Subject, rejection: Rejection | None, within: Rows | None = None
 ) -> Preemption | NoPreemption:
     """The first preemption of the pod's profile that finds a node.
 
     rejection    how the pod was refused before any node; None: no node was feasible
+    within       only these nodes came into question; None: all
     source       scheduler-core spec, 1 (step 7), 6
     """
     refusal = _not_eligible(state, pod)
@@ -67,11 +83,15 @@ def preempt(
         return refusal
     message = ""
     for plugin in state.framework_of(pod).profile.preemptions:
-        if plugin.answers(rejection):
-            found = _Search(state, pod, subject, plugin).run(everywhere=rejection is not None)
-            if isinstance(found, Preemption):
-                return found
-            message = found.message
+        if not plugin.answers(rejection):
+            continue
+        if isinstance(plugin, JobPreempting):
+            found = _for_job(state, pod, subject, plugin, within)
+        else:
+            found = _Search(state, pod, subject, plugin).run(within, everywhere=rejection is not None)
+        if isinstance(found, Preemption) or found.ends:
+            return found
+        message = found.message
     return NoPreemption(message)
 
 
@@ -88,6 +108,43 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
     return None
 
 
+def _for_job(
+    state: SchedulerState, pod: PodRecord, subject: Subject, plugin: JobPreempting, within: Rows | None
+) -> Preemption | NoPreemption:
+    """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
+
+    source    scheduler-core spec, 8.10
+    """
+    said = plugin.said(pod)
+    if said:
+        return NoPreemption(said, keeps_nomination=True, ends=True)
+    search = JobSearch(state, pod, subject, plugin, within)
+    if search.awaits_victims():
+        message = "not eligible due to a terminating pod on the nominated node of a member."
+        return NoPreemption(message, keeps_nomination=True, ends=True)
+    room = search.run()
+    waiting = {uid: state.waiting.node_of(uid) for uid in plugin.waiting(pod) if uid in state.waiting}
+    if isinstance(room, str):
+        plugin.remember(pod, room)
+        if not plugin.is_job(pod):
+            return NoPreemption(room)
+        for member in search.members:
+            state.clear_nomination(member, "unhelpful")
+        state.reject(plugin.reject_waiting(pod))
+        return NoPreemption(room, ends=True)
+    message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
+    plugin.remember(pod, message)
+    state.reject(plugin.reject_waiting(pod))
+    return Preemption(
+        plugin=plugin.name,
+        node=room.nominations[pod.uid],
+        victims=tuple(Victim(victim, violates_budget=False, node=node) for victim, node in room.victims),
+        examined=room.examined,
+        nominations={**room.nominations, **waiting},
+        message=message,
+    )
+
+
 class _Search:
     """One plugin's search for one pod."""
 
@@ -101,10 +158,12 @@ class _Search:
         coupled = bool(self._engine.judges(subject).filters)
         self._occupancy = state.cluster.occupancy.parts_for(subject.template, coupled=coupled)
 
-    def run(self, *, everywhere: bool) -> Preemption | NoPreemption:
-        """everywhere: every node is a candidate, because none was asked."""
+    def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:
+        """everywhere: every node is a candidate, because none was asked; within: of these only, None of all."""
         state, nodes = self._state, self._state.nodes
         rows = np.flatnonzero(nodes.alive) if everywhere else self._engine.resolvable(self._subject)
+        if within is not None:
+            rows = np.intersect1d(rows, within, assume_unique=True)
         possible = rows[state.cluster.priorities.lowest(nodes.capacity)[rows] < self._pod.priority]
         message = f"0/{len(nodes)} nodes are available: "
         if len(possible) == 0:
@@ -154,7 +213,7 @@ class _Search:
                 kept_out = [each for each in by_importance if each.uid in gone]
                 violating = self._violating(kept_out)
                 return tuple(
-                    Victim(self._state.pods[each.uid], each.uid in violating)
+                    Victim(self._state.pods[each.uid], each.uid in violating, self._state.nodes.names[row])
                     for each in sorted(kept_out, key=_importance)
                 )
             finally:

@@ -20,6 +20,7 @@ from koord_scheduler.domain.plugins.interface import (
     ReservePlugin,
     ScorePlugin,
 )
+from koord_scheduler.domain.plugins.job_preempting import JobPreempting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Profile:
     reserves: tuple[ReservePlugin, ...] = ()
     permits: tuple[PermitPlugin, ...] = ()
     after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()
-    preemptions: tuple[PreemptionPlugin, ...] = ()
+    preemptions: tuple[PreemptionPlugin | JobPreempting, ...] = ()
     folding: tuple[FoldingPlugin, ...] = ()
 
     def policy_version(self) -> str:

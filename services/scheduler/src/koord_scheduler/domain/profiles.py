@@ -4,7 +4,7 @@ A plugin that the configuration names and that this version does not have is pas
 check-config` says which these are. source    scheduler-core spec, 4
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koord_scheduler.domain.plugins.dynamic_resources import DynamicResources
 from koord_scheduler.domain.plugins.elastic_quota import ElasticQuota
 from koord_scheduler.domain.plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityArgs
+from koord_scheduler.domain.plugins.interface import PreemptionPlugin
+from koord_scheduler.domain.plugins.job_preempting import JobPreempting
 from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.plugins.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.node_name import NodeName
@@ -252,9 +254,19 @@ def _profile(
         after_post_filters=tuple(
             plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "after_post_filter")
         ),
-        preemptions=tuple(plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "may_preempt")),
+        preemptions=tuple(_preemptions(made)),
         folding=tuple(plugin for plugin in made.all() if hasattr(plugin, "apply")),
     )
+
+
+def _preemptions(made: _Made) -> Iterator[PreemptionPlugin | JobPreempting]:
+    """In the order of the point; gangs among them only if they are told to."""
+    for plugin in made.at(Point.POST_FILTER):
+        if isinstance(plugin, Coscheduling):
+            if made.profile.args_of(plugin.name, koordinator.CoschedulingArgs).enable_preemption:
+                yield JobPreempting(plugin.gangs)
+        elif hasattr(plugin, "may_preempt"):
+            yield plugin
 
 
 def _shape_first(filters: Iterable[Plugin]) -> list[Plugin]:

@@ -286,6 +286,18 @@ class GangCache:
         pending = pending_members(self.roster, group_of(gang))
         return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
 
+    def waiting_with(self, uid: str) -> tuple[str, ...]:
+        """Members of the pod's group that wait at Permit."""
+        return uids_of(self._waiting_with(uid))
+
+    def reject_waiting(self, uid: str) -> tuple[str, ...]:
+        """The waiting members of the pod's group lose their nodes, whatever the mode: the job is placed anew (8.10)."""
+        return self._reject(self._waiting_with(uid))
+
+    def _waiting_with(self, uid: str) -> list[Member]:
+        gang = self.roster.gang_of(uid)
+        return [] if gang is None or gang.group is None else waiting_members(self.roster, gang.group.gang_ids)
+
     def round_of(self, uid: str) -> Round | None:
         """The round that the pod is part of; None: its group is not being scheduled."""
         member = self.roster.members.get(uid)

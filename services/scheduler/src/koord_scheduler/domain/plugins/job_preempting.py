@@ -19,7 +19,7 @@ class JobPreempting:
         self.gangs = gangs
 
     def answers(self, rejection: Rejection | None) -> bool:
-        """Whether it can help a pod that was rejected so: no node was feasible, or the plan of its job found too few."""
+        """Whether it can help a pod rejected so: no node was feasible, or the plan of its job found too few."""
         return rejection is None or (rejection.plugin == self.name and rejection.resolvable)
 
     def members(self, pod: PodRecord) -> Sequence[str]:

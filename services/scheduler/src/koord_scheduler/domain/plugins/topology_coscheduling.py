@@ -4,7 +4,7 @@ The plan is made when the first pod of the group is attempted, for all pending m
 source    scheduler-core spec, 9
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import cast
 
 from koordcore.protocol import keys
@@ -62,8 +62,8 @@ class TopologyCoscheduling(Coscheduling):
         is_first = gather is not None and self.cluster.topology is not None
         if gather is not None and self.cluster.topology is not None:
             slots = offers.slots([member.uid for member in self.gangs.members_to_place(pod.uid)])
-            existing = self.peers.of(self._selector(pod))
-            found = plan_round(self.gangs, pod.uid, gather, self.cluster.topology, slots, existing)
+            topology = self.cluster.topology
+            found = plan_round(self.gangs, pod.uid, gather, topology, slots, self.peers_of(pod))
             if isinstance(found, NoTopologyPlan):
                 return Rejection(plugin=self.name, message=found.message(offers.fit_error()), resolvable=True)
         node = current.node_set(pod.uid)
@@ -81,6 +81,10 @@ class TopologyCoscheduling(Coscheduling):
         """See `CoupledScorePlugin.score_for`: pods without selector are not scored."""
         selector = subject.template.aspects.get(self.name)
         return None if selector is None else NearPeers(self, cast("str", selector))
+
+    def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
+        """Node -> pods there with the pod's selector."""
+        return self.peers.of(self._selector(pod))
 
     def _selector(self, pod: PodRecord) -> str:
         return cast("str", pod.subject.template.aspects.get(self.name, "")) if pod.subject is not None else ""

@@ -1,0 +1,245 @@
+"""Preemption through the whole scheduler: who goes, who may stay, what is promised; jobs; quotas."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koordcore.events import CATALOGUE
+from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+
+JOBS = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    preEnqueue: {enabled: [{name: Coscheduling}]}
+    preFilter: {enabled: [{name: Coscheduling}]}
+    postFilter: {enabled: [{name: Coscheduling}, {name: DefaultPreemption}], disabled: [{name: "*"}]}
+    reserve: {enabled: [{name: Coscheduling}]}
+    permit: {enabled: [{name: Coscheduling}]}
+  pluginConfig:
+  - name: Coscheduling
+    args: {enablePreemption: true}
+"""
+
+
+def scheduler_of(*cpus: int, configuration: str = "") -> Scheduler:
+    log = SmallLog()
+    for index, cpu in enumerate(cpus):
+        log.add_node(node(f"n{index}", cpu=str(cpu)))
+    return Scheduler(log, configuration)
+
+
+def submit(scheduler: Scheduler, *pods: Pod, now: float = 0.0) -> None:
+    for each in pods:
+        scheduler.log.add_pod(each)
+    scheduler.run(now)
+    scheduler.run(now + 20.0)
+
+
+def where(scheduler: Scheduler) -> dict[str, str]:
+    return {uid: record.node for uid, record in scheduler.state.pods.items() if record.node}
+
+
+def evicted(log: SmallLog) -> list[str]:
+    events = (CATALOGUE.read(stored) for stored in log.events)
+    return [event.name for event in events if isinstance(event, PodEvictionRequested)]
+
+
+def put(log: SmallLog, plural: str, name: str, **document: Any) -> None:
+    ref = custom_ref(plural, "default", name)
+    meta = {"namespace": "default", "name": name, **document.pop("metadata", {})}
+    log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": meta, **document}))
+
+
+def labelled(uid: str, cpu: str, priority: int, **labels: str) -> Pod:
+    return with_metadata(pod(uid, {"cpu": cpu}, priority=priority), labels=labels)
+
+
+def member(uid: str, cpu: str, priority: int, least: int = 2) -> Pod:
+    return with_metadata(
+        pod(uid, {"cpu": cpu}, priority=priority),
+        labels={keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: str(least)},
+    )
+
+
+def test_least_important_pods_go() -> None:
+    scheduler = scheduler_of(4, 4)
+    submit(scheduler, pod("a", {"cpu": "3"}, priority=5), pod("b", {"cpu": "3"}, priority=3))
+    low = where(scheduler)["b"]
+    submit(scheduler, pod("high", {"cpu": "2"}, priority=9))
+    assert evicted(scheduler.log) == ["b"]
+    assert where(scheduler)["high"] == low
+
+
+def test_budget_is_respected_when_another_node_will_do() -> None:
+    scheduler = scheduler_of(4, 4)
+    put(
+        scheduler.log,
+        "poddisruptionbudgets",
+        "kept",
+        spec={"selector": {"matchLabels": {"app": "kept"}}},
+        status={"disruptionsAllowed": 0},
+    )
+    submit(scheduler, labelled("kept", "3", 1, app="kept"), labelled("other", "3", 2))
+    submit(scheduler, pod("high", {"cpu": "2"}, priority=9))
+    assert evicted(scheduler.log) == ["other"]
+
+
+def test_preemption_keeps_to_the_nodes_of_a_hint() -> None:
+    scheduler = scheduler_of(4, 4)
+    submit(scheduler, pod("a", {"cpu": "3"}, priority=1), pod("b", {"cpu": "3"}, priority=2))
+    target = where(scheduler)["b"]
+    hint = f'{{"nodeNames": ["{target}"]}}'
+    submit(scheduler, with_metadata(pod("high", {"cpu": "2"}, priority=9), annotations={keys.SCHEDULING_HINT: hint}))
+    assert evicted(scheduler.log) == ["b"]
+    assert where(scheduler)["high"] == target
+
+
+def test_room_of_a_nominated_pod_is_kept_from_its_equals() -> None:
+    scheduler = scheduler_of(4)
+    submit(scheduler, pod("low", {"cpu": "4"}, priority=1))
+    scheduler.log.add_pod(pod("high", {"cpu": "3"}, priority=9))
+    scheduler.follow()
+    scheduler.decide(30.0)
+    assert scheduler.state.nominations.node_of("high") == "n0"
+    scheduler.log.add_pod(pod("equal", {"cpu": "2"}, priority=9))
+    scheduler.run(60.0)
+    scheduler.run(90.0)
+    assert where(scheduler) == {"high": "n0"}
+
+
+def test_job_takes_room_for_all_members_at_once() -> None:
+    scheduler = scheduler_of(4, 4, 4, configuration=JOBS)
+    submit(scheduler, *(pod(f"low{index}", {"cpu": "4"}, priority=index) for index in range(3)))
+    submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
+    assert sorted(evicted(scheduler.log)) == ["low0", "low1"]
+    assert {"m0", "m1"} <= where(scheduler).keys()
+    nominated = [event for stored in scheduler.log.events if isinstance(event := CATALOGUE.read(stored), PodNominated)]
+    assert {event.name for event in nominated} == {"m0", "m1"}
+    assert nominated[0].message == "preempt success, alreadyWaitingForBound: 0/2"
+
+
+def test_member_that_has_a_node_is_nominated_to_it_when_the_job_preempts_for_the_rest() -> None:
+    scheduler = scheduler_of(4, 4, configuration=JOBS)
+    submit(scheduler, pod("low", {"cpu": "4"}, priority=1))
+    submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
+    assert evicted(scheduler.log) == ["low"]
+    assert where(scheduler).keys() == {"m0", "m1"}
+    nominated = [event for stored in scheduler.log.events if isinstance(event := CATALOGUE.read(stored), PodNominated)]
+    assert nominated[0].message == "preempt success, alreadyWaitingForBound: 1/2"
+
+
+def test_job_that_no_eviction_can_help_evicts_nobody() -> None:
+    scheduler = scheduler_of(4, 4, configuration=JOBS)
+    submit(scheduler, pod("low", {"cpu": "4"}, priority=1), pod("high", {"cpu": "4"}, priority=99))
+    submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
+    assert evicted(scheduler.log) == []
+    assert not len(scheduler.state.waiting)
+    assert not len(scheduler.state.nominations)
+
+
+def test_job_spares_pods_that_say_so() -> None:
+    scheduler = scheduler_of(4, 4, configuration=JOBS)
+    spared = {keys.DISABLE_PREEMPTIBLE: "true"}
+    submit(scheduler, labelled("spared", "4", 1, **spared), labelled("low", "4", 2))
+    submit(scheduler, member("m0", "3", 9, least=1), now=100.0)
+    assert evicted(scheduler.log) == ["low"]
+
+
+def quota(log: SmallLog, name: str, cpu: str) -> None:
+    put(log, "elasticquotas", name, spec={"min": {"cpu": cpu}, "max": {"cpu": cpu}})
+
+
+def in_quota(uid: str, cpu: str, priority: int = 0, name: str = "q") -> Pod:
+    return labelled(uid, cpu, priority, **{keys.QUOTA_NAME: name})
+
+
+def test_quota_is_preempted_within_only() -> None:
+    scheduler = scheduler_of(64)
+    quota(scheduler.log, "q", "4")
+    quota(scheduler.log, "other", "4")
+    submit(scheduler, in_quota("stranger", "4", 0, name="other"), in_quota("low", "4", 1))
+    submit(scheduler, in_quota("high", "2", 5))
+    assert evicted(scheduler.log) == ["low"]
+    assert where(scheduler).keys() == {"stranger", "high"}
+
+
+def test_pods_of_equal_priority_are_not_preempted_for_their_quota() -> None:
+    scheduler = scheduler_of(64)
+    quota(scheduler.log, "q", "4")
+    submit(scheduler, in_quota("first", "4", 5), in_quota("second", "2", 5))
+    assert evicted(scheduler.log) == []
+    assert where(scheduler).keys() == {"first"}
+
+
+PODS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from(["", "gone"])), max_size=14)
+
+
+@settings(max_examples=40, deadline=None)
+@given(PODS, st.lists(st.integers(1, 6), min_size=1, max_size=3))
+def test_nodes_are_never_overfull_and_only_lower_priorities_go(
+    pods: list[tuple[int, int, str]], cpus: list[int]
+) -> None:
+    scheduler = scheduler_of(*cpus)
+    log = scheduler.log
+    priorities: dict[str, int] = {}
+    for number, (cpu, priority, fate) in enumerate(pods):
+        uid = f"p{number}"
+        priorities[uid] = priority
+        submit(scheduler, pod(uid, {"cpu": str(cpu)}, priority=priority), now=number * 100.0)
+        if fate and uid in scheduler.state.pods:
+            log.remove_pod(uid)
+            scheduler.run(number * 100.0 + 50.0)
+    used: dict[str, int] = {}
+    on: dict[str, tuple[str, int]] = {}
+    sizes = {f"n{index}": cpu * 1000 for index, cpu in enumerate(cpus)}
+    preemptors = [
+        (event.name, victim.name)
+        for stored in log.events
+        if isinstance(event := CATALOGUE.read(stored), PodNominated)
+        for victim in event.victims
+    ]
+    assert all(priorities[victim] < priorities[name] for name, victim in preemptors)
+    for stored in log.events:
+        match CATALOGUE.read(stored):
+            case PodPlaced() as event:
+                on[event.name] = (event.node, event.requests["cpu"])
+                used[event.node] = used.get(event.node, 0) + event.requests["cpu"]
+                assert used[event.node] <= sizes[event.node]
+            case PodReleased() as event:
+                place, cpu = on.pop(event.name)
+                used[place] -= cpu
+            case _:
+                pass
+
+
+@settings(max_examples=40, deadline=None)
+@given(PODS, st.integers(1, 8))
+def test_quota_is_never_over_its_limit_with_one_scheduler(pods: list[tuple[int, int, str]], limit: int) -> None:
+    scheduler = scheduler_of(64)
+    quota(scheduler.log, "q", str(limit))
+    for number, (cpu, priority, fate) in enumerate(pods):
+        uid = f"p{number}"
+        submit(scheduler, in_quota(uid, str(cpu), priority), now=number * 100.0)
+        if fate and uid in scheduler.state.pods:
+            scheduler.log.remove_pod(uid)
+            scheduler.run(number * 100.0 + 50.0)
+    used = 0
+    on: dict[str, int] = {}
+    for stored in scheduler.log.events:
+        match CATALOGUE.read(stored):
+            case PodPlaced() as event:
+                on[event.name] = event.requests["cpu"]
+                used += on[event.name]
+                assert used <= limit * 1000
+            case PodReleased() as event:
+                used -= on.pop(event.name)
+            case _:
+                pass
