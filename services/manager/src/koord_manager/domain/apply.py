@@ -76,6 +76,16 @@ def decide_apply(
     raises    InvalidManifest: refused whole, nothing is to be appended
     """
     options = options or Options()
+    try:
+        return _decide(view, manifest, new_uid, now, options)
+    except InvalidInput as error:
+        raise InvalidManifest([error]) from error
+    except (RecursionError, OverflowError) as error:
+        rule = "within what can be computed with (nesting, size of numbers)"
+        raise InvalidManifest([InvalidInput(rule, str(error), "document")]) from error
+
+
+def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, options: Options) -> Applied:
     if not isinstance(manifest.object, Pod):
         check_manifest(manifest)
     match manifest.object:

@@ -121,6 +121,7 @@ def shape_manifest(document: object) -> Manifest:
         if cleaned == entries:
             raise
         typed = _typed(kind, cleaned, model)
+        entries = cleaned
     if kind in NAMESPACED and not typed.metadata.namespace:
         typed.metadata.namespace = "default"
     return Manifest(kind, typed, entries)
