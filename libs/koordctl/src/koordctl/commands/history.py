@@ -1,5 +1,6 @@
 """`koord replay`, `koord verify`: the state from zero, and whether everybody agrees on it."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
@@ -12,7 +13,7 @@ from koordctl.clients import find_service, service_url
 from koordctl.demo.summary import by_count
 from koordctl.folding import Folded, fold_to
 from koordctl.log import OpenLog, open_log, wait_for
-from koordctl.output import console, errors, fail, show_table
+from koordctl.output import Format, console, errors, fail, show_table
 from koordctl.positions import parse_moment
 from koordctl.verification import Verdict, verify_now
 
@@ -22,8 +23,29 @@ def replay(
         str | None, typer.Option("--to", help="Position of the log, or RFC 3339 time; default: the newest event.")
     ] = None,
     speed_report: Annotated[bool, typer.Option("--speed-report", help="Only say how fast it went.")] = False,
+    rerun_scheduler: Annotated[
+        bool, typer.Option("--rerun-scheduler", help="Decide what lies between --from and --to anew; nothing is done.")
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="With --rerun-scheduler: the KubeSchedulerConfiguration to try; default: the shipped one.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", help="With --rerun-scheduler: position or time; default: the beginning.")
+    ] = None,
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="With --rerun-scheduler: table, yaml, json.")
+    ] = Format.TABLE,
 ) -> None:
     """Fold the log from zero to a position or time: counts by kind, the hash, and whether the projector agrees.
+
+    With --rerun-scheduler: what another configuration of the scheduler would have decided.
 
     Examples:
 
@@ -32,13 +54,23 @@ def replay(
       koord replay --to 1200
 
       koord replay --to 2026-11-21T08:30:00Z
+
+      koord replay --rerun-scheduler --config packed.yaml --from 1200 --to 5000
     """
+    if rerun_scheduler:
+        # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
+        from koordctl.commands.rerun import rerun
+
+        rerun(config, begin, to, output)
+        return
+    if config is not None or begin is not None or output is not Format.TABLE:
+        fail("--config, --from and -o belong to --rerun-scheduler", status=2)
     wait_for(_replay(to, speed_report=speed_report))
 
 
 async def _replay(to: str | None, *, speed_report: bool) -> None:
     async with open_log() as log:
-        upto = await _target(log, to)
+        upto = await target(log, to)
         folded = await _fold_with_progress(log, upto)
     console.print(
         f"folded {folded.events:,} events to position {upto:,} in {folded.seconds:.2f} s"
@@ -64,19 +96,20 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
         fail(f"the projector's rows at position {upto} differ: {standing[1]}")
 
 
-async def _target(log: OpenLog, to: str | None) -> int:
+async def target(log: OpenLog, to: str | None, option: str = "--to") -> int:
+    """The position that an option means; None: the newest event. Ends the command for what is none."""
     head = await log.bus.events.head()
     if to is None:
         return head.last_seq
     if to.isascii() and to.isdigit():
         position = int(to)
         if position > head.last_seq:
-            fail(f"--to {position}: the log ends at {head.last_seq}", status=2)
+            fail(f"{option} {position}: the log ends at {head.last_seq}", status=2)
         return position
     try:
         return await position_at_time(log.bus.events, rfc3339(parse_moment(to)))
     except ValueError:
-        fail(f"--to must be a position or an RFC 3339 time, got {to!r}", status=2)
+        fail(f"{option} must be a position or an RFC 3339 time, got {to!r}", status=2)
 
 
 async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:

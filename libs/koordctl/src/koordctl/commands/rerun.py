@@ -1,0 +1,102 @@
+"""`koord replay --rerun-scheduler`: what another configuration would have decided."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.config.problems import InvalidConfiguration
+from koord_scheduler.domain.what_if import Fate
+from koord_scheduler.shell.configuration import load_configuration
+from koordcore.values.invalid import InvalidInput
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from koordctl.commands.history import target
+from koordctl.log import LogTrouble, OpenLog, open_log, wait_for
+from koordctl.output import Format, console, errors, fail, say_error, show_document, show_table
+from koordctl.rerun import Comparison, compare
+
+_MOST_NAMED = 20
+_FIGURES = (
+    ("nodes in use", "nodes_in_use"),
+    ("pods on nodes", "pods"),
+    ("pods pending", "pending"),
+    ("cpu requested, % of all nodes", "cpu_requested_percent"),
+    ("cpu requested, % of nodes in use", "cpu_in_use_percent"),
+    ("memory requested, % of all nodes", "memory_requested_percent"),
+    ("memory requested, % of nodes in use", "memory_in_use_percent"),
+    ("cpu requested, % of the fullest node", "fullest_cpu_percent"),
+)
+
+
+def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
+    """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window."""
+    if output not in (Format.TABLE, Format.JSON, Format.YAML):
+        fail(f"-o must be table, yaml or json, got {output.value}", status=2)
+    comparison = wait_for(_compare(_configuration(config), begin, to))
+    if output is Format.TABLE:
+        _show(comparison)
+    else:
+        show_document(comparison.document(), output)
+
+
+def _configuration(config: Path | None) -> EffectiveConfiguration:
+    try:
+        return load_configuration(config)
+    except InvalidInput as error:
+        for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
+            say_error(problem.sentence())
+        raise typer.Exit(1) from error
+
+
+async def _compare(configuration: EffectiveConfiguration, begin: str | None, to: str | None) -> Comparison:
+    async with open_log() as log:
+        start = 0 if begin is None else await target(log, begin, "--from")
+        end = await target(log, to)
+        if start > end:
+            fail(f"--from {start} lies behind --to {end}", status=2)
+        return await _with_progress(log, configuration, start, end)
+
+
+async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, start: int, end: int) -> Comparison:
+    columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("rerun", total=max(2 * end, 1))
+        bus = log.bus
+        try:
+            return await compare(
+                bus.events, bus.observations, configuration, start, end, lambda at: bar.update(task, completed=at)
+            )
+        except LogTrouble as error:
+            fail(str(error))
+
+
+def _show(found: Comparison) -> None:
+    console.print(
+        f"positions {found.begin:,} to {found.end:,}: {found.recorded:,} placements recorded, {found.decided:,} anew,"
+        f" {found.reports:,} load reports still kept",
+        highlight=False,
+    )
+    show_table(
+        ["", "recorded", "anew"],
+        [[title, getattr(found.before, name), getattr(found.after, name)] for title, name in _FIGURES],
+    )
+    show_table(
+        ["what differs", "pods"],
+        [
+            ["on another node", len(found.elsewhere)],
+            ["pending instead of placed", len(found.not_placed)],
+            ["placed instead of pending", len(found.newly_placed)],
+            ["preempted anew", len(found.evicted)],
+        ],
+    )
+    differing = [*found.not_placed, *found.newly_placed, *found.elsewhere]
+    if differing:
+        show_table(["pod", "recorded", "anew"], _named(differing))
+    if len(differing) > _MOST_NAMED:
+        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
+
+
+def _named(fates: list[Fate]) -> Iterator[list[str]]:
+    for fate in fates[:_MOST_NAMED]:
+        yield [f"{fate.namespace}/{fate.name}", fate.recorded or "-", fate.rerun or "-"]

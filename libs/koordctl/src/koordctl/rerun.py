@@ -1,0 +1,150 @@
+"""A window of the log decided anew under another configuration: what `koord replay --rerun-scheduler` compares.
+
+Nothing is written: the log is read, two states live in this process (as recorded, and as decided anew).
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.packing import Packing, packing_of
+from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.domain.what_if import Fate, WhatIf, recorded_in
+from koord_scheduler.shell.configuration import installed_makers
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.observations import ObservationLog
+
+from koordctl.folding import BATCH, skipped_positions
+from koordctl.log import LogTrouble
+
+ALIASES = ("default-scheduler",)
+"""Pods of these scheduler names are placed by the first profile, as the service does unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What was recorded and what would have been.
+
+    begin, end           positions; the window is what lies behind `begin` up to `end`
+    recorded, decided    placements in the window, as recorded and anew
+    reports              load reports of nodes that were still kept
+    fates                of every pod that has a node by the end, in the recording or anew
+    evicted              uids of pods that were preempted anew
+    before, after        the nodes at `end`
+    """
+
+    begin: int
+    end: int
+    recorded: int
+    decided: int
+    reports: int
+    fates: list[Fate]
+    evicted: list[str]
+    before: Packing
+    after: Packing
+
+    @property
+    def elsewhere(self) -> list[Fate]:
+        """Pods on another node."""
+        return [fate for fate in self.fates if fate.recorded and fate.rerun and fate.recorded != fate.rerun]
+
+    @property
+    def not_placed(self) -> list[Fate]:
+        """Pods that were placed and would not be."""
+        return [fate for fate in self.fates if not fate.rerun]
+
+    @property
+    def newly_placed(self) -> list[Fate]:
+        """Pods that were not placed and would be."""
+        return [fate for fate in self.fates if not fate.recorded]
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            "from": self.begin,
+            "to": self.end,
+            "placementsRecorded": self.recorded,
+            "placementsRerun": self.decided,
+            "loadReports": self.reports,
+            "elsewhere": [asdict(fate) for fate in self.elsewhere],
+            "pendingInsteadOfPlaced": [asdict(fate) for fate in self.not_placed],
+            "placedInsteadOfPending": [asdict(fate) for fate in self.newly_placed],
+            "preempted": self.evicted,
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+        }
+
+
+async def compare(
+    log: EventLog,
+    observations: ObservationLog,
+    configuration: EffectiveConfiguration,
+    begin: int,
+    end: int,
+    progress: Callable[[int], None],
+) -> Comparison:
+    """Fold to `begin`, decide what lies behind it up to `end` anew.
+
+    progress    called with positions, from 0 to 2 * end: every event is folded for both states
+    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
+    """
+    skipped = await skipped_positions(log)
+    recorded_state, what_if = _state(configuration), WhatIf(_state(configuration))
+    window: list[StoredEvent] = []
+    try:
+        async for batch in log.history(0, end, batch=BATCH):
+            for stored in batch:
+                if stored.seq in skipped:
+                    recorded_state.skip(stored.seq)
+                    continue
+                recorded_state.apply(stored)
+                if stored.seq <= begin:
+                    what_if.before(stored)
+                else:
+                    window.append(stored)
+            progress(batch[-1].seq)
+        events = what_if.window(window)
+        recorded = recorded_in(events)
+        reports = await kept_reports(observations)
+        what_if.rerun(events, recorded, reports, lambda position: progress(end + position))
+    except UnreadableEvent as error:
+        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
+    return Comparison(
+        begin=begin,
+        end=end,
+        recorded=sum(point.placed for point in recorded.points.values()),
+        decided=what_if.decided,
+        reports=len(reports),
+        fates=what_if.fates(recorded),
+        evicted=what_if.evicted,
+        before=packing_of(recorded_state),
+        after=packing_of(what_if.state),
+    )
+
+
+async def kept_reports(observations: ObservationLog) -> list[StoredEvent]:
+    """Everything that the stream of reports still has."""
+    head = await observations.head()
+    found: list[StoredEvent] = []
+    if head.last_seq == 0 or head.first_seq > head.last_seq:
+        return found
+    async for batch in observations.follow(0):
+        found += batch
+        if found and found[-1].seq >= head.last_seq:
+            break
+    return found
+
+
+def _state(configuration: EffectiveConfiguration) -> SchedulerState:
+    frameworks = frameworks_of(configuration, more=installed_makers(), aliases=ALIASES)
+    return SchedulerState(
+        frameworks,
+        Settings(
+            initial_backoff_seconds=configuration.pod_initial_backoff_seconds,
+            max_backoff_seconds=configuration.pod_max_backoff_seconds,
+        ),
+    )

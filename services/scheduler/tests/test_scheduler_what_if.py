@@ -1,0 +1,103 @@
+"""A recorded log decided anew: with the same configuration alike, with another one differently, nothing lost."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koord_scheduler.domain.packing import packing_of
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.what_if import Fate, WhatIf, recorded_in
+from scheduling import Scheduler, SmallLog, frameworks, node, pod
+from scheduling_stories import World, play
+
+PACKED = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}
+  plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: NodeResourcesFit}]
+"""
+
+
+def rerun(log: SmallLog, begin: int = 0, configuration: str = "") -> tuple[WhatIf, list[Fate]]:
+    what_if = WhatIf(SchedulerState(frameworks(configuration)))
+    for stored in log.events[:begin]:
+        what_if.before(stored)
+    window = what_if.window(log.events[begin:])
+    recorded = recorded_in(window)
+    what_if.rerun(window, recorded)
+    return what_if, what_if.fates(recorded)
+
+
+def recorded_log() -> SmallLog:
+    log = SmallLog()
+    for name in "abcd":
+        log.add_node(node(name))
+    scheduler = Scheduler(log)
+    for number in range(8):
+        log.add_pod(pod(f"p{number}", {"cpu": "1", "memory": "1Gi"}))
+        scheduler.run()
+    return log
+
+
+def test_same_configuration_decides_the_same() -> None:
+    log = recorded_log()
+    for begin in (0, 4, 12):
+        what_if, fates = rerun(log, begin)
+        assert [fate.rerun for fate in fates] == [fate.recorded for fate in fates]
+        assert what_if.decided == len(fates)
+
+
+def test_packing_configuration_uses_fewer_nodes() -> None:
+    log = recorded_log()
+    what_if, fates = rerun(log, configuration=PACKED)
+    before, after = SchedulerState(frameworks()), packing_of(what_if.state)
+    for stored in log.events:
+        before.apply(stored)
+    assert (packing_of(before).nodes_in_use, after.nodes_in_use) == (4, 2)
+    assert (after.pods, after.pending, after.cpu_in_use_percent) == (8, 0, 100.0)
+    assert any(fate.recorded != fate.rerun for fate in fates)
+
+
+def test_pods_that_the_api_has_bound_by_the_recorded_decision_are_free_to_go_elsewhere() -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="1"))
+    scheduler = Scheduler(log)
+    log.add_pod(pod("p", {"cpu": "1"}))
+    scheduler.run()
+    log.add_pod(pod("p", {"cpu": "1"}, nodeName="a"))
+    log.remove_pod("p")
+    log.add_pod(pod("q", {"cpu": "1"}))
+    scheduler.run(now=5.0)
+    scheduler.run(now=400.0)  # its first attempt came before the release
+    what_if, fates = rerun(log)
+    assert fates == [Fate("default", "q", "a", "a")]
+    assert packing_of(what_if.state).cpu_requested_percent == 100.0
+
+
+def replayed(world: World) -> WhatIf:
+    """The second half of a story, decided anew."""
+    begin = len(world.log.events) // 2
+    what_if = WhatIf(SchedulerState(frameworks()))
+    for stored in world.log.events[:begin]:
+        what_if.before(stored)
+    window = what_if.window(world.log.events[begin:])
+    what_if.rerun(window, recorded_in(window), world.observed)
+    return what_if
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 1 << 32))
+def test_whatever_happened_the_ledgers_hold_what_was_placed_and_two_runs_agree(seed: int) -> None:
+    world = play(seed)
+    one, other = replayed(world), replayed(world)
+    assert (one.placed, one.evicted) == (other.placed, other.evicted)
+    nodes = one.state.nodes
+    for uid, name in one.placed.items():
+        row = nodes.row(name)
+        assert row is None or uid in one.state.ledgers.pods(name)
