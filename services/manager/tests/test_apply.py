@@ -241,3 +241,12 @@ def test_a_view_restored_from_a_snapshot_finds_the_same_objects() -> None:
 
     assert view.pod("default", "pod-1") is not None
     assert view.nodes() == ["node-a"]
+
+
+def test_nulls_in_a_pod_count_as_absent(cluster: Cluster) -> None:
+    text = POD.replace("annotations: {", "annotations: {gone: null, ").replace(
+        "name: web", "name: nulls\n  labels: null"
+    )
+
+    assert cluster.apply(text) == "created"
+    assert cluster.apply(text) == "unchanged"
