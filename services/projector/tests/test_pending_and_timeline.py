@@ -2,10 +2,11 @@
 
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import Fact, pod_timeline, trace_id
-from koord_projector.domain.verdicts import VerdictRow
-from koordcore.events.envelope import BasedOn
+from koord_projector.domain.verdicts import VerdictRow, verdict_row
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
 from koordcore.events.explanation import PlacementExplanation, PluginExclusion
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.verdict import PodGated, PodUnschedulable
 
 
 def fact(seq: int, type_name: str, **body: object) -> Fact:
@@ -69,3 +70,30 @@ def test_reasons_are_counted_per_pod_most_pods_first() -> None:
         ("gpu", 1, 5),
         ("memory", 1, 3),
     ]
+
+
+def test_a_promise_at_the_cost_of_others_is_told_to_both_sides() -> None:
+    victims = [{"namespace": "d", "name": "low", "uid": "v"}]
+    [nominated] = pod_timeline([fact(1, "PodNominated", namespace="d", name="vip", node="n", victims=victims)], [])
+    assert (nominated.step, nominated.sentence) == (
+        "nominated",
+        "pod d/vip was promised node n, once these are gone: d/low",
+    )
+    asked = fact(
+        2, "PodEvictionRequested", namespace="d", name="low", node="n", reason="Preempted", message="for d/vip"
+    )
+    [evicting] = pod_timeline([asked], [])
+    assert (evicting.step, evicting.sentence) == ("evicting", "pod d/low is to leave n: for d/vip")
+
+
+def test_a_pod_that_may_not_be_attempted_has_a_verdict_without_attempt() -> None:
+    origin = Origin(
+        causation_id="c", correlation_id="u", actor="scheduler/0", occurred_at="2026-01-01T00:00:00.000000Z"
+    )
+    gated = PodGated(namespace="d", name="p", message="its gang is not complete")
+    [new] = CATALOGUE.seal([Draft(AggregateRef("pod", "u"), gated, 0)], origin)
+    row = verdict_row(StoredEvent(1, new.ref, new.headers, new.body))
+    assert row is not None
+    assert row.attempt == 0
+    [entry] = pod_timeline([], [row])
+    assert (entry.step, entry.sentence) == ("gated", "its gang is not complete")

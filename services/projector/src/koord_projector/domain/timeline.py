@@ -31,8 +31,8 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     position      of the fact; for a verdict that of the newest fact it was based on
     stream        "ev" or "why"
-    step          submitted, changed, unschedulable, abandoned, placed, started, stopped, suppressed, unsuppressed,
-                  released, deleted
+    step          submitted, changed, gated, unschedulable, abandoned, nominated, renounced, placed, started, stopped,
+                  suppressed, unsuppressed, evicting, evicted, kept, released, deleted
     sentence      what happened, for a person
     explanation   of a decision: nodes considered and feasible, exclusions, top scores; null otherwise
     body          the whole body
@@ -70,6 +70,12 @@ STEPS = {
     "AgentStopped": "agent stopped",
     "PodUnschedulable": "unschedulable",
     "DecisionAbandoned": "abandoned",
+    "PodGated": "gated",
+    "PodNominated": "nominated",
+    "PodNominationCleared": "renounced",
+    "PodEvictionRequested": "evicting",
+    "PodEvicted": "evicted",
+    "PodEvictionFailed": "kept",
 }
 
 
@@ -138,6 +144,24 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
                 f"pod {body.get('namespace')}/{body.get('name')} was released from {body.get('node')}:"
                 f" {body.get('reason')}"
             )
+        case "PodNominated":
+            displaced = ", ".join(f"{each['namespace']}/{each['name']}" for each in body.get("victims", ()))
+            cost = f", once these are gone: {displaced}" if displaced else ""
+            return f"pod {body.get('namespace')}/{body.get('name')} was promised node {body.get('node')}{cost}"
+        case "PodNominationCleared":
+            name = f"{body.get('namespace')}/{body.get('name')}"
+            return f"pod {name} is not promised node {body.get('node')} any more: {body.get('reason')}"
+        case "PodEvictionRequested":
+            said = body.get("message") or body.get("reason")
+            return f"pod {body.get('namespace')}/{body.get('name')} is to leave {body.get('node')}: {said}"
+        case "PodEvicted":
+            return f"pod {id_} {'was gone already' if body.get('gone') else 'was evicted'}"
+        case "PodEvictionFailed":
+            return f"pod {id_} was not evicted: {body.get('reason')} {body.get('message', '')}".rstrip()
+        case "QuotaStatusComputed":
+            return f"quota {body.get('name')} stands differently"
+        case "GangPhaseChanged":
+            return f"gang {body.get('namespace')}/{body.get('name')} is {body.get('phase')}"
         case "PodBound":
             found = " (it was found so)" if body.get("observed") else ""
             return f"the API server bound pod {id_} to {body.get('node')}{found}"

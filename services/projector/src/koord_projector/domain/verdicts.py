@@ -4,7 +4,7 @@ import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
+from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
 from koord_projector.domain.archive import LONGEST_TIME
 
@@ -12,6 +12,7 @@ from koord_projector.domain.archive import LONGEST_TIME
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table `verdicts`.
 
+    attempt     0 of a pod that may not be attempted yet
     based_on    highest fact that the scheduler had folded when it decided
     """
 
@@ -37,7 +38,7 @@ def verdict_row(stored: StoredEvent) -> VerdictRow | None:
         body = stored.body.decode()
     except (UnreadableEvent, UnicodeDecodeError):
         return None
-    if not isinstance(event, (PodUnschedulable, DecisionAbandoned)):
+    if not isinstance(event, (PodUnschedulable, DecisionAbandoned, PodGated)):
         return None
     if len(stored.ref.id) > 512 or len(stored.occurred_at) > LONGEST_TIME or len(stored.event_id) > 128:
         return None
@@ -47,7 +48,7 @@ def verdict_row(stored: StoredEvent) -> VerdictRow | None:
         event_id=stored.event_id,
         seq=stored.seq,
         type=stored.type,
-        attempt=event.attempt,
+        attempt=0 if isinstance(event, PodGated) else event.attempt,
         based_on=stored.based_on,
         actor=stored.actor,
         traceparent=stored.traceparent,

@@ -144,7 +144,8 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
             text(
                 """
                 SELECT seq, kind, id, type, occurred_at, actor, event_id, traceparent, body FROM events
-                 WHERE ((kind IN ('podspec', 'pod') AND id = :uid) OR seq = ANY(:marks)) AND seq <= :position
+                 WHERE ((kind IN ('podspec', 'pod', 'eviction') AND id = :uid) OR seq = ANY(:marks))
+                   AND seq <= :position
                  ORDER BY seq LIMIT 500
                 """
             ),

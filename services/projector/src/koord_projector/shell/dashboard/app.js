@@ -11,6 +11,7 @@ import { nodeView } from "./views/node.js";
 import { pendingView } from "./views/pending.js";
 import { podView } from "./views/pod.js";
 import { podsView } from "./views/pods.js";
+import { quotasView } from "./views/quotas.js";
 
 const ROUTES = [
   [/^\/cluster$/, "cluster", clusterView, 2000],
@@ -18,6 +19,7 @@ const ROUTES = [
   [/^\/pods$/, "pods", podsView, 3000],
   [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
   [/^\/pending$/, "pending", pendingView, 3000],
+  [/^\/quotas$/, "quotas", quotasView, 3000],
   [/^\/events$/, "events", eventsView, 0],
 ];
 const STATUS_MILLIS = 2000;

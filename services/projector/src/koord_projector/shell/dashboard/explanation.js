@@ -41,4 +41,34 @@ function scores(top, chosen) {
     h("div", { class: "keys" }, plugins.map((plugin) => h("span", {}, swatch(tint(plugin)), plugin))));
 }
 
+/** Why there is no node, group of nodes by group of nodes, what preemption could do, and what would help. */
+export function diagnosis(found) {
+  const failures = found.failures ?? [];
+  const { preemption, suggestion } = found;
+  const victims = preemption?.victims ?? [];
+  const line = (name, ...text) => h("div", {}, h("b", {}, `${name} `), text);
+  return h("div", { class: "why" },
+    found.pre_filter_message && line("before any node:", found.pre_filter_message),
+    failures.length > 0 && h("div", { class: "table" }, h("table", { class: "list" },
+      h("thead", {}, h("tr", {}, h("th", { class: "number" }, "Nodes"), ["Plugin", "Why", "If pods left", "Which"].map((name) => h("th", {}, name)))),
+      h("tbody", {}, failures.map((group) => h("tr", {},
+        h("td", { class: "number" }, grouped(group.count)), h("td", {}, group.plugin), h("td", {}, group.reason),
+        h("td", {}, group.preempt_might_help ? "may help" : "no help"),
+        h("td", {}, named(group.nodes ?? [], group.count))))))),
+    found.already_waiting > 0 && line("waiting with a node:", `${grouped(found.already_waiting)} pods of gangs`),
+    found.is_root_cause === false && line("follows:", "its gang group had failed already"),
+    victims.length > 0 ? line("preemption:", `${preemption.node} is free once `,
+      victims.map((pod, index) => [index > 0 && ", ", h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}` }, `${pod.namespace}/${pod.name}`)]), " left")
+      : preemption?.failed_message && line("preemption:", preemption.failed_message),
+    suggestion && line("suggestion:", `${suggestion.message} (${suggestion.type})`));
+}
+
+const NODES_NAMED = 5;
+
+function named(nodes, count) {
+  const shown = nodes.slice(0, NODES_NAMED);
+  return [shown.map((name, index) => [index > 0 && ", ", h("a", { href: `#/nodes/${encodeURIComponent(name)}` }, name)]),
+    count > shown.length && ` and ${grouped(count - shown.length)} more`];
+}
+
 export const swatch = (name) => h("span", { class: "swatch", css: { background: `var(--${name})` } });

@@ -2,7 +2,7 @@
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
-import { explanation } from "../explanation.js";
+import { diagnosis, explanation } from "../explanation.js";
 import { amount, between, bytes, cores, grouped, moment } from "../format.js";
 
 export async function podView(root, { parameters, at, signal }) {
@@ -66,6 +66,7 @@ function step(entry, first, page) {
       h("span", { class: "when" }, moment(entry.occurred_at), entry !== first && ` · +${between(first.occurred_at, entry.occurred_at)}`)),
     h("div", {}, entry.sentence),
     entry.explanation && explanation(entry.explanation, entry.body.node ?? ""),
+    entry.body.diagnosis && diagnosis(entry.body.diagnosis),
     h("div", { class: "who" },
       h("span", {}, entry.stream === "ev" ? `position ${grouped(entry.position)}` : `verdict after position ${grouped(entry.position)}`),
       h("span", {}, `by ${entry.actor || "unknown"}`),
