@@ -95,13 +95,22 @@ class LabelColumn:
     version    grows with every change
     """
 
-    __slots__ = ("_ids", "texts", "values", "version")
+    __slots__ = ("_at_rows", "_at_values", "_at_version", "_ids", "texts", "values", "version")
 
     def __init__(self, capacity: int) -> None:
         self.values = np.zeros(capacity, np.int32)
         self.texts: list[str | None] = [None]
         self.version = 0
         self._ids: dict[str, int] = {}
+        self._at_rows: Rows = np.zeros(0, np.intp)
+        self._at_values: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._at_version = -1
+
+    def at(self, rows: Rows) -> NDArray[np.int32]:
+        """The values of some rows, shape (K,), not to be changed; kept for as long as the same array is asked for."""
+        if rows is not self._at_rows or self._at_version != self.version:
+            self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
+        return self._at_values
 
     def put(self, row: int, text: str | None) -> None:
         """The node's value of the label; None: it has no such label."""

@@ -9,6 +9,7 @@ Score: weights of preferred terms, of this pod and of the pods that run, times t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Row
 from koord_scheduler.domain.population import Counter, DomainSums, Population, Term
 from koord_scheduler.domain.templates import Subject
 
+_WIDEST_TABLE: Final = 1 << 14
 AFFINITY: Final = 1
 ANTI_AFFINITY: Final = 2
 EXISTING_ANTI_AFFINITY: Final = 3
@@ -122,9 +124,9 @@ class InterPodFilter:
         found_anywhere = False
         for sums in self._affinity:
             counts = sums.refresh()
-            values = sums.column.values[rows]
+            values = sums.column.at(rows)
             has_keys &= values != 0
-            near &= counts[values] > 0
+            near &= (counts > 0)[values]
             found_anywhere |= bool(counts.any())
         return has_keys if not found_anywhere and self._matches_itself else has_keys & near
 
@@ -150,14 +152,22 @@ class InterPodScore:
         for sums, weight in self._weighted:
             counts = sums.refresh()
             touched |= bool(counts.any())
-            raw += weight * counts[sums.column.values[feasible]]
+            raw += weight * counts[sums.column.at(feasible)]
         if not touched:
             return None
         low, high = (int(raw.min()), int(raw.max())) if len(raw) else (0, 0)
         if high <= low:
             return np.zeros_like(raw)
-        return 100 * (raw - low) // (high - low)
+        if high - low > _WIDEST_TABLE:
+            return 100 * (raw - low) // (high - low)
+        return _shares(high - low)[raw - low]
 
 
 def _in_domain_with_pods(sums: DomainSums, rows: Rows) -> BoolArray:
-    return sums.refresh()[sums.column.values[rows]] > 0
+    return (sums.refresh() > 0)[sums.column.at(rows)]
+
+
+@lru_cache(maxsize=64)
+def _shares(span: int) -> IntArray:
+    """100 * n // span for n in 0..span: dividing is slower than looking up."""
+    return 100 * np.arange(span + 1, dtype=np.int64) // span

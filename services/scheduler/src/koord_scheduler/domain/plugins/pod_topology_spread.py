@@ -253,10 +253,15 @@ class SpreadScore:
             DomainSums(counter, plugin.nodes.label(constraint.key))
             for counter, constraint in zip(self._counters, constraints, strict=True)
         ]
+        self._rows: Rows = np.zeros(0, np.intp)
+        self._version = -1
+        self._present: Rows = self._rows
 
     def scores(self, feasible: Rows) -> IntArray | None:
         """See `CoupledScore.scores`."""
         ignored = self._ignored(feasible)
+        if ignored is None and len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME:
+            return self._by_domain(feasible)
         considered = feasible if ignored is None else feasible[~ignored]
         raw = np.zeros(len(feasible), np.float64)
         for part in self._parts(feasible, considered):
@@ -268,12 +273,27 @@ class SpreadScore:
             return _but(ignored, np.full(len(feasible), 100, np.int64))
         return _but(ignored, 100 * (high + int(among.min()) - whole) // high)
 
+    def _by_domain(self, feasible: Rows) -> IntArray:
+        """The same for one constraint and nodes that all carry its key: worked out per domain, not per node."""
+        constraint, sums = self._constraints[0], self._sums[0]
+        values = sums.column.at(feasible)
+        if feasible is not self._rows or self._version != sums.column.version:
+            self._rows, self._version = feasible, sums.column.version
+            self._present = np.flatnonzero(np.bincount(values))
+        counts = sums.refresh(self._masks.current()[0])[self._present]
+        weight = math.log(len(self._present) + 2)
+        whole = np.floor(counts * weight + float(constraint.max_skew - 1) + 0.5).astype(np.int64)
+        high = int(whole.max(initial=0))
+        table = np.zeros(len(sums.column.texts), np.int64)
+        table[self._present] = 100 if high == 0 else 100 * (high + int(whole.min()) - whole) // high
+        return table[values]
+
     def _ignored(self, feasible: Rows) -> BoolArray | None:
         if not self._requires_all_keys:
             return None
         lacking = np.zeros(len(feasible), np.bool_)
         for sums in self._sums:
-            lacking |= sums.column.values[feasible] == 0
+            lacking |= sums.column.at(feasible) == 0
         return lacking if lacking.any() else None
 
     def _parts(self, feasible: Rows, considered: Rows) -> Iterator[NDArray[np.float64]]:
@@ -281,16 +301,16 @@ class SpreadScore:
         for constraint, sums, counter, mask in zip(
             self._constraints, self._sums, self._counters, self._masks.current(), strict=True
         ):
-            column = sums.column.values
+            of_feasible = sums.column.at(feasible)
             if constraint.key == HOSTNAME:
                 counts, domains = _counted(counter, self._nodes.capacity)[feasible], len(considered)
             else:
-                values = column[considered]
-                counts = sums.refresh(mask)[column[feasible]]
+                values = of_feasible if considered is feasible else sums.column.values[considered]
+                counts = sums.refresh(mask)[of_feasible]
                 domains = int(np.count_nonzero(np.bincount(values)[1:])) if len(values) else 0
             part = counts * math.log(domains + 2) + float(constraint.max_skew - 1)
             if not self._requires_all_keys:
-                part[column[feasible] == 0] = 0.0
+                part[of_feasible == 0] = 0.0
             yield part.astype(np.float64)
 
 
