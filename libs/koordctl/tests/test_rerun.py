@@ -1,0 +1,63 @@
+"""A recorded log decided anew through the ports: nothing is written, and what would differ is counted."""
+
+from koord_scheduler.domain.config.effective import effective_configuration
+from koord_scheduler.shell.configuration import shipped_configuration
+from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
+from koordctl.rerun import Comparison, compare
+from scheduling import Scheduler, SmallLog, node, pod
+
+PACKED = b"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}
+  plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: NodeResourcesFit}]
+"""
+
+
+def recorded() -> MemoryLog:
+    small, log = SmallLog(), MemoryLog()
+    for name in "abcd":
+        small.add_node(node(name))
+    scheduler = Scheduler(small)
+    for number in range(8):
+        small.add_pod(pod(f"p{number}", {"cpu": "1", "memory": "1Gi"}))
+        scheduler.run()
+    for stored in small.events:
+        log.store(stored.ref, dict(stored.headers), stored.body)
+    return log
+
+
+async def rerun(log: MemoryLog, configuration: bytes, begin: int = 0) -> Comparison:
+    events, seen = MemoryEventLog(log), list[int]()
+    head = await events.head()
+    found = await compare(
+        events, MemoryObservationLog(), effective_configuration(configuration), begin, head.last_seq, seen.append
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == 2 * head.last_seq
+    assert (await events.head()).last_seq == head.last_seq
+    return found
+
+
+async def test_the_recorded_configuration_changes_nothing() -> None:
+    found = await rerun(recorded(), shipped_configuration())
+    assert (found.recorded, found.decided, found.elsewhere, found.not_placed) == (8, 8, [], [])
+    assert found.before == found.after
+
+
+async def test_packing_is_told_with_every_pod_that_moves() -> None:
+    found = await rerun(recorded(), PACKED, begin=10)
+    assert (found.recorded, found.decided) == (6, 6)
+    assert found.after.nodes_in_use < found.before.nodes_in_use == 4
+    document = found.document()
+    assert len(document["elsewhere"]) == len(found.elsewhere) > 0
+    assert {"namespace", "name", "recorded", "rerun"} == set(document["elsewhere"][0])
+    assert (document["before"]["pods"], document["after"]["pods"]) == (8, 8)
