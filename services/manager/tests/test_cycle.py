@@ -239,6 +239,8 @@ async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_coloca
         policy = manager.view.policy("n_1")
         assert policy is not None
         assert (policy.batch_cpu_milli, policy.reason) == (None, "degraded: metric expired")
+        await manager.clock.advance(1)
+        assert manager.policies.policies.overdue(manager.clock.now()) == set(), "a report grows old once"
 
         manager.report("n.1", cpu_milli=0)
         await control_round(manager.world, manager.policies)

@@ -3,7 +3,7 @@
 from histories import Action, Recorder, history, node, pod
 from koord_manager.domain.view import ManagerView
 from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import OwnerReference, Pod
 
 
 def bound(number: int, where: str, phase: str = "Running") -> Pod:
@@ -51,3 +51,16 @@ def test_a_placed_pod_counts_once_when_it_is_bound() -> None:
         view.fold(stored)
 
     assert on(view, "node-a") == ["uid-0"]
+
+
+def test_a_pod_of_an_owner_that_is_no_workload_here_leaves_its_siblings_alone() -> None:
+    log = Recorder()
+    for number in (1, 2):
+        replica = pod(number)
+        replica.metadata.owner_references = [
+            OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="rs-1", controller=True)
+        ]
+        log.write("podspec", f"uid-{number}", PodSpecAdded(object=replica))
+    log.write("podspec", "uid-1", PodSpecDeleted(namespace="default", name="pod-1"))
+
+    assert folded(log).touched_workloads == set()

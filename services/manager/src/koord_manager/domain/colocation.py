@@ -39,8 +39,8 @@ class NodePolicies:
         self.config: SloControllerConfig = default_config()
         self._strategies = NodeStrategies(self.config)
         self.slo_adjust = _slo_adjust(self.config)
-        self._ages: list[tuple[float, str, str]] = []
-        self._watched: dict[str, str] = {}
+        self._ages: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
 
     def refresh(self, view: ManagerView) -> None:
         """Take in the ConfigMap as folded; a section that cannot be read keeps its previous value.
@@ -98,20 +98,21 @@ class NodePolicies:
         return strategy
 
     def watch_age(self, token: str, report: NodeUsageReported | None, strategy: ColocationStrategy) -> None:
-        """Remember when the node's report will be too old to rely on, so that `overdue` names the node then."""
-        if report is None or self._watched.get(token) == report.updated_at:
+        """Remember when the node's report will be too old to rely on, so that `overdue` names the node then, once."""
+        if report is None:
             return
-        self._watched[token] = report.updated_at
         updated = datetime.fromisoformat(report.updated_at).timestamp()
-        heapq.heappush(self._ages, (updated + strategy.degrade_time_minutes * 60, token, report.updated_at))
+        due = updated + strategy.degrade_time_minutes * 60
+        if self._due.get(token) != due:
+            self._due[token] = due
+            heapq.heappush(self._ages, (due, token))
 
     def overdue(self, now: datetime) -> set[str]:
         """Nodes whose newest watched report has become too old since the last call."""
         found: set[str] = set()
         while self._ages and self._ages[0][0] < now.timestamp():
-            _, token, updated_at = heapq.heappop(self._ages)
-            if self._watched.get(token) == updated_at:
-                del self._watched[token]
+            due, token = heapq.heappop(self._ages)
+            if self._due.get(token) == due:
                 found.add(token)
         return found
 

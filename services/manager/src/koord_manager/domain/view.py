@@ -257,9 +257,14 @@ class ManagerView:
         self._index_bound(uid, "")
         if self._pod_uids.get((event.namespace, event.name)) == uid:
             del self._pod_uids[event.namespace, event.name]
+        workloads = self.state.of_kind(WorkloadState)
         for owner_uid in self._owners.pop(uid, ()):  # the spec is gone from the fold by now
-            self._pods_of_owner[owner_uid].discard(uid)
-            self.touched_workloads.add(owner_uid)
+            pods = self._pods_of_owner[owner_uid]
+            pods.discard(uid)
+            if not pods:
+                del self._pods_of_owner[owner_uid]
+            if owner_uid in workloads:  # an owner that is not mirrored as a workload keeps its pods itself
+                self.touched_workloads.add(owner_uid)
 
     def _touch_pod(self, uid: str) -> None:
         placed = self.state.get(AggregateRef("pod", uid))
