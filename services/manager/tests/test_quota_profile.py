@@ -70,6 +70,18 @@ def test_rounds_come_no_faster_than_every_ten_seconds() -> None:
     assert len(rounds.drafts(world.view, world.now)) == 1
 
 
+def test_what_the_log_refused_is_rendered_again() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, rounds)
+    world.plain_node("b", pool="a")
+    world.pass_time(10)
+    assert rounds.drafts(world.view, world.now), "and then the log does not take it"
+    settle(world, rounds)
+    assert quota(world)["spec"]["min"]["cpu"] == "20"
+
+
 def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_put_back() -> None:
     world, rounds = ManagerWorld(), QuotaRounds()
     world.plain_node("a", pool="a")

@@ -54,10 +54,10 @@ class QuotaRounds:
                 if nodes is None:
                     nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
                 event = render(view, stored, nodes)
-                self._rendered[id_] = inputs
                 if is_news(state, event):
                     drafts.append(Draft(ref, event, state.seq if state else 0))
                     continue
+                self._rendered[id_] = inputs  # only now: what the log refuses is rendered again in the next round
             if self._keeps_objects and state is not None and not state.fault:
                 drafts.extend(object_drafts(view, state))
                 drafts.extend(tree_id_drafts(view, id_, stored, state))
