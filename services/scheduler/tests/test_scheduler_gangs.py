@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.deciding import gated
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.snapshot import encode_state, load_state
@@ -106,6 +107,18 @@ def test_all_pending_members_are_told_of_the_failure_once() -> None:
     submit(scheduler, *(member(f"m{index}", least=5, cpu="3") for index in range(5)))
     assert sorted(said(scheduler)) == ["m0", "m1", "m2", "m3", "m4"]
     assert len(set(said(scheduler).values())) == 1
+
+
+def test_without_the_gate_only_those_that_were_tried_are_told() -> None:
+    log = SmallLog()
+    log.add_node(node("a"))
+    scheduler = Scheduler(log, gates=SchedulerGates(gang_pending_pods_condition_patch=False))
+    for index in range(5):
+        log.add_pod(member(f"m{index}", least=5, cpu="3"))
+    scheduler.follow()
+    for _ in range(3):
+        scheduler.decide()
+    assert len(said(scheduler)) == 3
 
 
 def test_strict_gang_loses_all_nodes_and_non_strict_keeps_them_until_its_time_is_over() -> None:

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.verdict import PodUnschedulable
@@ -151,3 +153,40 @@ def test_member_that_comes_too_late_for_the_plan_goes_alone(gates: SchedulerGate
     early = [with_metadata(each, labels={keys.POD_GROUP_MIN_AVAILABLE: "2"}) for each in most]
     run(scheduler, early)
     assert run(scheduler, [last]).keys() == {"g0", "g1", "g2"}
+
+
+BLOCKS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=3)
+JOBS = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(1, 2), st.sampled_from(["BlockLayer", "SpineLayer"]), st.booleans()),
+    max_size=4,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(BLOCKS, JOBS)
+def test_jobs_are_placed_whole_in_one_domain_or_not_at_all(
+    blocks: list[list[int]], jobs: list[tuple[int, int, str, bool]]
+) -> None:
+    """size, cpu of a member, layer, and whether it must gather there; a job in one cycle fares as one pod by pod."""
+    described = {f"b{index}x": (f"s{index % 2}", cpus) for index, cpus in enumerate(blocks)}
+    outcomes: list[dict[str, str]] = []
+    for gates in INLINE:
+        scheduler = cluster_of(described, gates)
+        placed: dict[str, str] = {}
+        for number, (size, cpu, layer, must) in enumerate(jobs):
+            strategy = "MustGather" if must else "PreferGather"
+            members = job(size, (layer, strategy), cpu=str(cpu), name=f"j{number}x")
+            placed = run(scheduler, members, now=number * 100.0)
+            nodes = {placed[each.metadata.uid] for each in members if each.metadata.uid in placed}
+            count = sum(each.metadata.uid in placed for each in members)
+            assert count in (0, size)
+            if must:
+                assert len({node.partition("x")[0] if layer == "BlockLayer" else _spine(node) for node in nodes}) <= 1
+        assert (scheduler.state.nodes.free >= 0).all()
+        assert not len(scheduler.state.waiting)
+        outcomes.append(placed)
+    assert outcomes[0] == outcomes[1]
+
+
+def _spine(node: str) -> int:
+    return int(node[1 : node.index("x")]) % 2
