@@ -1,0 +1,161 @@
+"""Pods that displace others, quotas that lend, gangs that wait: on a real stack, asked with the `koord` command."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koordcore.protocol import keys
+from servers import server_directory
+
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
+
+OBJECTS = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 100000
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: patient}
+value: 10
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: team-a}
+spec: {min: {cpu: "4"}, max: {cpu: "12"}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: team-b}
+spec: {min: {cpu: "8"}, max: {cpu: "12"}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: training}
+spec: {minMember: 2}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: calm}
+spec: {minAvailable: 1, selector: {matchLabels: {app: calm}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: calm}
+spec: {selector: {app: calm}}
+"""
+
+
+def pod(name: str, cpu: str, labels: dict[str, str] | None = None, priority: str = "patient") -> str:
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    container = {"name": "main", "image": "x:1", "resources": {"requests": amounts, "limits": amounts}}
+    spec = {"priorityClassName": priority, "containers": [container]}
+    meta = {"name": name, "labels": labels or {}}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+
+class Koord:
+    """The command on a stack of its own."""
+
+    def __init__(self, var: Path) -> None:
+        self.var = var
+
+    def run(self, *words: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "koordctl", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=150,
+            env={**os.environ, "KOORD_VAR": str(self.var)},
+        )
+        assert done.returncode == 0, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def ask(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "-o", "json"))
+
+    def apply(self, *documents: str) -> None:
+        self.run("apply", "-f", "-", stdin="\n---\n".join(documents))
+
+    def steps(self, name: str) -> list[str]:
+        """What happened to a pod, in order."""
+        return [moment["what"] for moment in self.ask("explain", "pod", name)["moments"]]
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+
+
+@pytest.fixture(scope="module")
+def koord() -> Iterator[Koord]:
+    """A stack with one simulated node of 16 cores."""
+    with server_directory() as folder:
+        command = Koord(folder / "var")
+        try:
+            command.run("up", "--no-agent", "--simulated-nodes", "1")
+            command.apply(OBJECTS)
+            yield command
+        finally:
+            command.run("down")
+
+
+def test_quota_tells_what_it_borrows_and_from_whom(koord: Koord) -> None:
+    koord.apply(*(pod(f"low-{number}", "4", {keys.QUOTA_NAME: "team-a"}) for number in range(2)))
+
+    def quotas() -> dict[str, Any]:
+        return {quota["name"]: quota for quota in koord.ask("quota", "tree")[""]}
+
+    koord.until(lambda: quotas()["team-a"]["used"] == {"cpu": 8000}, "the placement of both pods")
+    [share] = quotas()["team-a"]["shares"]
+    assert (share["borrowed"], share["lenders"]) == (4000, {"team-b": 8000})
+    assert "lends 8 of its min 8" in koord.run("quota", "tree")
+
+
+def test_gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord: Koord) -> None:
+    koord.apply(pod("member-0", "1", {keys.POD_GROUP: "training"}))
+    koord.until(lambda: "gated" in koord.steps("member-0"), "the gate")
+    [line] = koord.ask("gang")
+    assert (line["phase"], line["pending"], line["min_members"]) == ("Pending", 1, 2)
+    assert "too few" in koord.run("gang", "training")
+    koord.apply(pod("member-1", "1", {keys.POD_GROUP: "training"}))
+    koord.until(lambda: "placed" in koord.steps("member-0"), "the gang's placement")
+    koord.until(lambda: koord.ask("gang")[0]["phase"] in ("Scheduled", "Running"), "the phase")
+
+
+def test_urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> None:
+    koord.apply(pod("urgent", "9", priority="urgent"))
+    koord.until(lambda: "placed" in koord.steps("urgent"), "the placement of the urgent pod")
+    story = koord.ask("explain", "pod", "urgent")
+    kinds = [moment["what"] for moment in story["moments"]]
+    assert {"refused", "nominated"} <= set(kinds[: kinds.index("placed")])
+    [refused] = [moment for moment in story["moments"] if moment["what"] == "refused"][:1]
+    victims = [victim["name"] for victim in refused["diagnosis"]["preemption"]["victims"]]
+    assert victims
+    assert set(victims) <= {"low-0", "low-1", "member-0", "member-1"}
+    for victim in victims:
+        koord.until(lambda victim=victim: "evicted" in koord.steps(victim), "the eviction")
+        assert "urgent" in koord.run("explain", "pod", victim)
+    assert "PodNominated" in koord.run("events", "--kind", "pod")
+
+
+def test_pod_that_fits_nowhere_names_its_nodes(koord: Koord) -> None:
+    koord.apply(pod("huge", "64"))
+    koord.until(lambda: "refused" in koord.steps("huge"), "the verdict")
+    text = koord.run("explain", "pod", "huge")
+    assert "1 x NodeResourcesFit: Insufficient cpu (no pod that leaves helps): node-1" in text
+
+
+def test_objects_that_placement_reads_are_kept_and_shown(koord: Koord) -> None:
+    koord.apply(pod("calm", "100m", {"app": "calm"}))
+    koord.until(lambda: koord.ask("get", "pdb", "calm").get("status", {}).get("currentHealthy") == 1, "the status")
+    assert koord.ask("get", "svc", "calm")["spec"]["selector"] == {"app": "calm"}
