@@ -56,7 +56,17 @@ _KEPT_METADATA = (
     "annotations",
     "ownerReferences",
 )
-_OWNER_SPEC = ("replicas", "parallelism", "selector", "clusterIP")
+_PLACEMENT_SPEC = (
+    "replicas",
+    "parallelism",
+    "selector",
+    "clusterIP",
+    "volumeName",
+    "storageClassName",
+    "accessModes",
+    "nodeAffinity",
+)
+"""What placement reads of owners, services, claims and volumes; where a volume is and how it is opened is not."""
 
 
 class Seen(NamedTuple):
@@ -82,11 +92,11 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     if annotations and LAST_APPLIED in annotations:
         meta["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     result: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
-    if resource.intake is Intake.OWNER:
+    if resource.intake is Intake.TRIMMED:
         meta.pop("generation", None)
         meta.pop("annotations", None)
         spec: Json = found.get("spec") or {}
-        result["spec"] = {key: spec[key] for key in _OWNER_SPEC if key in spec}
+        result["spec"] = {key: spec[key] for key in _PLACEMENT_SPEC if key in spec}
         return result
     for key, value in found.items():
         if key not in ("apiVersion", "kind", "metadata") and value is not None:

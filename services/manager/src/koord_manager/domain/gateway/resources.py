@@ -17,14 +17,14 @@ class Intake(StrEnum):
 
     TYPED       a fact with the object's own subset (pods, nodes ...)
     CUSTOM      a fact with the object as JSON (`customspec`)
-    OWNER       like CUSTOM, cut down to metadata, replicas and selector: only what default spread selectors need
+    TRIMMED     like CUSTOM, cut down to what placement reads of metadata and spec: owners, services, volumes
     METRIC      an observation (NodeMetric of a stock node agent)
     KNOWN       nothing: it is looked at only to know what the API server has (NodeSLO, which is ours to write)
     """
 
     TYPED = "typed"
     CUSTOM = "custom"
-    OWNER = "owner"
+    TRIMMED = "trimmed"
     METRIC = "metric"
     KNOWN = "known"
 
@@ -81,12 +81,14 @@ NAMESPACES = _of("", "namespaces", "Namespace", Intake.TYPED, namespaced=False)
 PRIORITY_CLASSES = _of("scheduling.k8s.io", "priorityclasses", "PriorityClass", Intake.TYPED, namespaced=False)
 OTHERS = (
     _of("policy", "poddisruptionbudgets", "PodDisruptionBudget", Intake.CUSTOM),
-    _of("", "services", "Service", Intake.OWNER),
-    _of("apps", "replicasets", "ReplicaSet", Intake.OWNER),
-    _of("apps", "deployments", "Deployment", Intake.OWNER),
-    _of("apps", "statefulsets", "StatefulSet", Intake.OWNER),
-    _of("apps", "daemonsets", "DaemonSet", Intake.OWNER),
-    _of("batch", "jobs", "Job", Intake.OWNER),
+    _of("", "services", "Service", Intake.TRIMMED),
+    _of("apps", "replicasets", "ReplicaSet", Intake.TRIMMED),
+    _of("apps", "deployments", "Deployment", Intake.TRIMMED),
+    _of("apps", "statefulsets", "StatefulSet", Intake.TRIMMED),
+    _of("apps", "daemonsets", "DaemonSet", Intake.TRIMMED),
+    _of("batch", "jobs", "Job", Intake.TRIMMED),
+    _of("", "persistentvolumes", "PersistentVolume", Intake.TRIMMED, namespaced=False),
+    _of("", "persistentvolumeclaims", "PersistentVolumeClaim", Intake.TRIMMED),
 )
 
 

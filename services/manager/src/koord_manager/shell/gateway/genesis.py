@@ -66,7 +66,7 @@ async def genesis(
     await _require_fresh(log, epoch)
     seen: list[Seen] = []
     for resource in resources:
-        if resource.intake in (Intake.TYPED, Intake.CUSTOM, Intake.OWNER):
+        if resource.intake in (Intake.TYPED, Intake.CUSTOM, Intake.TRIMMED):
             seen += await _listed(api, resource)
             if told is not None:
                 await told(f"{len(seen)} objects listed, up to {resource.name}")
