@@ -169,7 +169,7 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     cpu_normalization    text of the annotation; None: the manager never wrote one
     amplification        text of the annotation; None: there is none
     ratios_computed      whether the two ratios were ever decided
-    devices, device_labels   what the node's devices give it
+    devices, device_labels   what the node's devices give it; devices_computed: whether that was ever decided
     slo                  None: not rendered; metric_policy: likewise
     health               None: never adjusted
     """
@@ -194,6 +194,7 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     ratios_computed: bool = False
     devices: dict[str, int] = {}
     device_labels: dict[str, str] = {}
+    devices_computed: bool = False
     slo_fault: str = ""
     metric_policy: dict[str, Any] | None = None
     health: NodeHealth | None = None
@@ -485,7 +486,7 @@ def _ratios_computed(state: NodePolicyState | None, event: NodeRatiosComputed, a
 
 
 def _devices_computed(state: NodePolicyState | None, event: NodeDevicesComputed, at: StoredEvent) -> NodePolicyState:
-    return _policy(state, at, devices=event.resources, device_labels=event.labels)
+    return _policy(state, at, devices=event.resources, device_labels=event.labels, devices_computed=True)
 
 
 def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:

@@ -25,14 +25,24 @@ from koord_manager.domain.node_resources.devices import GPU_RESOURCES
 from koord_manager.domain.view import ManagerView
 
 LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
-DEVICES: Final = (*GPU_RESOURCES, RDMA)
 
 
 def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
     """Resource -> whole units, None: it must not be there. Resources that were never decided are left out."""
     lent = lent_resources(policy)
-    decided = [*(LENT if policy.computed_at else ()), *(DEVICES if policy.devices or policy.device_labels else ())]
+    decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
     return {name: lent.get(name) for name in decided}
+
+
+def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
+    """GPU resources that healthy GPUs do not name are left as they are; without a healthy GPU all of them go.
+
+    source    manager spec, 5.10, 5.11
+    """
+    if not policy.devices_computed:
+        return ()
+    named = tuple(name for name in GPU_RESOURCES if name in policy.devices)
+    return (*(named or GPU_RESOURCES), RDMA)
 
 
 def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
