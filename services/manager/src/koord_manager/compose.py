@@ -19,7 +19,7 @@ from koord_manager.cycle import keep_control
 from koord_manager.documents import serve_documents
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.controllers import Controllers
-from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.view import ManagerView
@@ -161,7 +161,7 @@ def assemble(
     shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
     shell.service.add(Component(name="control", run=control))
     added = None
-    if options.enabled("ColocationProfileController"):
+    if COLOCATION_PROFILE in controllers.enabled and options.enabled("ColocationProfileController"):
 
         async def profiles() -> None:
             await runner.caught_up()

@@ -61,6 +61,8 @@ async def profile_round(
     for number, (uid, pod) in enumerate(waiting_pods(world.view)):
         if number % PODS_PER_TURN == PODS_PER_TURN - 1:
             await asyncio.sleep(0)
+        if world.leadership.term is None:
+            return changed
         for profile in profiles:
             try:
                 if not rounds.is_due(profile, uid, steady()) or not is_wanted(profile, uid, pod, facts):
@@ -121,7 +123,7 @@ async def _patch(world: World, pod: Pod, profile: ColocationProfile, api: Object
         after = reconciled_pod(document, profile, world.view.admission)
         if after is None:
             return 0
-        change = merge_patch(document, after)
+        change = _preconditioned(merge_patch(document, after), document)
         written = await api.request("PATCH", path, body=change, content_type="application/merge-patch+json")
     except (Unreachable, codec.DecodeError) as error:
         world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=str(error))
@@ -129,6 +131,12 @@ async def _patch(world: World, pod: Pod, profile: ColocationProfile, api: Object
     if not written.ok:  # immutable fields, or the pod has changed meanwhile
         world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=written.message())
     return int(written.ok)
+
+
+def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The change with the version that it was decided on: it replaces lists, and nobody's later entry may be lost."""
+    version = document["metadata"].get("resourceVersion")
+    return {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": version}} if version else change
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

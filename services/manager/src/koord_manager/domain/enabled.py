@@ -10,7 +10,8 @@ NODE_METRIC: Final = "nodemetric"
 NODE_RESOURCE: Final = "noderesource"
 NODE_SLO: Final = "nodeslo"
 QUOTA_PROFILE: Final = "quotaprofile"
-CONTROLLERS: Final = (NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE)
+COLOCATION_PROFILE: Final = "colocationprofile"
+CONTROLLERS: Final = (NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE, COLOCATION_PROFILE)
 
 MID: Final = "MidResource"
 BATCH: Final = "BatchResource"

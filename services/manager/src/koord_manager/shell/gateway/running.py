@@ -302,6 +302,7 @@ class _TermOfGateway:
                     "nodemetrics", {}
                 ):
                     continue
+                self._scribe.require_term()
                 request = node_metric_status(name, report)
                 try:
                     answer = await world.api.request(
