@@ -7,7 +7,7 @@ from typing import Any
 
 from koord_manager.domain.admission.profile_controller import ControllerPolicy, Rounds
 from koord_manager.domain.admission.profiles import read_profile
-from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, enabled_of
+from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
 from koord_manager.profile_rounds import merge_patch
 from webhook_world import webhook_world
 
@@ -72,6 +72,7 @@ def test_the_bucket_leaves_the_rest_for_the_next_round() -> None:
 def test_the_controller_is_one_of_those_that_the_flag_names() -> None:
     assert COLOCATION_PROFILE not in enabled_of(CONTROLLERS, ("*", "-colocationprofile"))
     assert COLOCATION_PROFILE in enabled_of(CONTROLLERS, CONTROLLERS)
+    assert enabled_of(CONTROLLERS, ("profile", "nodeslo")) == {QUOTA_PROFILE, NODE_SLO}
 
 
 def test_a_merge_patch_holds_what_changed_and_nulls_for_what_is_gone() -> None:

@@ -86,6 +86,11 @@ class ManagerSettings(KubernetesSettings):
         ("koordinator.sh/binding-admission-bypass",), description="Labels of pods that anybody may bind."
     )
     binding_admission_bypass_annotations: TextList = Field((), description="Annotations of pods that anybody may bind.")
+    enable_pprof: bool = Field(False, description="Accepted without effect: there is no such profile of this process.")
+    pprof_addr: str = Field("", description="Accepted without effect.")
+    disable_no_deepcopy: bool = Field(False, description="Accepted without effect.")
+    log_verbosity: Annotated[int, Flag("v")] = Field(0, description="Accepted without effect: see --log-level.")
+    logtostderr: bool = Field(True, description="Accepted without effect: the log always goes there.")
 
 
 def config_names(settings: ManagerSettings) -> ConfigNames:

@@ -22,6 +22,8 @@ RDMA: Final = "RDMADeviceResource"
 PLUGINS: Final = (MID, BATCH, NORMALIZATION, AMPLIFICATION, GPU, RDMA)
 
 _EVERYTHING: Final = "*"
+_ALSO_CALLED: Final = {"profile": QUOTA_PROFILE}
+"""Names that published manifests use (protocol spec, 11.1)."""
 
 
 def is_enabled(name: str, entries: Sequence[str]) -> bool:
@@ -30,10 +32,9 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
     source    manager spec, 2.3
     """
     for entry in entries:
-        if entry == name:
-            return True
-        if entry == f"-{name}":
-            return False
+        named = entry.removeprefix("-")
+        if _ALSO_CALLED.get(named, named) == name:
+            return entry == named
     return _EVERYTHING in entries
 
 
