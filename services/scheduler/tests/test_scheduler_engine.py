@@ -46,6 +46,7 @@ def test_best_node_wins_and_the_parts_of_its_score_are_told() -> None:
         "NodeAffinity": 0,
         "NodeResourcesFit": (93 + 87) // 2,
         "NodeResourcesBalancedAllocation": 96,
+        "ImageLocality": 0,
         "LoadAwareScheduling": 0,
     }
     assert all(entry.total == sum(entry.parts.values()) for entry in top)

@@ -12,8 +12,9 @@ from koord_scheduler.domain.plugins.node_resources_fit import FitArgs, NodeResou
 from koord_scheduler.domain.plugins.node_unschedulable import NodeUnschedulable
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
 from koord_scheduler.domain.templates import Templates
-from koordcore.protocol.objects import LabelSelectorRequirement, Node, Pod
-from scheduling import node, pod
+from koordcore.events.envelope import BasedOn
+from koordcore.protocol.objects import ContainerImage, LabelSelectorRequirement, Node, Pod
+from scheduling import frameworks, node, pod
 
 EMPTY: dict[str, Any] = {}
 
@@ -165,3 +166,35 @@ def test_native_and_batch_resources_are_never_ignored() -> None:
     )
     assert not args.ignores("cpu")
     assert not args.ignores("kubernetes.io/batch-cpu")
+
+
+def test_image_counts_by_its_size_and_by_how_many_nodes_have_it() -> None:
+    made = frameworks()
+    cluster, engine = made.cluster, made.first.engine
+
+    def put(name: str, *images: str) -> None:
+        one = node(name)
+        one.status.images = [ContainerImage(names=[image], size_bytes=600 << 20) for image in images]
+        shape = node_shape(one)
+        row, _ = cluster.nodes.put(name, shape)
+        cluster.put_node(row, one, shape)
+
+    def parts() -> dict[str, int]:
+        wanted = pod("p", {"cpu": "100m"})
+        wanted.spec.containers[0].image = "registry/app"
+        decision = engine.decide(cluster.templates.read(wanted).subject, "p", BasedOn())
+        return {entry.node: entry.parts["ImageLocality"] for entry in decision.explanation.top}
+
+    for name in "abc":
+        put(name)
+    assert parts() == {"a": 0, "b": 0, "c": 0}
+    put("b", "registry/app:latest")
+    cluster.images.settle()
+    # 600 MiB on one node of three: 200 MiB, between 23 and 1000
+    assert parts() == {"a": 0, "b": 100 * (200 - 23) // (1000 - 23), "c": 0}
+    put("c", "registry/app:latest")
+    cluster.images.settle()
+    assert parts()["b"] == parts()["c"] == 100 * (400 - 23) // (1000 - 23)
+    put("b")
+    cluster.images.settle()
+    assert parts()["b"] == 0

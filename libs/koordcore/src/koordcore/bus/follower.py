@@ -10,8 +10,9 @@ there, and wait in a bounded list for the fold. Pull requests overlap, so that t
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, overload
 
 import msgspec
 from nats.nuid import NUID
@@ -20,10 +21,13 @@ from koordcore.bus.connection import BusConnection, Denied, NoAnswer, NotConnect
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.reads import ApiError, StreamReader, patient_api
 from koordcore.bus.wire import decode_headers, pub
-from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.envelope import AggregateRef, DeferredHeaders, StoredEvent
 from koordcore.ports.eventlog import HistoryGone, LogHead, Misconfigured
 
 _SECOND = 1_000_000_000
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,7 +391,7 @@ class _Feed:
         self._fail(f"{status} {description}".strip())
 
 
-class EventHeaders(Mapping[str, str]):
+class EventHeaders(DeferredHeaders):
     """Headers of a stored event, read when the first is asked for: a fold passes its own events over unread."""
 
     __slots__ = ("_block", "_read")
@@ -395,6 +399,20 @@ class EventHeaders(Mapping[str, str]):
     def __init__(self, block: bytes) -> None:
         self._block = block
         self._read: dict[str, str] | None = None
+
+    def has_line(self, line: bytes) -> bool:
+        """See `DeferredHeaders.has_line`."""
+        return line in self._block
+
+    @overload
+    def get(self, key: str, default: None = None, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: str, /) -> str: ...
+    @overload
+    def get(self, key: str, default: T, /) -> str | T: ...
+    def get(self, key: str, default: object = None, /) -> object:
+        """The header, or the default; not the slow way of `Mapping`."""
+        return self._headers().get(key, default)
 
     def __getitem__(self, name: str) -> str:
         return self._headers()[name]

@@ -9,9 +9,10 @@ source    event-bus spec, 2 (subjects), 3.1 (envelope)
 """
 
 import uuid
+from abc import abstractmethod
 from collections.abc import Mapping
 from hashlib import sha1
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 import msgspec
 
@@ -21,6 +22,7 @@ StreamSeq = NewType("StreamSeq", int)
 """Position in a stream, from 1; 0 means "before the first event"."""
 
 HEADER_ID = "Nats-Msg-Id"
+_ID_LINE: Final = b"\r\nNats-Msg-Id: %b\r\n"
 HEADER_TYPE = "Koord-Type"
 HEADER_SCHEMA = "Koord-Schema"
 HEADER_CAUSATION = "Koord-Causation-Id"
@@ -126,6 +128,14 @@ class NewEvent(msgspec.Struct, frozen=True):
         return self.headers[HEADER_ID]
 
 
+class DeferredHeaders(Mapping[str, str]):
+    """Headers that are read when the first is asked for."""
+
+    @abstractmethod
+    def has_line(self, line: bytes) -> bool:
+        """Whether a header stands there just so, `Name: value`; answered without reading the others."""
+
+
 class StoredEvent(msgspec.Struct, frozen=True):
     """An event as it stands in the log.
 
@@ -138,6 +148,13 @@ class StoredEvent(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     stored_at_ns: int = 0
+
+    def has_id(self, event_id: str) -> bool:
+        """Whether this is the event of that id."""
+        headers = self.headers
+        if isinstance(headers, DeferredHeaders):
+            return headers.has_line(_ID_LINE % event_id.encode())
+        return headers.get(HEADER_ID) == event_id
 
     @property
     def type(self) -> str:

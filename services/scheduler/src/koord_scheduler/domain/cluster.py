@@ -23,7 +23,7 @@ from koord_scheduler.domain.columns import NodeColumns, NodeShape
 from koord_scheduler.domain.disruption_budgets import DisruptionBudgets
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Consequences
-from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
+from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup, gang_id_of
 from koord_scheduler.domain.gang.topology import NetworkTopology
 from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, layers_of
 from koord_scheduler.domain.images import ImageStates
@@ -134,7 +134,8 @@ class Cluster:
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
         """A pod exists, or has changed. assigned: it has a node and is not terminated."""
-        self._follow(self.gangs.pod_seen(uid, pod))
+        if uid in self.gangs.roster.members or gang_id_of(pod):
+            self._follow(self.gangs.pod_seen(uid, pod))
         self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.settings.gates), assigned=assigned)
 
     def drop_pod(self, uid: str) -> None:

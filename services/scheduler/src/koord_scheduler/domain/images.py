@@ -1,13 +1,20 @@
-"""Which node has which container image, and the score that follows. source    scheduler-core spec, 5.8"""
+"""Which node has which container image, and the score that follows. source    scheduler-core spec, 5.8
+
+A template's scores are worked out for all nodes at once and kept; when one of its images comes to a node or leaves it,
+or the number of nodes changes, they are worked out again (`settle`), and only nodes whose score has changed are judged
+anew.
+"""
 
 from collections.abc import Hashable
 from typing import Final, cast
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from koordcore.protocol.objects import Node, Pod
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
-from koord_scheduler.domain.templates import Subject
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.templates import PodTemplate
 
 _MIB: Final = 1 << 20
 LEAST_BYTES: Final = 23 * _MIB
@@ -20,62 +27,107 @@ def normalized(image: str) -> str:
 
 
 class ImageStates:
-    """Images by node: image -> row -> bytes. Also reads the images of pods and makes the plugin's scores."""
+    """Images by node: image -> row -> bytes. Also the plugin: it reads the images of pods, and scores.
+
+    name    of the plugin
+    """
 
     name = "ImageLocality"
+    reads = Reads.LOAD
+    normalizes = False
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
         self.on_rows: dict[str, dict[int, int]] = {}
-        self._of_row: dict[int, frozenset[str]] = {}
+        self._of_row: dict[int, dict[str, int]] = {}
+        self._scores: WeakKeyDictionary[PodTemplate, IntArray] = WeakKeyDictionary()
+        self._users: dict[str, WeakSet[PodTemplate]] = {}
+        self._stale: WeakSet[PodTemplate] = WeakSet()
+        self._count = 0
+
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
         """A node is there, or has changed."""
         sizes = {normalized(name): image.size_bytes for image in node.status.images for name in image.names}
-        self.drop_node(row)
-        self._of_row[row] = frozenset(sizes)
-        for image, size in sizes.items():
-            self.on_rows.setdefault(image, {})[row] = size
+        before = self._of_row.get(row, {})
+        if sizes != before:
+            self._of_row[row] = sizes
+            for image in before.keys() - sizes.keys():
+                self._take_off(row, image)
+            for image, size in sizes.items() - before.items():
+                self.on_rows.setdefault(image, {})[row] = size
+                self._stale.update(self._users.get(image, ()))
 
     def drop_node(self, row: int) -> None:
         """The row is no node any more."""
-        for image in self._of_row.pop(row, ()):
-            del self.on_rows[image][row]
-            if not self.on_rows[image]:
-                del self.on_rows[image]
+        for image in self._of_row.pop(row, {}):
+            self._take_off(row, image)
+
+    def settle(self) -> None:
+        """Work out again what has changed; whoever keeps answers hears of the nodes that are concerned."""
+        if self._count != len(self.nodes):
+            self._count = len(self.nodes)
+            self._stale.update(self._scores.keys())
+        for template in list(self._stale):
+            before, after = self._of(template), self._worked_out(template)
+            for row in row_list(np.flatnonzero(before != after)):
+                self.nodes.load.record(row)
+            self._scores[template] = after
+        self._stale.clear()
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         return tuple(normalized(container.image) for container in containers if container.image) or None
 
-    def version(self) -> int:
-        """See `CoupledScorePlugin.version`: a score asks for the present state itself."""
-        return 0
+    def score(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`; None while no node has any of the images."""
+        scores = self._of(pod)
+        return scores[rows] if scores.any() else None
 
-    def score_for(self, subject: Subject) -> "ImageScore | None":
-        """See `CoupledScorePlugin.score_for`."""
-        images = subject.template.aspects.get(self.name)
-        return ImageScore(self, cast("tuple[str, ...]", images)) if images else None
+    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
+        """See `SingleRowScore.score_of_row`."""
+        return self._of(pod).item(row)
 
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
 
-class ImageScore:
-    """The score of pods with these images."""
+    def _of(self, template: PodTemplate) -> IntArray:
+        """The scores of every row, int64 (N,)."""
+        scores = self._scores.get(template)
+        if scores is None:
+            for image in self._images(template):
+                self._users.setdefault(image, WeakSet()).add(template)
+            scores = self._scores[template] = self._worked_out(template)
+        elif len(scores) < self.nodes.capacity:
+            larger = np.zeros(self.nodes.capacity, np.int64)
+            larger[: len(scores)] = scores
+            scores = self._scores[template] = larger
+        return scores
 
-    def __init__(self, states: ImageStates, images: tuple[str, ...]) -> None:
-        self._states = states
-        self._images = images
-
-    def scores(self, feasible: Rows) -> IntArray | None:
+    def _worked_out(self, template: PodTemplate) -> IntArray:
         """size * (nodes that have it / all nodes), summed over the pod's images on the node, between two bounds."""
-        present = [rows for image in self._images if (rows := self._states.on_rows.get(image))]
-        if not present:
-            return None
-        nodes = self._states.nodes
-        total = np.zeros(nodes.capacity, np.int64)
-        for rows in present:
-            spread = len(rows) / len(nodes)
-            for row, size in rows.items():
-                total[row] += int(size * spread)
-        most = MOST_BYTES_PER_CONTAINER * len(self._images)
-        return 100 * (np.clip(total[feasible], LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
+        images = self._images(template)
+        total = np.zeros(self.nodes.capacity, np.int64)
+        for image in images:
+            on_rows = self.on_rows.get(image)
+            if on_rows:
+                rows = np.fromiter(on_rows.keys(), np.intp, len(on_rows))
+                sizes = np.fromiter(on_rows.values(), np.int64, len(on_rows))
+                total[rows] += np.trunc(sizes * (len(on_rows) / len(self.nodes))).astype(np.int64)
+        most = MOST_BYTES_PER_CONTAINER * max(len(images), 1)
+        return 100 * (np.clip(total, LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
+
+    def _images(self, template: PodTemplate) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", template.aspects.get(self.name, ()))
+
+    def _take_off(self, row: int, image: str) -> None:
+        rows = self.on_rows[image]
+        del rows[row]
+        if not rows:
+            del self.on_rows[image]
+        self._stale.update(self._users.get(image, ()))

@@ -82,6 +82,7 @@ _POD_FIELDS = _Pod.__struct_fields__
 
 def encode_state(state: SchedulerState) -> bytes:
     """The facts in the state, in the order in which pods were submitted; `load_state` is the inverse."""
+    state.fold_early()
     body = _Body(
         position=state.position,
         nodes=list(state.node_objects.values()),

@@ -56,6 +56,7 @@ from koord_scheduler.domain.node_policies import NO_POLICY, NodePolicy
 from koord_scheduler.domain.nominations import Nominations
 from koord_scheduler.domain.notices import Notice, Notices, TakenNotice
 from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.own_appends import OwnAppends
 from koord_scheduler.domain.permit import WaitingPods
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import Block, SchedulingQueue
@@ -101,12 +102,18 @@ class SchedulerState:
     position     last folded sequence of the facts stream
     observed     last folded sequence of the observations stream
     decisions    decisions taken in this process
+    retracted    how many of them were taken back
+    acknowledged last position of an append of this process that is known
+    read_ahead   last position that was read ahead of the fold
     """
 
     def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
         self.position = 0
         self.observed = 0
         self.decisions = 0
+        self.retracted = 0
+        self.acknowledged = 0
+        self.read_ahead = 0
         self.settings = settings or Settings()
         self.frameworks = frameworks
         self.cluster = frameworks.cluster
@@ -118,6 +125,7 @@ class SchedulerState:
             gate=self._gate,
         )
         self.outbox = Outbox()
+        self.own = OwnAppends()
         self.notices = Notices()
         self.waiting = WaitingPods()
         self.nominations = Nominations()
@@ -148,7 +156,7 @@ class SchedulerState:
         """
         if stored.seq > self.position:
             event = CATALOGUE.read(stored) if self._is_for_plugins(stored) else None
-            self.ahead(stored)
+            self._fold(stored)
             self.position = stored.seq
             if event is not None and self.frameworks.fold(event, stored):
                 self._helped.update(dict.fromkeys(row_list(np.flatnonzero(self.nodes.alive))))
@@ -163,7 +171,11 @@ class SchedulerState:
 
     def ahead(self, stored: StoredEvent) -> None:
         """Fold an event of one aggregate, all earlier ones of which are folded; raises UnreadableEvent."""
-        if stored.ref.kind not in KINDS or self._is_known(stored):
+        self.read_ahead = max(self.read_ahead, stored.seq)
+        self._fold(stored)
+
+    def _fold(self, stored: StoredEvent) -> None:
+        if stored.ref.kind not in KINDS or self._is_known(stored) or self.own.is_early(stored):
             return
         match CATALOGUE.read(stored):
             case PodSpecAdded() | PodSpecChanged() as event:
@@ -234,6 +246,11 @@ class SchedulerState:
         elif plural == "elasticquotas":
             self.said.quotas.pop(gone.name, None)
             self.quota_changes.again(gone.name)
+
+    def fold_early(self) -> None:
+        """Fold what came before its answer: afterwards the state holds every event up to `position`."""
+        for stored in self.own.take_early():
+            self.ahead(stored)
 
     def observe(self, stored: StoredEvent) -> None:
         """Fold one observation; raises UnreadableEvent."""
@@ -326,6 +343,7 @@ class SchedulerState:
 
     def wake(self) -> int:
         """Wake the waiting pods that the events folded since the last call may help; returns how many."""
+        self.cluster.images.settle()
         self._follow_cluster(self._help_trigger)
         woken = self._wake_blocked()
         woken += self._wake_coupled()
@@ -621,6 +639,7 @@ class SchedulerState:
 
     def unassume(self, pod: PodRecord, work: Place, said_by: str = "") -> None:
         """The pod does not count on its node any more, for nobody; who loses a node with it does, too."""
+        self.retracted += 1
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self.room_appeared(work.node, work.trigger)
         framework = pod.framework or self.frameworks.first
@@ -668,7 +687,7 @@ class SchedulerState:
         if not pod.name:
             pod.namespace, pod.name = event.namespace, event.name
         pod.node = event.node
-        pod.placed_at = _unix(stored.occurred_at)
+        pod.placed_at = _unix(stored.occurred_at) if event.standing is None else event.standing.decided_at
         self.give_up(pod, stored.event_id)
         if pod.uid in self.cluster.quotas.pods:
             self.cluster.quotas.reserve(pod.uid)

@@ -98,6 +98,8 @@ class Publisher:
             header = self._header()
             sealed = [seal_work(node, header, self._tracer) for node in drafts.nodes]
             gang = None if drafts.gang is None else seal_gang(drafts.gang, sealed, header)
+            for part in sealed:
+                self._state.own.sent(part.events())
             self._start(self._carry_out(sealed, host_unix_nanos(), gang))
         while (taken := self._state.next_notice()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
@@ -196,6 +198,7 @@ class Publisher:
             self._logger.warning("log_unavailable", events=len(events), reason=outcome.reason)
 
     def _confirm(self, part: Sealed, node_seq: int, pod_seqs: Sequence[int], started_nanos: int) -> None:
+        self._state.own.answered(part.events())
         confirmed(self._state, part.drafts.work, node_seq, pod_seqs, part.node.event_id)
         now = self._clock.unix()
         for item, (context, parent) in zip(part.drafts.work.items, part.spans, strict=True):
@@ -217,6 +220,7 @@ class Publisher:
 
     async def _refold(self, part: Sealed, moved: set[AggregateRef]) -> None:
         """Read what others wrote to the aggregates of a refused part, then take its assumptions back."""
+        self._state.own.answered(part.events())
         work = part.drafts.work
         refs = [node_ref(work.node), *(pod_ref(item.uid) for item in work.items)]
         for ref in refs:
@@ -245,6 +249,7 @@ class Publisher:
             self._logger.error("log_full", reason=reason)
         self.is_full = True
         for part in sealed:
+            self._state.own.answered(part.events())
             refused(self._state, part.drafts.work, self._clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False

@@ -1,0 +1,45 @@
+"""Our own events that the follower brings before the log has answered the append.
+
+Both ways run through one connection, and under load the events come first. They say what is assumed already and will
+take effect with the answer, so folding them now would be work done twice; they are only kept, in case somebody needs
+the state to hold them before the answer comes (a snapshot).
+"""
+
+from collections.abc import Iterable
+
+from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+
+
+class OwnAppends:
+    """Events on their way, by aggregate: at most one of each."""
+
+    def __init__(self) -> None:
+        self._sent: dict[AggregateRef, str] = {}
+        self._early: dict[AggregateRef, StoredEvent] = {}
+
+    def sent(self, events: Iterable[NewEvent]) -> None:
+        """These have been handed to the log."""
+        for event in events:
+            self._sent[event.ref] = event.event_id
+
+    def is_early(self, stored: StoredEvent) -> bool:
+        """Whether an event that was folded is one of those: it is kept, and waits for the answer."""
+        wanted = self._sent.get(stored.ref)
+        if wanted is None or not stored.has_id(wanted):
+            return False
+        self._early[stored.ref] = stored
+        return True
+
+    def answered(self, events: Iterable[NewEvent]) -> None:
+        """The log has answered: from now on these are events like others, and take effect by the answer."""
+        for event in events:
+            self._sent.pop(event.ref, None)
+            self._early.pop(event.ref, None)
+
+    def take_early(self) -> list[StoredEvent]:
+        """Those that came early and were not answered, in the order of the log; they have to be folded now."""
+        early = sorted(self._early.values(), key=lambda stored: stored.seq)
+        for stored in early:
+            del self._sent[stored.ref]
+        self._early.clear()
+        return early
