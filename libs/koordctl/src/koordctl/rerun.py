@@ -10,10 +10,12 @@ from typing import Any
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.packing import Packing, packing_of
 from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.domain.what_if import Fate, WhatIf, recorded_in
 from koord_scheduler.shell.configuration import installed_makers
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.pod import PodPlaced
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
@@ -124,6 +126,23 @@ async def compare(
         before=packing_of(recorded_state),
         after=packing_of(what_if.state),
     )
+
+
+async def recomputed(
+    log: EventLog, observations: ObservationLog, configuration: EffectiveConfiguration, seq: int
+) -> Recomputed | NotRecomputable:
+    """The placement at a position, taken again from the log alone.
+
+    raises    LogTrouble when there is none, or for an event that cannot be read
+    """
+    head = await log.head()
+    events = [stored async for batch in log.history(0, head.last_seq, batch=BATCH) for stored in batch]
+    if not any(stored.seq == seq and stored.type == PodPlaced.__name__ for stored in events):
+        raise LogTrouble(f"there is no placement at position {seq}: `koord events -k pod --since 1` lists them")
+    try:
+        return recompute(_state(configuration), events, await kept_reports(observations), seq)
+    except UnreadableEvent as error:
+        raise LogTrouble(str(error)) from error
 
 
 async def kept_reports(observations: ObservationLog) -> list[StoredEvent]:

@@ -13,6 +13,21 @@ from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.registry import CATALOGUE
 
 
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a decision was taken on beside the positions of `based_on`, so that it can be taken again.
+
+    decided_at     unix seconds of the run's clock
+    retracted      how many decisions with smaller ordinals had been taken back by then
+    acknowledged   last position of an own append that was known, which may lie behind `based_on.ev`
+    read_ahead     last position that was read ahead of the fold, after a conflict
+    """
+
+    decided_at: float
+    retracted: int = 0
+    acknowledged: int = 0
+    read_ahead: int = 0
+
+
 @CATALOGUE.register(kind="pod")
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A node was chosen for the pod; the node's ledger changed in the same atomic batch.
@@ -25,6 +40,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
                 device-allocated, reservation-allocated ...)
     ordinal     number of the decision in its scheduler's term: it was taken on what the log had at `based_on` and on
                 the decisions of the same term with smaller numbers, which may have been stored only afterwards
+    standing    what else it was taken on; None: not recorded
     """
 
     namespace: str
@@ -35,6 +51,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     queued_at: str
     annotations: dict[str, str] = {}
     ordinal: int = 0
+    standing: Standing | None = None
     explanation: PlacementExplanation
 
 

@@ -30,7 +30,7 @@ def replay(
         Path | None,
         typer.Option(
             "--config",
-            help="With --rerun-scheduler: the KubeSchedulerConfiguration to try; default: the shipped one.",
+            help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the shipped one.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -38,6 +38,12 @@ def replay(
     ] = None,
     begin: Annotated[
         str | None, typer.Option("--from", help="With --rerun-scheduler: position or time; default: the beginning.")
+    ] = None,
+    recompute: Annotated[
+        int | None,
+        typer.Option(
+            "--recompute", min=1, help="Position of a PodPlaced: take that decision again from the log alone."
+        ),
     ] = None,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="With --rerun-scheduler: table, yaml, json.")
@@ -56,12 +62,19 @@ def replay(
       koord replay --to 2026-11-21T08:30:00Z
 
       koord replay --rerun-scheduler --config packed.yaml --from 1200 --to 5000
+
+      koord replay --recompute 5017
     """
     if rerun_scheduler:
         # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
         from koordctl.commands.rerun import rerun
 
         rerun(config, begin, to, output)
+        return
+    if recompute is not None:
+        from koordctl.commands.rerun import take_again
+
+        take_again(config, recompute)
         return
     if config is not None or begin is not None or output is not Format.TABLE:
         fail("--config, --from and -o belong to --rerun-scheduler", status=2)

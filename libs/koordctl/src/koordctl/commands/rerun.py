@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.config.problems import InvalidConfiguration
+from koord_scheduler.domain.recompute import NotRecomputable, Recomputed
 from koord_scheduler.domain.what_if import Fate
 from koord_scheduler.shell.configuration import load_configuration
 from koordcore.values.invalid import InvalidInput
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from koordctl.commands.history import target
 from koordctl.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.output import Format, console, errors, fail, say_error, show_document, show_table
-from koordctl.rerun import Comparison, compare
+from koordctl.rerun import Comparison, compare, recomputed
 
 _MOST_NAMED = 20
 _FIGURES = (
@@ -38,6 +39,30 @@ def rerun(config: Path | None, begin: str | None, to: str | None, output: Format
         _show(comparison)
     else:
         show_document(comparison.document(), output)
+
+
+def take_again(config: Path | None, seq: int) -> None:
+    """Takes one recorded decision again and says whether it is the same. Exit status 1 when it is not, or not known."""
+    answer = wait_for(_take_again(_configuration(config), seq))
+    if isinstance(answer, NotRecomputable):
+        fail(f"the decision at {seq} cannot be taken again: {answer.reason}")
+    placed = answer.placed
+    if not answer.agrees:
+        fail(f"{placed.namespace}/{placed.name} went to {placed.node}; taken again: {answer.node or 'no node'}")
+    console.print(
+        f"{placed.namespace}/{placed.name} to {placed.node}: the same node for the same reasons,"
+        f" {len(placed.explanation.top)} best scores and {placed.explanation.nodes_considered:,} nodes compared",
+        style="green",
+        highlight=False,
+    )
+
+
+async def _take_again(configuration: EffectiveConfiguration, seq: int) -> Recomputed | NotRecomputable:
+    async with open_log() as log:
+        try:
+            return await recomputed(log.bus.events, log.bus.observations, configuration, seq)
+        except LogTrouble as error:
+            fail(str(error))
 
 
 def _configuration(config: Path | None) -> EffectiveConfiguration:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
 from koordcore.events.gang import GangPlaced, PlacedMember
+from koordcore.events.pod import Standing
 from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound, WholeJob
@@ -120,7 +121,7 @@ def _next_pod(state: SchedulerState) -> QueuedPod | None:
 def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Place:
     """The pod counts on its node from now on, for the columns and for every plugin."""
     state.decisions += 1
-    work = _place(state, pod, queued, found)
+    work = _place(state, pod, queued, found, now)
     pod.placed_at = now
     pod.phase = Phase.ASSUMED
     pod.work_node = found.placed.node
@@ -190,7 +191,7 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     return verdicts
 
 
-def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found) -> Place:
+def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Place:
     assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} is in the queue without a spec"  # noqa: PT018
     return Place(
         uid=pod.uid,
@@ -203,6 +204,7 @@ def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Foun
         explanation=found.placed.explanation,
         trigger=queued.trigger,
         ordinal=state.decisions,
+        standing=Standing(now, state.retracted, state.acknowledged, state.read_ahead),
         traceparent=pod.traceparent,
         tracestate=pod.tracestate,
     )
@@ -306,6 +308,7 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
     node_seq, pod_seqs    sequences of the events, the latter in the order of the items
     event_id              of the node's event
     """
+    state.acknowledged = max(state.acknowledged, node_seq)
     is_news = state.ledgers.advance(work.node, node_seq)
     state.outbox.landed(work.node)
     for item, seq in zip(work.items, pod_seqs, strict=True):

@@ -19,7 +19,7 @@ import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.pod import PodPlaced, PodReleased, Standing
 
 MOST_PER_BATCH: Final = 200
 
@@ -29,6 +29,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     trigger       event that made the attempt worthwhile
     ordinal       number of the decision in its scheduler's term: it was taken on top of those with smaller ones
+    standing      what else it was taken on
     annotations   to be written on the pod when it is bound
     """
 
@@ -42,6 +43,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     explanation: PlacementExplanation
     trigger: str
     ordinal: int = 0
+    standing: Standing | None = None
     annotations: Mapping[str, str] = {}
     traceparent: str = ""
     tracestate: str = ""
@@ -90,6 +92,7 @@ def pod_event(work: Work) -> PodPlaced | PodReleased:
                 queued_at=work.queued_at,
                 annotations=dict(work.annotations),
                 ordinal=work.ordinal,
+                standing=work.standing,
                 explanation=work.explanation,
             )
         case Release():
