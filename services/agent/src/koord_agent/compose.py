@@ -112,6 +112,8 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     kept = Kept(settings.state_dir)
     if kept.set_aside is not None:
         shell.log.warning("state_set_aside", file=str(kept.set_aside))
+    if kept.unusable:
+        shell.log.error("state_not_kept", reason=kept.unusable)
     announced = kept.announced()
     audit_log = _audit_log(shell)
     audit = no_audit if audit_log is None else _audit_sink(audit_log, shell)

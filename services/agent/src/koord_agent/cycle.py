@@ -22,7 +22,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_agent.shell.audit_log import AuditLog
 from koord_agent.shell.desired_state import DesiredStates
-from koord_agent.shell.kept import Kept
+from koord_agent.shell.kept import Kept, NotKept
 from koord_agent.shell.link import Link
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.observing import AgentMetrics
@@ -74,6 +74,7 @@ class Cycle:
     _said: list[str] = field(default_factory=lambda: [""])
     _rounds: list[int] = field(default_factory=lambda: [0])
     _unsaid: list[Fact] = field(default_factory=list[Fact])
+    _disk: list[str] = field(default_factory=lambda: [""])
 
     async def run(self) -> None:
         """Rounds at a fixed pace, pushed pods between them, until cancelled."""
@@ -122,12 +123,26 @@ class Cycle:
         # 5. reports that are due
         reports = await self._report_all(now_ms)
         # 6. remember what was wanted; forget old samples
-        self.kept.save_desired(self.states.unsaved(SAVED_PER_ROUND), now_ms)
+        self._save_desired(now_ms)
         self._collect_garbage(now_ms)
         if self.audit is not None:
             self.audit.flush_if_due(_HOST.monotonic())
         # 7. one line for the operator
         self._finish(began, suppressed=suppressed, reports=reports)
+
+    def _save_desired(self, now_ms: int) -> None:
+        values = self.states.unsaved(SAVED_PER_ROUND)
+        if not values:
+            return
+        try:
+            self.kept.save_desired(values, now_ms)
+        except NotKept as error:
+            self.states.not_saved(values)
+            if not self._disk[0]:
+                self.logger.error("desired_not_kept", reason=str(error))
+            self._disk[0] = str(error)
+        else:
+            self._disk[0] = ""
 
     def take_changes(self) -> None:
         """Gives changed desired states to their agents and lets these start and end pods."""
@@ -174,7 +189,12 @@ class Cycle:
             slot = (now_ms + _phase(node) * interval_ms // 1000) // interval_ms
             if slot == self._slots.get(node):
                 continue
-            report = agent.report(now_ms, _text_of)
+            # a real machine is asked for its pressure, and a day's models for their peaks
+            report = (
+                agent.report(now_ms, _text_of)
+                if self.fleet is not None
+                else await asyncio.to_thread(agent.report, now_ms, _text_of)
+            )
             if report is None or (report.node_usage is None and node not in self._slots):
                 continue  # the first interval of a machine has no usage yet
             self._slots[node] = slot

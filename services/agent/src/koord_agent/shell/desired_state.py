@@ -95,6 +95,10 @@ class DesiredStates:
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
         return [self._values[node] for node in nodes]
 
+    def not_saved(self, values: Iterable[DesiredNode]) -> None:
+        """The disk did not take these: they are given again."""
+        self._unsaved.update(value.node for value in values)
+
     async def run(self) -> None:
         """Follow the bucket and the pushes for ever."""
         ports = await self._link.connected()

@@ -7,7 +7,8 @@ it. Used by `outbox` and `desired_state`; nobody else opens the file.
 import hashlib
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +40,41 @@ class KeptFact(msgspec.Struct, frozen=True):
         return name_from_token(self.ref.id)
 
 
+class NotKept(Exception):
+    """The disk did not take it: nothing of it is kept. The message is the disk's reason."""
+
+
 class Kept:
     """The file. Not thread-safe: one task owns it.
 
     folder      None: in memory, lost with the process
     set_aside   where a file that could not be read was put; None: it could
+    unusable    why everything is in memory although there is a folder, such as a full disk; "" = it is not
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.set_aside: Path | None = None
-        if folder is None:
+        self.unusable = ""
+        # Better to say some starts again than not to enforce.
+        try:
+            self._db = self._of_folder(folder) if folder is not None else _open(":memory:")
+        except (OSError, sqlite3.Error) as error:
+            self.unusable = str(error)
             self._db = _open(":memory:")
-            return
+
+    def _of_folder(self, folder: Path) -> sqlite3.Connection:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "agent.sqlite"
         try:
-            self._db = _open(file)
+            return _open(file)
+        except sqlite3.OperationalError:
+            raise  # full, locked, not allowed: the file itself is sound
         except sqlite3.DatabaseError:
-            # Better to say some starts again than not to enforce; the damaged file stays for whoever looks into it.
+            # the damaged file stays for whoever looks into it
             self.set_aside = file.rename(file.with_suffix(".damaged"))
             for leftover in folder.glob("agent.sqlite-*"):
                 leftover.unlink()
-            self._db = _open(file)
+            return _open(file)
 
     def facts(self) -> list[KeptFact]:
         """Facts that wait, oldest first."""
@@ -78,10 +92,10 @@ class Kept:
         """Keep facts, with the pods that they announce as started or stopped, by node; all or nothing.
 
         topologies    digests of the topologies that they report, by node
+        raises        NotKept
         """
         added: list[KeptFact] = []
-        self._db.execute("begin")
-        try:
+        with self._transaction():
             for ref, headers, body in facts:
                 cursor = self._db.execute(
                     "insert into fact (kind, token, headers, body) values (?, ?, ?, ?)",
@@ -98,17 +112,12 @@ class Kept:
                 [(node, uid) for node, uids in started.items() for uid in uids],
             )
             self._db.executemany("insert or replace into topology values (?, ?)", list((topologies or {}).items()))
-        except BaseException:
-            self._db.execute("rollback")
-            raise
-        self._db.execute("commit")
         return added
 
     def remove(self, facts: Iterable[KeptFact]) -> None:
-        """Forget facts that are in the log."""
-        self._db.execute("begin")
-        self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
-        self._db.execute("commit")
+        """Forget facts that are in the log. Raises NotKept: they are sent again after a restart."""
+        with self._transaction():
+            self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
     def announced(self) -> dict[str, set[str]]:
         """Node -> uids of the pods whose start was said and whose end was not."""
@@ -122,13 +131,12 @@ class Kept:
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
-        """Keep the desired state of some nodes, with a digest and the moment on the run's clock."""
-        self._db.execute("begin")
-        self._db.executemany(
-            "insert or replace into desired values (?, ?, ?, ?)",
-            [(value.node, at_ms, _digest(body := codec.encode(value)), body) for value in values],
-        )
-        self._db.execute("commit")
+        """Keep the desired state of some nodes, with a digest and the moment on the run's clock. Raises NotKept."""
+        with self._transaction():
+            self._db.executemany(
+                "insert or replace into desired values (?, ?, ?, ?)",
+                [(value.node, at_ms, _digest(body := codec.encode(value)), body) for value in values],
+            )
 
     def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
         """The kept desired states that are intact and young enough, and a sentence about each that is not."""
@@ -145,6 +153,20 @@ class Kept:
                 except codec.DecodeError as error:
                     problems.append(f"{node}: the kept desired state cannot be read: {error}")
         return found, problems
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        try:
+            self._db.execute("begin")
+            try:
+                yield
+                self._db.execute("commit")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk ends it by itself
+                    self._db.execute("rollback")
+                raise
+        except sqlite3.Error as error:
+            raise NotKept(str(error)) from error
 
     def close(self) -> None:
         """Let go of the file."""

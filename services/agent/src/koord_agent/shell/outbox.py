@@ -23,7 +23,7 @@ from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Mi
 from koordcore.service.logging import Logger
 
 from koord_agent.domain.topology_report import topology_digest
-from koord_agent.shell.kept import Kept, KeptFact
+from koord_agent.shell.kept import Kept, KeptFact, NotKept
 from koord_agent.shell.link import Link, OwnFacts
 
 MAX_BATCH = 200
@@ -62,6 +62,7 @@ class Outbox:
         self._logger = logger
         self._aggregates: dict[str, _Aggregate] = {}
         self._depth = 0
+        self._trouble = ""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -72,7 +73,7 @@ class Outbox:
         return self._depth
 
     def put(self, facts: Sequence[Fact]) -> list[Fact]:
-        """Keep facts; gives those that found no room."""
+        """Keep facts; gives those that found no room, or that the disk did not take."""
         room = max(0, self._limit - self._depth)
         taken, refused = facts[:room], list(facts[room:])
         if refused:
@@ -85,7 +86,13 @@ class Outbox:
             fact.node: topology_digest(fact.event) for fact in taken if isinstance(fact.event, NodeTopologyReported)
         }
         started, stopped = _pods(taken, PodsStarted), _pods(taken, PodsStopped)
-        self._queue(self._kept.add(sealed, started=started, stopped=stopped, topologies=topologies))
+        try:
+            kept = self._kept.add(sealed, started=started, stopped=stopped, topologies=topologies)
+        except NotKept as error:
+            self._complain(error)
+            return list(facts)
+        self._trouble = ""
+        self._queue(kept)
         self._wake.set()
         return refused
 
@@ -164,7 +171,10 @@ class Outbox:
                     aggregate = self._aggregates[fact.node]
                     aggregate.waiting.popleft()
                     aggregate.last_seq = seq
-                self._kept.remove(facts)
+                try:
+                    self._kept.remove(facts)
+                except NotKept as error:
+                    self._complain(error)
                 self._depth -= len(facts)
                 self.sent += len(facts)
                 return False
@@ -173,6 +183,12 @@ class Outbox:
                 return True
             case Conflict():
                 return True
+
+    def _complain(self, error: NotKept) -> None:
+        """Says what the disk did not take, once until it changes."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._logger.error("facts_not_kept", reason=self._trouble)
 
     def _event(self, fact: KeptFact) -> NewEvent:
         return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.node].last_seq or 0)
