@@ -1,19 +1,24 @@
 """A node under pressure: who is evicted, who is disturbed by whom, and a NodeSLO that makes no sense harms nobody."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koord_agent.domain.desired import view_of
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import CgroupFile
+from koord_agent.domain.qos.cpi_caps import Caps
+from koord_agent.domain.qos.eviction_round import EvictionBook
 from koord_agent.gates import GATES
 from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import CollectOptions
+from koord_agent.shell.host.executor import CgroupExecutor
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.node_agent import ROUND_FAILED, NodeAgent
 from koordcore.events.envelope import Event
 from koordcore.events.node import PodOnNode
 from koordcore.events.nodestate import (
@@ -90,7 +95,9 @@ class Node:
         for _ in range(seconds * SECOND_MS // self.interval_ms):
             self.now_ms += self.interval_ms
             self.fleet.advance(self.now_ms / 1000)
-            facts.extend(self.agent.tick(self.now_ms).facts)
+            tick = self.agent.tick(self.now_ms)
+            assert not any(problem.startswith(ROUND_FAILED) for problem in tick.problems), tick.problems
+            facts.extend(tick.facts)
         return facts
 
 
@@ -235,6 +242,22 @@ def test_an_absurd_node_slo_harms_no_latency_sensitive_pod(slo: dict[str, Any]) 
     assert "web" in node.host.running_pods
 
 
+def test_a_round_that_fails_is_a_problem_with_its_place_and_the_next_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node([pod("web", "LS", 1_000, GIB)], GOOD)
+
+    def broken(_directory: str) -> tuple[str, ...]:
+        raise KeyError("what nobody thought of")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.host, "tree", broken)
+        tick = node.agent.tick(500)
+    assert [type(fact) for fact in tick.facts] == [PodsStarted], "what was done before is said"
+    assert tick.problems[0].startswith(f"{ROUND_FAILED}: KeyError: 'what nobody thought of' (test_node_protection.py:")
+    assert node.live(1) == []
+
+
 def test_it_starts_what_is_wanted_first() -> None:
     node = Node([pod("web", "LS", 1_000, GIB)], GOOD)
     assert [type(fact) for fact in node.live(1)] == [PodsStarted]
@@ -260,3 +283,43 @@ def test_a_workload_that_runs_slower_than_it_learnt_gets_its_antagonist_capped_a
     node.want([*webs, hog], {**calm, "extensions": {}})
     node.live(400)
     assert node.host.read(quota) == "-1\n", "what was there before comes back"
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_agent_that_ends_leaves_nobody_capped(killed: bool) -> None:
+    hog = pod("hog", "BE", 14_000, GIB, level=1.0)
+    node = Node([pod("web", "LS", 2_000, GIB), hog], {"resourceUsedThresholdWithBE": {"enable": False}})
+    node.live(2)
+    quota = CgroupFile(node.host.layout.pod_directory(KubeQos.BEST_EFFORT, "hog"), "cpu.cfs_quota_us")
+    look = node.agent.last_look
+    assert look is not None
+    caps = Caps()
+    executor = CgroupExecutor(node.host, trees=(node.host.layout.root,))
+
+    def read_quota(directory: str) -> int:
+        return int(node.host.read(CgroupFile(directory, "cpu.cfs_quota_us")) or "-1")
+
+    assert caps.plans(look, read_quota, ttl_ms=2_000) == ()
+    caps.hold("hog", quota_us=10_000, before_us=-1, now_ms=look.now_ms, seconds=300, cause="c")
+    executor.apply(caps.plans(look, read_quota, ttl_ms=2_000), look.now_ms)
+    assert node.host.read(quota) == "10000\n"
+    ending = Caps() if killed else caps  # the next process knows nothing of the cap
+    executor.apply(ending.plans(look, read_quota, ttl_ms=2_000, ends=not killed), look.now_ms)
+    assert node.host.read(quota) == "-1\n"
+    assert ending.plans(look, read_quota, ttl_ms=2_000, ends=not killed) == ()
+
+
+def test_memory_contention_evicts_earlier_whatever_lower_bound_is_set_and_a_clock_set_back_does_not_stop_it() -> None:
+    hogs = [pod(f"hog-{number}", "BE", 1_000, 9 * GIB) for number in range(5)]
+    node = Node([pod("web", "LS", 1_000, 2 * GIB), *hogs], {"resourceUsedThresholdWithBE": {"enable": False}})
+    node.live(5)
+    look = node.agent.last_look
+    assert look is not None
+    section = {"enable": True, "memoryEvictThresholdPercent": 78, "memoryEvictLowerPercent": 77}
+    book = EvictionBook(frozenset(("BEMemoryEvict",)))
+    assert book.run(look, section, end=lambda _uid: True) == ()
+    (fact,) = book.run(look, section, memory_points=5, end=lambda _uid: True)
+    assert fact.feature == "BEMemoryEvict"
+    assert book.run(look, section, memory_points=5, end=lambda _uid: True) == (), "it rests"
+    earlier = replace(look, now_ms=look.now_ms - 3_600_000)
+    assert book.run(earlier, section, memory_points=5, end=lambda _uid: True)

@@ -4,8 +4,10 @@
 the last desired state. One process may hold many of them (simulated nodes); each belongs to one task.
 """
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from koordcore.events.envelope import Event
@@ -38,6 +40,8 @@ from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
 from koord_agent.shell.topology import TopologyReporter
+
+ROUND_FAILED = "the round failed, what is set stays"
 
 
 class PodRunner(Protocol):
@@ -145,7 +149,15 @@ class NodeAgent:
         pods_run = self.run_pods()
         problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
         problems.extend(pods_run.problems)
-        facts = pods_run.facts
+        try:
+            return self._protect(desired, pods_run.facts, problems, now_ms)
+        except Exception as error:  # noqa: BLE001 - one bad item never ends the rounds of a node (agent spec, preamble)
+            problems.append(f"{ROUND_FAILED}: {type(error).__name__}: {error} ({_place_of(error)})")
+            return Tick(
+                facts=pods_run.facts, sentence=problems[-1], problems=tuple(problems), decision=None, outcomes=()
+            )
+
+    def _protect(self, desired: DesiredView, facts: tuple[Event, ...], problems: list[str], now_ms: int) -> Tick:
 
         # 2. one look at the machine, kept as samples
         pods = tuple(self._pods.values())
@@ -248,8 +260,8 @@ class NodeAgent:
         return self._runner.stop_pod(uid)
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """What to say when the agent stops: its pods go on, and so does what it has set."""
-        return self._qos.farewell(now_ms)
+        """What to say when the agent stops: its pods go on, and so does what it has set but for caps."""
+        return self._qos.farewell(self.last_look, now_ms)
 
     def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
         """The node's report of this moment; None without desired state.
@@ -413,6 +425,11 @@ class NodeAgent:
             )
             self._owners_of = pods
         return self._owners
+
+
+def _place_of(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:

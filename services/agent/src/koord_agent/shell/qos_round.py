@@ -153,7 +153,7 @@ class QosRound:
         plans = list(decision.plans)
         if effects.suppress_causes:
             plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
-        plans.extend(self._cpi.plans(look, ttl_ms=self._ttl_ms))
+        plans.extend(self._cpi.plans(look, self._read_quota, ttl_ms=self._ttl_ms))
         if look.slo is not None:
             plans.extend(self._other_plans(look, slo, effects, problems))
 
@@ -182,8 +182,16 @@ class QosRound:
             plans=_count(plans, arbitration),
         )
 
-    def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """What to say when the agent stops: what was not told yet, and what stays in force on the node."""
+    def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
+        """Lift what only a living agent may hold (caps); say what was not told yet, and what stays in force.
+
+        look    the last one; None = there was none
+        """
+        if look is not None:
+            look = replace(look, now_ms=now_ms)
+            plans = self._cpi.plans(look, self._read_quota, ttl_ms=self._ttl_ms, ends=True)
+            arbitration = self._executor.arbitrate(plans, now_ms)
+            self._audit_writes(look, arbitration, self._executor.write(arbitration, now_ms))
         last = self._knobs.said(now_ms)
         stopped = AgentStopped(left=dict(sorted(self._left.items())))
         return (stopped,) if last is None else (last, stopped)
@@ -296,6 +304,17 @@ class QosRound:
         outcomes: Sequence[Outcome],
     ) -> list[Event]:
         """Audit every write; the facts that are due."""
+        self._audit_writes(look, arbitration, outcomes)
+        if self._wrote_quota(outcomes):
+            said = self._said.written(
+                decision, look.now_ms, view.capacity_milli, self._tell_every_ms, effects.suppress_causes
+            )
+        else:
+            said = self._said.due(look.now_ms, self._tell_every_ms)
+        told = self._knobs.due(look.now_ms, self._tell_every_ms)
+        return [fact for fact in (said, told) if fact is not None]
+
+    def _audit_writes(self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]) -> None:
         written: list[KnobWrite] = []
         for outcome in outcomes:
             if outcome.result is not Result.WRITTEN or outcome.before is None:
@@ -310,14 +329,6 @@ class QosRound:
         self._knobs.add(written, failed=failed)
         for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
             self._audit(self._lost(loser, arbitration), 2)
-        if self._wrote_quota(outcomes):
-            said = self._said.written(
-                decision, look.now_ms, view.capacity_milli, self._tell_every_ms, effects.suppress_causes
-            )
-        else:
-            said = self._said.due(look.now_ms, self._tell_every_ms)
-        told = self._knobs.due(look.now_ms, self._tell_every_ms)
-        return [fact for fact in (said, told) if fact is not None]
 
     def _event_of(self, look: NodeLook, write: KnobWrite) -> AuditEvent:
         pod = next((p for p in look.pods if _is_below(write.file.directory, look.pod_directory(p))), None)

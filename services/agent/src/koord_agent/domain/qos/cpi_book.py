@@ -1,13 +1,12 @@
 """Cycles per instruction against what a workload has learnt of itself: outliers, anomalies, and who is held down.
 
-The rules are in `koord_agent.domain.cpi`; this book keeps samples, baselines and caps of a node from minute to minute.
-A cap is an emergency plan for some minutes, then the quota that was there before comes back. Source: agent spec, 18.
+The rules are in `koord_agent.domain.cpi`, what was learnt in `cpi_baselines`, who is held down in `cpi_caps`; this book
+puts them together from minute to minute. Source: agent spec, 18.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
@@ -15,33 +14,12 @@ from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, 
 from koord_agent.domain import cpi as rules
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
-from koord_agent.domain.plan import Band, CgroupFile, Plan
+from koord_agent.domain.plan import Plan
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos.contentions import MOST_SUSPECTS, VICTIMS
+from koord_agent.domain.qos.cpi_baselines import MINUTE_MS, Baselines, Workload
+from koord_agent.domain.qos.cpi_caps import Caps
 from koord_agent.domain.qos.interference import CpiSettings, Signal
-
-PLUGIN = "CPI"
-AUDIT_REASON = "CapAntagonist"
-QUOTA = "cpu.cfs_quota_us"
-MINUTE_MS = 60_000
-DAY_MS = 24 * 60 * MINUTE_MS
-RELEARN_MS = 10 * MINUTE_MS
-"""Until a baseline is robust it is looked at again this often, then once a day."""
-MOST_SAMPLES = 5_000
-
-
-class Workload(NamedTuple):
-    """Whose CPI is alike: the workload's owner and the container's name (the CPU model is the node's)."""
-
-    owner: str
-    container: str
-
-
-@dataclass(slots=True)
-class _Learnt:
-    samples: deque[tuple[int, str, float]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
-    baseline: rules.Baseline | None = None
-    learnt_ms: int = -DAY_MS
 
 
 @dataclass(slots=True)
@@ -53,21 +31,13 @@ class _Victim:
 
 
 @dataclass(slots=True)
-class _Cap:
-    quota_us: int
-    before_us: int
-    until_ms: int
-    cause: str
-
-
-@dataclass(slots=True)
 class CpiBook:
     """The CPI of the containers of one node. Owned by its agent."""
 
-    _learnt: dict[Workload, _Learnt] = field(default_factory=dict[Workload, _Learnt])
+    _baselines: Baselines = field(default_factory=Baselines)
     _victims: dict[tuple[str, str], _Victim] = field(default_factory=dict[tuple[str, str], _Victim])
     _usage: deque[tuple[int, Mapping[str, float]]] = field(default_factory=lambda: deque(maxlen=64))
-    _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
+    _caps: Caps = field(default_factory=Caps)
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
@@ -89,7 +59,9 @@ class CpiBook:
             for container, name in _containers(pod):
                 value = look.metrics.cycles_per_instruction(pod.uid, container, within_ms=2 * MINUTE_MS)
                 workload = Workload(pod.owner or pod.name.rpartition("-")[0] or pod.name, name)
-                threshold = self._threshold(workload, f"{pod.uid}/{name}", value, look.now_ms, settings)
+                if value is not None:
+                    self._baselines.add(workload, f"{pod.uid}/{name}", value, look.now_ms)
+                threshold = self._baselines.threshold(workload, look.now_ms, settings.sigma)
                 victim = self._victims.setdefault((pod.uid, container), _Victim())
                 victim.minutes.append((look.now_ms, value))
                 if threshold is None:
@@ -99,49 +71,11 @@ class CpiBook:
                 facts.extend(self._judge(look, settings, pod, name, victim, threshold, read_quota))
         return tuple(facts)
 
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> tuple[Plan, ...]:
-        """Caps that go on, and the quota from before for those that ended."""
-        plans: list[Plan] = []
-        for uid, cap in list(self._caps.items()):
-            pod = look.by_uid.get(uid)
-            if pod is None:
-                del self._caps[uid]
-                continue
-            is_over = look.now_ms >= cap.until_ms
-            if is_over:
-                del self._caps[uid]
-            plans.append(
-                Plan(
-                    plugin=PLUGIN,
-                    band=Band.RECOVER if is_over else Band.EMERGENCY,
-                    file=CgroupFile(look.pod_directory(pod), QUOTA),
-                    value=str(cap.before_us if is_over else cap.quota_us),
-                    created_ms=look.now_ms,
-                    ttl_ms=ttl_ms,
-                    reason=AUDIT_REASON,
-                    cause=cap.cause,
-                )
-            )
-        return tuple(plans)
-
-    def _threshold(
-        self, workload: Workload, task: str, value: float | None, now_ms: int, settings: CpiSettings
-    ) -> float | None:
-        """CPI above which a sample of the workload stands out; None = not enough is known of it."""
-        learnt = self._learnt.setdefault(workload, _Learnt())
-        if value is not None:
-            learnt.samples.append((now_ms, task, value))
-        every_ms = DAY_MS if learnt.baseline is not None and learnt.baseline.robust else RELEARN_MS
-        if now_ms - learnt.learnt_ms >= every_ms:
-            learnt.learnt_ms = now_ms
-            learnt.baseline = rules.learn_baseline(
-                [
-                    rules.CpiSample(age_days=(now_ms - at) / DAY_MS, task=of, cpi=sample)
-                    for at, of, sample in learnt.samples
-                ]
-            )
-        baseline = learnt.baseline
-        return baseline.threshold(settings.sigma) if baseline is not None and baseline.robust else None
+    def plans(
+        self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
+    ) -> tuple[Plan, ...]:
+        """See `Caps.plans`."""
+        return self._caps.plans(look, read_quota, ttl_ms=ttl_ms, ends=ends)
 
     def _judge(
         self,
@@ -228,12 +162,19 @@ class CpiBook:
         before = read_quota(look.pod_directory(pod))
         if before is None:
             return []
-        until = look.now_ms + settings.cap_seconds * 1000
-        self._caps[cap.name] = _Cap(quota_us=cap.cfs_quota_us, before_us=before, until_ms=until, cause=cause)
+        self._caps.hold(
+            cap.name,
+            quota_us=cap.cfs_quota_us,
+            before_us=before,
+            now_ms=look.now_ms,
+            seconds=settings.cap_seconds,
+            cause=cause,
+        )
         held = f"{pod.namespace}/{pod.name} is capped at {cap.cfs_quota_us} us of 100 ms for {settings.cap_seconds} s"
         return [f"{held} (correlation {cap.correlation:.2f})"]
 
     def _forget(self, look: NodeLook, settings: CpiSettings) -> Iterator[Event]:
+        self._baselines.forget_silent(look.now_ms)
         for (uid, container), victim in list(self._victims.items()):
             if uid in look.by_uid and settings.enable:
                 continue

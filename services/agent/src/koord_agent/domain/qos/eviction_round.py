@@ -57,16 +57,17 @@ class EvictionBook:
         if not self.features or not section.get("enable"):
             return ()
         policy = eviction_policy(section)
-        if memory_points and policy.memory_evict_threshold_percent is not None:
-            lowered = max(policy.memory_evict_threshold_percent - memory_points, 0)
-            policy = msgspec.structs.replace(policy, memory_evict_threshold_percent=lowered)
-        self._evicted_ms = {u: at for u, at in self._evicted_ms.items() if look.now_ms - at < EVICTED_LATELY_MS}
+        if memory_points:
+            policy = _with_less_memory(policy, memory_points)
+        # a clock that was set back must not keep pods that are short of memory waiting
+        lately = self._evicted_ms.items()
+        self._evicted_ms = {uid: at for uid, at in lately if 0 <= look.now_ms - at < EVICTED_LATELY_MS}
         facts: list[PodsEvictedByAgent] = []
         for plugin, cool_seconds, judge in (
             (cpu_evict.PLUGIN, cpu_evict.COOL_DOWN_SECONDS, self._cpu_tasks),
             (memory_evict.PLUGIN, memory_evict.COOL_DOWN_SECONDS, self._memory_tasks),
         ):
-            if look.now_ms < self._rests_until_ms.get(plugin, 0):
+            if 0 < self._rests_until_ms.get(plugin, 0) - look.now_ms <= cool_seconds * 1000:
                 continue
             done = self._evict(look, judge(look, policy), end)
             if done:
@@ -172,6 +173,16 @@ class EvictionBook:
                 memory_evict.judge_memory_usage(policy, node, capacity_bytes=capacity, pods=pods, used_bytes=used)
             )
         return [judgement.task for judgement in judged if judgement.task is not None]
+
+
+def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
+    """Threshold and lower bound of memory lowered together, so that the one stays below the other."""
+    threshold, lower = policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent
+    return msgspec.structs.replace(
+        policy,
+        memory_evict_threshold_percent=None if threshold is None else max(threshold - points, min(threshold, 1)),
+        memory_evict_lower_percent=None if lower is None else max(lower - points, min(lower, 0)),
+    )
 
 
 def _pods(look: NodeLook) -> list[AgentPod]:
