@@ -208,6 +208,15 @@ def test_the_token_is_read_anew_and_a_missing_one_is_no_crash(kubelet: FakeKubel
     assert seen == [("GET", "/pods/", 403)]
 
 
+def test_a_token_that_is_none_is_refused_without_being_told(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret-one\nsecret-two")
+    address = KubeletAddress(host="127.0.0.1", port=1, token_file=file, timeout_seconds=0.5)
+    with pytest.raises(KubeletAway) as refused:
+        Kubelet(address, now=time.monotonic).pods()
+    assert "secret" not in str(refused.value)
+
+
 def test_a_pod_that_only_the_kubelet_knows_is_measured_and_forgotten_when_it_goes() -> None:
     fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=4_000, memory_bytes=8 << 30)])
     host = fleet.host("n")

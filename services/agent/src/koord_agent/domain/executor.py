@@ -94,7 +94,7 @@ class WriteCache:
     def suppresses(self, update: Update, now_ms: int) -> bool:
         """Whether the same value went to this file less than the force interval ago."""
         entry = self.entries.get(update.file) if update.cacheable else None
-        return entry is not None and entry[0] == update.value and now_ms - entry[1] < self.force_after_ms
+        return entry is not None and entry[0] == update.value and 0 <= now_ms - entry[1] < self.force_after_ms
 
     def remember(self, update: Update, now_ms: int) -> None:
         """Note that the file has the requested value now."""
@@ -106,8 +106,8 @@ class WriteCache:
         self.entries.pop(file, None)
 
     def purge(self, now_ms: int) -> None:
-        """Drop entries older than their life."""
-        self.entries = {file: e for file, e in self.entries.items() if now_ms - e[1] < self.life_ms}
+        """Drop entries older than their life, and those of a time that is to come: the clock was set back."""
+        self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:

@@ -85,7 +85,7 @@ class KnobSummary:
         """The fact, once enough time has passed since the last one and there is something to say."""
         if self.said_ms is None:
             self.said_ms = now_ms
-        if now_ms - self.said_ms < every_ms:
+        if 0 <= now_ms - self.said_ms < every_ms:
             return None
         return self.said(now_ms)
 

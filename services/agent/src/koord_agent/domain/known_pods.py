@@ -35,7 +35,7 @@ class KnownPods:
 
     def frozen(self, now_ms: int) -> frozenset[str]:
         """Uids of the pods that must not be touched at this moment."""
-        if self.at_ms is None or now_ms - self.at_ms > STALE_MS:
+        if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
         return self.unclear
 

@@ -67,7 +67,7 @@ class SuppressionSummary:
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
         """The fact about small changes once they have waited long enough."""
-        if self._last is None or now_ms - self.said_ms < every_ms:
+        if self._last is None or 0 <= now_ms - self.said_ms < every_ms:
             return None
         return self._say(self._last, now_ms)
 

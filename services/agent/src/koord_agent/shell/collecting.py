@@ -156,14 +156,13 @@ class Collectors:
 
     def _pressure(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
         node = self._host.node_counters()
-        at_ns = node.at_ns if node is not None else 0
         for pod in pods:
             found = self._host.pressure(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
             if found is None:
                 continue
             yield from pressure_samples(found, now_ms, pod.uid)
-            if "mem" in found:
-                yield from self._alloc_stall(pod.uid, found["mem"].some, at_ns, now_ms)
+            if "mem" in found and node is not None:
+                yield from self._alloc_stall(pod.uid, found["mem"].some, node.at_ns, now_ms)
             for container_id, directory in container_directories(self._host, pod):
                 of_container = self._host.pressure(directory)
                 if of_container is not None:

@@ -111,4 +111,8 @@ class Kubelet:
     def _headers(self) -> dict[str, str]:
         if self._address.insecure or self._address.token_file is None:
             return {}
-        return {"Authorization": f"Bearer {self._address.token_file.read_text().strip()}"}
+        token = self._address.token_file.read_text(errors="replace").strip()
+        if not token.isascii() or not token.isprintable():
+            # http.client would put the whole token into its message
+            raise ValueError(f"{self._address.token_file}: not a token")
+        return {"Authorization": f"Bearer {token}"}

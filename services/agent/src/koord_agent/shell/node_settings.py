@@ -1,7 +1,7 @@
 """What the agent sets on a real machine outside of pods' cgroups: kernel parameters, and resctrl groups of QoS classes.
 
-Read, compare, write, read back; a file that this kernel does not have is skipped. What to write comes from
-`domain.qos.system_config` and `domain.qos.resctrl`. Source: agent spec, 15, 17.
+Read, compare, write; the next round reads again. A file that this kernel does not have is skipped. What to write comes
+from `domain.qos.system_config` and `domain.qos.resctrl`. Source: agent spec, 15, 17.
 """
 
 import errno

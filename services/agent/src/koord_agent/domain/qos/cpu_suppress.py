@@ -121,7 +121,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressMemory:
-    """What the strategy carries from round to round: which knob it holds now; None = none, since the agent started."""
+    """What the strategy carries from round to round: whether the quota was given back since it last held it."""
 
     quota_recovered: bool = False
 

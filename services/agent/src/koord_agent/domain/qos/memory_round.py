@@ -36,7 +36,7 @@ class MemoryBook:
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )
-        if same_pods and self._section is section and look.now_ms - self._at_ms < RENEW_AFTER_MS:
+        if same_pods and self._section is section and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
             return ()
         self._pods, self._section, self._at_ms = look.pods, section, look.now_ms
         values = memory_values(

@@ -135,7 +135,7 @@ class CgroupExecutor:
         for update in plan.settled:
             if outcomes[update.file].result in (Result.WRITTEN, Result.UNCHANGED):
                 self._cache.remember(update, now_ms)
-        if now_ms - self._purged_ms >= PURGE_EVERY_MS:
+        if not 0 <= now_ms - self._purged_ms < PURGE_EVERY_MS:
             self._cache.purge(now_ms)
             self._purged_ms = now_ms
         return tuple(outcomes.values())

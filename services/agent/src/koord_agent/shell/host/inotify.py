@@ -65,7 +65,10 @@ class PodWatcher:
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """What happened since the last time; names that are neither a pod's nor a container's are left out."""
+        """What happened since the last time; names that are neither a pod's nor a container's are left out.
+
+        raises    OSError if events were lost: whoever looks on needs a new watcher
+        """
         found: list[CgroupEvent] = []
         while True:
             try:
@@ -131,6 +134,8 @@ class PodWatcher:
             watch, mask, _, length = _EVENT.unpack_from(data, place)
             name = os.fsdecode(data[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0"))
             place += _EVENT.size + length
+            if mask & _OVERFLOW:
+                raise OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW))
             if mask & _IGNORED:
                 self._classes.pop(watch, None)
                 self._pods.pop(watch, None)

@@ -9,6 +9,7 @@ import os
 import posixpath
 import subprocess
 from collections.abc import Callable, Mapping
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import Final
 
 from koordcore.protocol.qos import KubeQos
@@ -40,7 +41,7 @@ from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Van
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader
-from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
+from koord_agent.shell.host.perf import CountersAbsent, CycleCounters, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
 from koord_agent.shell.host.resctrl import read_resctrl_counters
 
@@ -74,6 +75,7 @@ class LinuxHost:
         self._numa = NumaReader(self._roots.sys)
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
         self._paths: dict[str, tuple[str, str, str, str]] = {}
+        self._counting: list[CycleCounters] = []
 
     @property
     def layout(self) -> CgroupLayout:
@@ -224,10 +226,17 @@ class LinuxHost:
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
         cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
+        self._counting = [counters for counters in self._counting if counters.open_descriptors]
+        held = sum(counters.open_descriptors for counters in self._counting)
+        # measuring must not take the descriptors by which the agent sees and protects
+        if not cpus or held + 2 * len(cpus) > getrlimit(RLIMIT_NOFILE)[0] // 2:
+            return None
         try:
-            return open_cgroup_counters(self._hierarchy("perf_event", directory), cpus) if cpus else None
+            counters = open_cgroup_counters(self._hierarchy("perf_event", directory), cpus)
         except (CountersAbsent, OSError):
             return None
+        self._counting.append(counters)
+        return counters
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
         return read_resctrl_counters(self._roots.sys / "fs" / "resctrl")

@@ -37,6 +37,11 @@ class CycleCounters:
     def __init__(self, descriptors: Sequence[tuple[int, int]]) -> None:
         self._descriptors = list(descriptors)
 
+    @property
+    def open_descriptors(self) -> int:
+        """How many it holds."""
+        return 2 * len(self._descriptors)
+
     def read(self) -> Counted:
         """What was counted since they were opened; a CPU that cannot be read counts nothing."""
         return scale_counters(
