@@ -245,3 +245,15 @@ def test_an_accepted_quota_counts_until_it_is_seen_or_forgotten() -> None:
     pending.accept("q", None, 2.0)
     assert pending.current(observed, 3.0) == {"q": None}
     assert pending.current(observed, 2.0 + FORGOTTEN_AFTER_SECONDS) == {}
+
+
+def test_two_quotas_of_one_name_leave_nothing_behind_when_one_is_gone() -> None:
+    quotas = Quotas()
+    bound = {"quota.scheduling.koordinator.sh/namespaces": '["team"]'}
+    for namespace, annotations in (("a", bound), ("b", {})):
+        metadata = {"namespace": namespace, "name": "q", "annotations": annotations}
+        quotas.put(read_quota({"metadata": metadata, "spec": {}}))
+    quotas.remove("b", "q")
+
+    assert quotas.of_namespace("team") is None
+    assert quotas.children("koordinator-root-quota") == []

@@ -145,8 +145,8 @@ class Quotas:
         self._of_namespace: dict[str, set[str]] = {}
 
     def put(self, quota: Quota) -> None:
-        """Take in a new or changed quota."""
-        self.remove(quota.namespace, quota.name)
+        """Take in a new or changed quota; of two of one name, which only an unguarded API server has, the later one."""
+        self._drop(quota.name)
         self._by_name[quota.name] = quota
         self._children.setdefault(quota.parent, set()).add(quota.name)
         for namespace in quota.namespaces:
@@ -155,9 +155,13 @@ class Quotas:
     def remove(self, namespace: str, name: str) -> None:
         """Forget a quota; nothing happens when it is unknown or another namespace holds the name."""
         known = self._by_name.get(name)
-        if known is None or known.namespace != namespace:
+        if known is not None and known.namespace == namespace:
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        known = self._by_name.pop(name, None)
+        if known is None:
             return
-        del self._by_name[name]
         self._children[known.parent].discard(name)
         for bound in known.namespaces:
             self._of_namespace[bound].discard(name)
