@@ -97,6 +97,8 @@ async def control_round(world: World, controllers: Controllers) -> str:
     if NODE_RESOURCE in controllers.enabled:
         drafts = await in_slices(nodes, lambda some: _overcommit_drafts(world, policies, some, now))
         batches = await append_all(world, drafts, now)
+        if nodes and world.metrics is not None:
+            world.metrics.forget_before(now.timestamp())
     # 5. health lowers weights and water levels; what it touches is rendered in the next round
     assessed = await append_all(world, controllers.health.drafts(policies, view, now), now)
     if assessed and world.metrics is not None:
@@ -183,6 +185,4 @@ def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str
             world.metrics.lent(node.metadata.name, found, now.timestamp())
         if draft is not None:
             drafts.append(draft)
-    if world.metrics is not None:
-        world.metrics.forget_before(now.timestamp())
     return drafts

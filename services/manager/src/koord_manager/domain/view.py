@@ -113,8 +113,9 @@ class ManagerView:
         self._customs: dict[str, set[str]] = {}
         self._custom_versions: dict[str, int] = {}
         self._loaded_at = state.position
-        for id_ in state.of_kind(CustomObjectState):
-            self._customs.setdefault(plural_of(id_), set()).add(id_)
+        for id_, custom in state.of_kind(CustomObjectState).items():
+            if custom.object is not None:
+                self._customs.setdefault(plural_of(id_), set()).add(id_)
         self.admission = facts_of(state, self._config_names)
         self.admission.recommend = self._recommend
         for uid, spec in state.of_kind(PodSpecState).items():
@@ -172,7 +173,7 @@ class ManagerView:
             case PodsEvictedByAgent():
                 self._evicted(ref.id, event, stored.occurred_at)
             case CustomObjectObserved() | CustomObjectDeleted():
-                self._custom_changed(ref)
+                self._custom_changed(ref, is_gone=isinstance(event, CustomObjectDeleted))
                 if plural_of(ref.id) in ADMISSION_KINDS:
                     self._release_workloads()
             case WorkloadObserved():
@@ -217,9 +218,10 @@ class ManagerView:
             kept.append((at, len(event.pods)))
             del kept[:-KEPT_EVICTIONS]
 
-    def _custom_changed(self, ref: AggregateRef) -> None:
+    def _custom_changed(self, ref: AggregateRef, *, is_gone: bool) -> None:
         plural = plural_of(ref.id)
-        self._customs.setdefault(plural, set()).add(ref.id)
+        known = self._customs.setdefault(plural, set())
+        (known.discard if is_gone else known.add)(ref.id)
         self._custom_versions[plural] = self.state.position
         if plural in (TOPOLOGIES, DEVICES):
             token = ref.id.partition("=")[2]

@@ -75,6 +75,7 @@ class RecommenderBook:
         self.position = 0
         self.samples = 0
         self.models: dict[ModelKey, ContainerModel] = {}
+        self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
         """Take in one report: of pods that some Recommendation looks at, a sample for each container.
@@ -99,11 +100,11 @@ class RecommenderBook:
 
     def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
         """Container name -> model, in order of name."""
-        return {
-            key.container: self.models[key]
-            for key in sorted(self.models)
-            if (key.namespace, key.target) == (namespace, target)
-        }
+        if self._of_target is None:
+            self._of_target = {}
+            for key in sorted(self.models):
+                self._of_target.setdefault((key.namespace, key.target), {})[key.container] = self.models[key]
+        return self._of_target.get((namespace, target), {})
 
     def forget(self, view: ManagerView, now: float) -> None:
         """Drop instances whose pod is gone, and models without an instance whose last sample is long past.
@@ -117,6 +118,7 @@ class RecommenderBook:
                 del model.instances[instance]
             if not model.instances and (model.last_at is None or now - model.last_at > KEPT_SECONDS):
                 del self.models[key]
+                self._of_target = None
 
     def checkpoint(self) -> bytes:
         """The book as bytes; `restore` is the inverse."""
@@ -141,6 +143,7 @@ class RecommenderBook:
         stored = codec.decode(data, _StoredBook)
         self.position = stored.position
         self.models = {}
+        self._of_target = None
         if (cpu_options(stored.settings), memory_options(stored.settings)) != (
             cpu_options(self.settings),
             memory_options(self.settings),
@@ -168,6 +171,7 @@ class RecommenderBook:
         model = self.models.get(key)
         if model is None:
             model = self.models[key] = ContainerModel.empty(self.settings)
+            self._of_target = None
         cores = usage.usage.cpu_milli / 1000
         if model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
             self.samples += 1
