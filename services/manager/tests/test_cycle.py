@@ -251,6 +251,24 @@ async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_coloca
         assert (policy.batch_cpu_milli, policy.reason) == (None, "disabled")
 
 
+async def test_a_round_whose_term_ends_writes_no_more_and_the_next_term_decides_it() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, NODE]))
+        leadership = manager.world.leadership
+        assert isinstance(leadership, AlwaysLeading)
+        term, leadership.term = leadership.term, None
+        position = manager.view.state.position
+        await control_round(manager.world, manager.policies)
+        assert manager.view.state.position == position
+
+        leadership.term = term
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert policy.slo is not None
+
+
 @pytest.mark.parametrize("replicas", [0, 3, 700])
 async def test_a_deployment_has_its_pods_after_some_rounds(replicas: int) -> None:
     manager = Manager(MemoryLog())

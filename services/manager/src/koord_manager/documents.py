@@ -41,14 +41,14 @@ async def serve_documents(world: World) -> None:
 
 async def process_documents(world: World, works: Sequence[Work]) -> None:
     """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
-    reason = await why_not_decide(world)
-    if reason is not None:
-        for work in works:
-            _answer(work, _failed(work, reason))
-        return
     waiting = list(works)
     refusals: dict[Work, int] = {}
     while waiting:
+        reason = await why_not_decide(world)  # asked again: the term may end between two groups
+        if reason is not None:
+            for work in waiting:
+                _answer(work, _failed(work, reason))
+            return
         group, waiting = _without_repeats(world, waiting)
         again: list[Work] = []
         for work in await _process_group(world, group):

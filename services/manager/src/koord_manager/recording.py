@@ -28,8 +28,12 @@ async def append_all(world: World, drafts: Sequence[Draft], now: datetime) -> in
 
 
 async def append_groups(world: World, groups: Sequence[list[Draft]], now: datetime) -> list[Draft]:
-    """Appends groups of drafts, each all or none; those that were stored."""
+    """Appends groups of drafts, each all or none; those that were stored. Nothing is once the term is over."""
     if not groups:
+        return []
+    if world.leadership.term is None:
+        for group in groups:
+            _decide_again(world, group)
         return []
     occurred_at, position = rfc3339(now), world.view.state.position
     decisions: list[Decision] = []
@@ -56,9 +60,13 @@ async def append_groups(world: World, groups: Sequence[list[Draft]], now: dateti
             stored += group
             continue
         world.logger.warning("decision_refused", aggregate=str(group[0].ref), outcome=type(outcome).__name__)
-        world.view.touched_nodes.add(group[0].ref.id)
-        world.view.touched_inputs.add(group[0].ref.id)
+        _decide_again(world, group)
     return stored
+
+
+def _decide_again(world: World, group: list[Draft]) -> None:
+    world.view.touched_nodes.add(group[0].ref.id)
+    world.view.touched_inputs.add(group[0].ref.id)
 
 
 async def write_desired(world: World, policies: NodePolicies) -> int:
