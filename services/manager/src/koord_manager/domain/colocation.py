@@ -7,6 +7,7 @@ source    protocol spec, 6; manager spec, 3, 4 and 5.2
 
 import heapq
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from koordcore.events.observation import NodeUsageReported
@@ -20,6 +21,8 @@ from koordcore.state.aggregates import ConfigState, NodeHealth
 from koord_manager.domain.enabled import PLUGINS
 from koord_manager.domain.slo_adjust.policy import SloAdjustPolicy, slo_adjust_policy
 from koord_manager.domain.view import ManagerView
+
+_DEFAULT_COLOCATION: Final = default_config().sections[SectionName.COLOCATION].cluster
 
 
 class NodePolicies:
@@ -62,7 +65,7 @@ class NodePolicies:
         """The node's colocation strategy as configured; disabled when no valid configuration was ever accepted."""
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
-            found = colocation_strategy(default_config().sections[SectionName.COLOCATION].cluster)
+            found = colocation_strategy(_DEFAULT_COLOCATION)
         if found.enable and not self._strategies.cluster_colocation_enabled:
             return msgspec.structs.replace(found, enable=False)
         return found
@@ -82,20 +85,18 @@ class NodePolicies:
             memory_reclaim_threshold_percent=max(0, found.memory_reclaim_threshold_percent + offsets.get("memory", 0)),
         )
 
-    def measuring(self, node: Node) -> Strategy | None:
+    def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
         """The strategy, in wire spelling, by which the node's agent measures; None: what it has stays.
 
-        A node whose own switch is off measures by the defaults; while the configuration is missing or refused nothing
-        changes.
+        A node whose own switch is off measures by the defaults; so does, while the configuration is missing or refused,
+        one that was never told how. One that was goes on as it does.
 
-        source    manager spec, 4.2 (2), (3)
+        source    manager spec, 4.2
         """
         if self.config.colocation_error:
-            return None
+            return None if measures_already else _DEFAULT_COLOCATION
         strategy = self.config.strategy_for(SectionName.COLOCATION, node.metadata.labels, node.metadata.annotations)
-        if strategy is None or strategy["enable"] is not True:
-            return default_config().sections[SectionName.COLOCATION].cluster
-        return strategy
+        return strategy if strategy is not None and strategy["enable"] is True else _DEFAULT_COLOCATION
 
     def watch_age(self, token: str, report: NodeUsageReported | None, strategy: ColocationStrategy) -> None:
         """Remember when the node's report will be too old to rely on, so that `overdue` names the node then, once."""

@@ -113,11 +113,12 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
     """
 
     def decide(node: Node, token: str, published: NodePolicyState | None) -> Event | None:
-        strategy = policies.measuring(node)
+        told = published.metric_policy if published is not None else None
+        strategy = policies.measuring(node, measures_already=told is not None)
         if strategy is None:
             return None
         spec = collect_policy(strategy)
-        if published is not None and published.metric_policy == spec:
+        if told == spec:
             return None
         return NodeMetricPolicyRendered(spec=spec, config_version=policies.version)
 
