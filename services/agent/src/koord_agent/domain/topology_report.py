@@ -164,7 +164,7 @@ def zones(
     return tuple(found)
 
 
-MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "Koordinator"}
+MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from koordcore.events.observation import (
     AggregatedUsage,
     HostApplicationUsage,
     NodeUsageReported,
+    NumaUsage,
     PodUsage,
     Usage,
 )
@@ -33,10 +34,17 @@ class _Aggregated(KubeStruct):
     duration: str = ""
 
 
+class _NumaUsage(KubeStruct):
+    numa_node_id: int = msgspec.field(default=0, name="numaNodeID")
+    node_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+    system_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
+
+
 class _NodeUsage(KubeStruct):
     node_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
     system_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
     aggregated_node_usages: list[_Aggregated] = []
+    numa_usages: list[_NumaUsage] = []
 
 
 class _PodMetric(KubeStruct):
@@ -119,6 +127,11 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
         ],
         prod_reclaimable=_usage(status.prod_reclaimable_metric.resource),
         prod_peak=_usage(status.prod_peak_metric.resource),
+        numa=[
+            NumaUsage(numa_node=item.numa_node_id, node_usage=usage, system_usage=_usage(item.system_usage))
+            for item in status.node_metric.numa_usages
+            if (usage := _usage(item.node_usage)) is not None
+        ],
     )
 
 

@@ -122,6 +122,15 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
         ],
     }
     node: Json = {}
+    if report.numa:
+        node["numaUsages"] = [
+            {
+                "numaNodeID": numa.numa_node,
+                "nodeUsage": {"resources": _amounts(numa.node_usage)},
+                **({"systemUsage": {"resources": _amounts(numa.system_usage)}} if numa.system_usage else {}),
+            }
+            for numa in report.numa
+        ]
     if report.node_usage is not None:
         node["nodeUsage"] = {"resources": _amounts(report.node_usage)}
     if report.system_usage is not None:

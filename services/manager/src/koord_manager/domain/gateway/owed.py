@@ -13,6 +13,7 @@ from koordcore.events.custom import CustomObjectObserved, plural_of
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.gateway import PodBindFailed, PodBound, PodEvictionRequested
 from koordcore.events.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
+from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced
 from koordcore.protocol.config.tables import SECTIONS
 from koordcore.protocol.objects import Pod
@@ -92,6 +93,8 @@ class Owed:
                 self.words.append(_mass_abnormal(view, event))
             case ConfigRejected():
                 self.words.extend(_config_words(view, event))
+            case NodeTopologyReported():
+                self.nodes[ref.id] = None
             case CustomObjectObserved():
                 plural, names = plural_of(ref.id), ref.id.partition("=")[2]
                 if plural == "noderesourcetopologies":

@@ -46,6 +46,7 @@ from koord_manager.domain.gateway.object_writes import owed_objects, quota_refus
 from koord_manager.domain.gateway.owed import Owed
 from koord_manager.domain.gateway.pod_words import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
+from koord_manager.domain.gateway.topology_object import owed_topology
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.patience import Backoff
@@ -287,6 +288,7 @@ class Outbox:
         if writes.node_status:
             add(lambda: owed_status(view, token))
             add(lambda: owed_metadata(view, token))
+            add(lambda: owed_topology(view, token))
             add(lambda: owed_zones(view, token))
         if writes.node_slo and "nodeslos" in self._known:
             add(lambda: owed_node_slo(view, token, slos))

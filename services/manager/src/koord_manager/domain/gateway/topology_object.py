@@ -1,0 +1,153 @@
+"""What our own agent says of a node's CPUs and NUMA nodes, as the NodeResourceTopology object that others read.
+
+Only what the agent manages is compared and written; annotations, zone resources and costs of others are kept. The batch
+resources of the zones are written by `node_objects`. source    agent spec, 4.7
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from koordcore.events.envelope import name_from_token
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import NodeAgentState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import Quantity, quantity_from_json
+from koordcore.values.resources import quantity_of
+
+from koord_manager.domain.gateway.node_objects import TOPOLOGY
+from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
+from koord_manager.domain.view import TOPOLOGIES, ManagerView
+
+MANAGED_ANNOTATIONS: Final = (
+    keys.CPU_BASIC_INFO,
+    keys.CPU_TOPOLOGY,
+    keys.CPU_SHARED_POOLS,
+    keys.BE_CPU_SHARED_POOLS,
+    keys.POD_CPU_ALLOCS,
+    keys.KUBELET_CPU_MANAGER_POLICY,
+    keys.NODE_RESERVATION,
+    keys.SYSTEM_QOS_RESOURCE,
+)
+_FIELDS: Final = ("capacity", "allocatable")
+
+
+def owed_topology(view: ManagerView, token: str) -> Request | None:
+    """The write that makes the object of a node what its agent reported, or creates it; None without a report.
+
+    The object goes with its node: the node owns it.
+    """
+    node, agent = view.node(token), view.state.of_kind(NodeAgentState).get(token)
+    if node is None or agent is None or agent.topology is None:
+        return None
+    name, report = name_from_token(token), agent.topology
+    stored = view.custom(TOPOLOGIES, "", name)
+    if stored is None or stored.object is None:
+        return Request("create-topology", "POST", TOPOLOGY, _document(name, node, report), JSON)
+    operations = _differences(stored.object, report)
+    if not operations:
+        return None
+    test = {"op": "test", "path": "/metadata/uid", "value": stored.object["metadata"].get("uid", "")}
+    return Request("update-topology", "PATCH", f"{TOPOLOGY}/{name}", [test, *operations], JSON_PATCH)
+
+
+def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
+    metadata: Json = {"name": name, "labels": dict(report.labels), "annotations": dict(report.annotations)}
+    if node.metadata.uid:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
+        metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha1",
+        "kind": "NodeResourceTopology",
+        "metadata": metadata,
+        "topologyPolicies": list(report.policies),
+        "zones": [_zone({}, zone) for zone in report.zones],
+    }
+
+
+def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
+    """JSON-patch operations; empty if the object says the same by value."""
+    metadata: Json = stored["metadata"]
+    operations: list[Json] = []
+    for field, wanted in (("labels", report.labels), ("annotations", report.annotations)):
+        present: dict[str, str] = metadata.get(field) or {}
+        if wanted and not present:
+            operations.append({"op": "add", "path": f"/metadata/{field}", "value": dict(wanted)})
+            continue
+        operations.extend(
+            {"op": "add", "path": f"/metadata/{field}/{_escaped(key)}", "value": text}
+            for key, text in wanted.items()
+            if not _same_text(present.get(key), text)
+        )
+        operations.extend(
+            {"op": "remove", "path": f"/metadata/{field}/{_escaped(key)}"}
+            for key in MANAGED_ANNOTATIONS
+            if field == "annotations" and key in present and key not in wanted
+        )
+    if stored.get("topologyPolicies") != report.policies:
+        operations.append({"op": "add", "path": "/topologyPolicies", "value": list(report.policies)})
+    zones = cast("list[Json]", stored.get("zones") or [])
+    by_name = {str(zone.get("name", "")): zone for zone in zones}
+    are_same = [str(zone.get("name", "")) for zone in zones] == [zone.name for zone in report.zones] and all(
+        _is_zone(by_name[zone.name], zone) for zone in report.zones
+    )
+    if not are_same:
+        merged = [_zone(by_name.get(zone.name, {}), zone) for zone in report.zones]
+        operations.append({"op": "add", "path": "/zones", "value": merged})
+    return operations
+
+
+def _zone(present: Json, wanted: TopologyZone) -> Json:
+    """A zone with the agent's resources; those of others and everything else of it are kept."""
+    resources = _resources(present)
+    for name in wanted.allocatable:
+        capacity, allocatable = (amount.canonical() for amount in _amounts(wanted, name))
+        entry = {"name": name, "capacity": capacity, "allocatable": allocatable, "available": allocatable}
+        resources[name] = entry
+    kept = {key: copy.deepcopy(value) for key, value in present.items() if key != "resources"}
+    return {**kept, "name": wanted.name, "type": "Node", "resources": [resources[name] for name in sorted(resources)]}
+
+
+def _is_zone(present: Json, wanted: TopologyZone) -> bool:
+    resources = _resources(present)
+    return present.get("type") == "Node" and all(
+        _says(resources.get(name, {}), field, amount)
+        for name in wanted.allocatable
+        for field, amount in zip(_FIELDS, _amounts(wanted, name), strict=True)
+    )
+
+
+def _resources(zone: Json) -> dict[str, Json]:
+    listed = cast("list[Json]", zone.get("resources") or [])
+    return {str(entry.get("name", "")): entry for entry in listed}
+
+
+def _amounts(zone: TopologyZone, name: str) -> tuple[Quantity, Quantity]:
+    """Capacity and allocatable of a resource."""
+    allocatable = zone.allocatable[name]
+    return quantity_of(name, zone.capacity.get(name, allocatable)), quantity_of(name, allocatable)
+
+
+def _says(entry: Mapping[str, Any], field: str, amount: Quantity) -> bool:
+    try:
+        return field in entry and quantity_from_json(entry[field]) == amount
+    except InvalidInput:
+        return False
+
+
+def _same_text(present: str | None, wanted: str) -> bool:
+    """Whether an annotation says the same, compared as JSON values."""
+    if present is None or present == wanted:
+        return present is not None
+    try:
+        return bool(codec.decode(present, object) == codec.decode(wanted, object))
+    except codec.DecodeError:
+        return False
+
+
+def _escaped(key: str) -> str:
+    """A key as part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
