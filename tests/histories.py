@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
 from koordcore.events.adjustment import SLO_ADJUST, ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.control import EventSkipped
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import (
@@ -89,6 +90,7 @@ from koordcore.events.recommendation import (
     RecommendationDropped,
     RecommendedAmounts,
 )
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.protocol.objects import (
     ConfigMap,
     Container,
@@ -125,6 +127,7 @@ ACTIONS = (
     "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
+    "explanation", "topology",
     "custom", "no-custom",
     "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
@@ -280,6 +283,18 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("gang", f"default=g{number}", phase)
         case "quota":
             log.write("quota", f"q-{number}", QuotaStatusComputed(name=f"q-{number}", used={"cpu": variation}))
+        case "explanation":
+            outlook = SchedulingOutlook(failed_message=f"{variation} Insufficient cpu")
+            explained = ScheduleExplanationComputed(
+                namespace="default",
+                name=f"why-{number}",
+                last_update_time="2026-01-01T00:00:00.000000Z",
+                domains=[DomainOutlook(scheduling=outlook, preemption=SchedulingOutlook())],
+            )
+            log.write("scheduleexplanation", f"default=why-{number}", explained)
+        case "topology":
+            domain = TopologyDomain(layer="ClusterTopologyLayer", nodes=variation)
+            log.write("clustertopology", "default", ClusterTopologyComputed(name="default", domains=[domain]))
         case "add-node" if not exists:
             log.write("nodespec", token, NodeSpecAdded(object=node(name, 4 * (variation + 1))))
         case "change-node" if exists:

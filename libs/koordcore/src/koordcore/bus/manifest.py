@@ -69,7 +69,7 @@ MANAGER = ServiceManifest(
 
 SCHEDULER = ServiceManifest(
     name="scheduler",
-    appends=("pod", "node", "reservation", "gang", "quota", "eviction"),
+    appends=("pod", "node", "reservation", "gang", "quota", "scheduleexplanation", "clustertopology", "eviction"),
     reports=(("why", "*"),),
     follows=("ev", "obs"),
     snapshots=True,

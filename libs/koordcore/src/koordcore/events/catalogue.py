@@ -3,6 +3,7 @@
 from koordcore.events import (
     adjustment,
     admission,
+    cluster_topology,
     control,
     custom,
     gang,
@@ -16,6 +17,7 @@ from koordcore.events import (
     quota,
     quota_profile,
     recommendation,
+    schedule_explanation,
     verdict,
 )
 from koordcore.events.registry import CATALOGUE
@@ -30,6 +32,8 @@ MODULES = (
     node,
     gang,
     quota,
+    schedule_explanation,
+    cluster_topology,
     nodepolicy,
     adjustment,
     quota_profile,

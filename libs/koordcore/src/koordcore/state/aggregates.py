@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.control import EventSkipped
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.envelope import Event, StoredEvent
@@ -83,6 +84,7 @@ from koordcore.events.recommendation import (
     RecommendationCondition,
     RecommendationDropped,
 )
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 
 
@@ -306,6 +308,18 @@ class QuotaState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     status: QuotaStatusComputed
 
 
+class ScheduleExplanationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """What a ScheduleExplanation says."""
+
+    status: ScheduleExplanationComputed
+
+
+class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """The network's domains."""
+
+    status: ClusterTopologyComputed
+
+
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """How often in a row sweeps found the same difference; dropped when it is healed."""
 
@@ -348,6 +362,8 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "eviction": EvictionState,
     "gang": GangState,
     "quota": QuotaState,
+    "scheduleexplanation": ScheduleExplanationState,
+    "clustertopology": ClusterTopologyState,
     "drift": DriftState,
     "genesis": GenesisState,
     "fold": FoldControlState,
@@ -694,6 +710,8 @@ EVOLVE: dict[type[Event], Evolve] = {
     GangPlaced: _gang_placed,
     GangPhaseChanged: _gang_phase,
     QuotaStatusComputed: lambda _, event, at: QuotaState(seq=at.seq, status=event),
+    ScheduleExplanationComputed: lambda _, event, at: ScheduleExplanationState(seq=at.seq, status=event),
+    ClusterTopologyComputed: lambda _, event, at: ClusterTopologyState(seq=at.seq, status=event),
     PodEvicted: _dropped,
     PodEvictionFailed: _dropped,
     DriftObserved: _drift_observed,

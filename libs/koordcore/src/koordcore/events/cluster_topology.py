@@ -1,0 +1,37 @@
+"""The network's domains as the nodes span them. Writer: schedulers. Aggregate: `clustertopology.default`.
+
+source    scheduler-core spec, 9; protocol spec, 9.8
+"""
+
+import msgspec
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A domain that is no node. The cluster has name "" and no parent.
+
+    children     names of the domains below it, sorted; empty when these are nodes
+    nodes        number of nodes in it
+    """
+
+    layer: str
+    name: str = ""
+    parent_layer: str = ""
+    parent_name: str = ""
+    child_layer: str = ""
+    children: list[str] = []
+    nodes: int = 0
+
+
+@CATALOGUE.register(kind="clustertopology")
+class ClusterTopologyComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """`status.detailStatus` of the ClusterNetworkTopology, whenever it differs from what was said last.
+
+    name       of the object
+    domains    parents before children, children by name
+    """
+
+    name: str
+    domains: list[TopologyDomain] = []
