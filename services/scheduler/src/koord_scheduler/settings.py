@@ -55,6 +55,12 @@ class SchedulerSettings(ElectedSettings):
     equivalence_classes: bool = Field(
         True, description="Keep answers for pods that are alike; off changes no decision, only its cost."
     )
+    random_relaxation: bool = Field(
+        False,
+        description="Examine nodes only until better ones stop turning up, at most percentageOfNodesToScore (0: "
+        "adaptive): for very many nodes and pods of which no two are alike. It may place pods on nodes that are not "
+        "the best.",
+    )
     debug_scores: int = Field(0, ge=0, description="Log a table of so many best nodes for each placement; 0: none.")
     debug_filters: bool = Field(False, description="Log a line for each filter that fails.")
     debug_diagnosis: bool = Field(False, description="Log the diagnosis of each failed attempt.")
@@ -65,7 +71,11 @@ class SchedulerSettings(ElectedSettings):
 
     def optimisations(self) -> Optimisations:
         """The switches of what makes decisions cheap."""
-        return Optimisations(dynamic_index=self.dynamic_index, equivalence_classes=self.equivalence_classes)
+        return Optimisations(
+            dynamic_index=self.dynamic_index,
+            equivalence_classes=self.equivalence_classes,
+            random_relaxation=self.random_relaxation,
+        )
 
     def gates(self) -> SchedulerGates:
         """The feature gates, typed."""

@@ -32,7 +32,8 @@ class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
 class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why this node, or why none.
 
-    nodes_considered  all nodes of the view
+    nodes_considered  nodes that were examined: all, but where a profile samples
+    nodes_unexamined  the others
     nodes_feasible    those that passed every filter
     exclusions        in the order of the filters
     top               best feasible nodes, best first
@@ -42,6 +43,7 @@ class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
     nodes_considered: int
     nodes_feasible: int
+    nodes_unexamined: int = 0
     exclusions: list[PluginExclusion] = []
     top: list[NodeScore] = []
     policy_version: str

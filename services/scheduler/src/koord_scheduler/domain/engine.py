@@ -2,6 +2,7 @@
 
     views     what plugins say about each node by itself, kept per template
     narrow    the same for a pod to which few nodes come into question, judged afresh each time
+    sampled   some of the nodes, for profiles that say so
     judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
 
 Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
@@ -25,6 +26,7 @@ from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import best_of
+from koord_scheduler.domain.sampled import SampledLook, Sampling, search
 from koord_scheduler.domain.templates import PodTemplate, Subject
 from koord_scheduler.domain.views import Refusals, View, Views
 
@@ -35,6 +37,7 @@ BARRED_REASON: Final = "node(s) have no room beside the pods nominated to them"
 NODE_HEALTH: Final = "NodeHealth"
 """Part of a total in explanations: what the weight of an unhealthy node takes away."""
 _JUDGES_KEPT: Final = 1024
+_MANY: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,12 @@ class Engine:
         self.views = Views(nodes, profile, keep=optimisations.equivalence_classes)
         self._narrow = NarrowLooks(nodes, profile) if optimisations.dynamic_index else None
         self._keeps_judges = optimisations.equivalence_classes
-        self.policy_version = profile.policy_version()
+        sampling = Sampling(
+            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+            random_relaxation=optimisations.random_relaxation,
+        )
+        self._sampling = sampling if sampling.wanted(_MANY) < _MANY else None
+        self.policy_version = profile.policy_version(random_relaxation=optimisations.random_relaxation)
         self.top_scores = TOP_SCORES
         coupled = (*profile.coupled_filters, *(plugin for plugin, _ in profile.coupled_scores))
         self._versions = [plugin.version for plugin in {id(plugin): plugin for plugin in coupled}.values()]
@@ -107,20 +115,23 @@ class Engine:
         uid       of the pod: the seed of the choice among equals, so that a replay chooses the same node
         source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
         """
-        view = self._look(subject.template)
         judges = self.judges(subject)
+        sampled = self._sample(subject, judges, restriction, uid, based_on)
+        view = self._look(subject.template) if sampled is None else sampled
         is_plain = restriction is UNRESTRICTED and not self.nodes.unhealthy and not judges.scores
         sifted = None if is_plain and not judges.filters else self._sift(view, judges, restriction)
-        if sifted is None or (is_plain and not sifted.exclusions):
+        if not isinstance(view, SampledLook) and (sifted is None or (is_plain and not sifted.exclusions)):
             feasible = view.feasible
             best = view.best(self.top_scores, text_hash(uid)) if feasible else []
             exclusions = view.exclusions()
             top = self._scored(best, view.totals_of(best), view.parts(best)) if best else []
         else:
+            sifted = self._sift(view, judges, restriction) if sifted is None else sifted
             feasible, exclusions = len(sifted.rows), [*view.exclusions(), *sifted.exclusions]
             best, top = self._choose(view, judges, sifted.rows, restriction, text_hash(uid))
         explanation = PlacementExplanation(
-            nodes_considered=len(self.nodes),
+            nodes_considered=len(self.nodes) if sampled is None else sampled.examined,
+            nodes_unexamined=0 if sampled is None else len(self.nodes) - sampled.examined,
             nodes_feasible=feasible,
             exclusions=exclusions,
             top=top,
@@ -130,6 +141,24 @@ class Engine:
         if not best:
             return Unschedulable(message=fit_error(explanation), explanation=explanation)
         return Placed(node=self.nodes.names[best[0]], row=best[0], explanation=explanation)
+
+    def _sample(
+        self, subject: Subject, judges: Judges, restriction: Restriction, uid: str, based_on: BasedOn
+    ) -> SampledLook | None:
+        """A look at enough nodes; None: all have to be looked at, because few come into question, or none was found."""
+        sampling = self._sampling
+        if sampling is None or restriction.rows is not None or sampling.wanted(len(self.nodes)) >= len(self.nodes):
+            return None
+        if self._narrow is not None and self._narrow.of(subject.template) is not None:
+            return None
+        look = SampledLook(self.nodes, self.profile, subject.template)
+        seed = text_hash(f"{uid}/{based_on.ev}")
+
+        def found() -> Rows:
+            return self._sift(look, judges, restriction).rows
+
+        search(look, sampling, restriction.preferred, seed, found, self.nodes)
+        return look if len(found()) else None
 
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
         """All rows on which a pod of this kind could be placed now, ascending."""
@@ -225,7 +254,7 @@ class Engine:
                 judges.scores.append((plugin.name, score, weight))
         return judges
 
-    def _sift(self, view: View | NarrowLook, judges: Judges, restriction: Restriction) -> _Sifted:
+    def _sift(self, view: View | NarrowLook | SampledLook, judges: Judges, restriction: Restriction) -> _Sifted:
         sifted = _Sifted(view.feasible_rows())
         if restriction.rows is not None:
             kept = np.intersect1d(sifted.rows, restriction.rows, assume_unique=True)
@@ -247,7 +276,7 @@ class Engine:
         return sifted
 
     def _choose(
-        self, view: View | NarrowLook, judges: Judges, rows: Rows, restriction: Restriction, seed: int
+        self, view: View | NarrowLook | SampledLook, judges: Judges, rows: Rows, restriction: Restriction, seed: int
     ) -> tuple[list[int], list[NodeScore]]:
         """The best rows, best first, and what they scored."""
         if restriction.preferred:

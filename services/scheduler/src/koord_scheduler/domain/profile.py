@@ -37,6 +37,7 @@ class Profile:
     find_one_node    plans whole jobs; None: nobody does
     preemptions      what is tried for a pod that no node suits, in order
     folding          plugins with a state of their own
+    percentage_of_nodes_to_score   0: all nodes are examined, unless random relaxation is on (`sampled`)
     """
 
     filters: tuple[FilterPlugin, ...]
@@ -54,12 +55,15 @@ class Profile:
     after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()
     preemptions: tuple[PreemptionPlugin | JobPreempting, ...] = ()
     folding: tuple[FoldingPlugin, ...] = ()
+    percentage_of_nodes_to_score: int = 0
 
-    def policy_version(self) -> str:
+    def policy_version(self, *, random_relaxation: bool = False) -> str:
         """Digest of the effective configuration, 16 hex digits."""
-        description = {
+        description: dict[str, object] = {
             "filters": [plugin.name for plugin in (*self.filters, *self.coupled_filters)],
             "scores": [[plugin.name, weight] for plugin, weight in (*self.scores, *self.coupled_scores)],
             "settings": self.settings,
         }
+        if random_relaxation:
+            description["randomRelaxation"] = True
         return blake2b(codec.encode_canonical(description), digest_size=8).hexdigest()

@@ -245,6 +245,7 @@ def _profile(
         coupled_filters=tuple(plugin for plugin in filters if hasattr(plugin, "filter_for")),
         coupled_scores=tuple((plugin, weight) for plugin, weight in weighted if hasattr(plugin, "score_for")),
         settings=profile.as_json(),
+        percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
         pre_enqueues=tuple(plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "pre_enqueue")),
         next_pod=next((plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "next_pod")), None),
         pre_filters=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "pre_filter")),
