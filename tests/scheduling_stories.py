@@ -59,21 +59,25 @@ class World:
 
 
 def play(
-    seed: int, *, steps: int = 60, configuration: str = "", optimisations: Optimisations = ALL_ON, rest: bool = True
+    seed: int,
+    *,
+    steps: int = 60,
+    configuration: str = "",
+    optimisations: Optimisations = ALL_ON,
+    kind: type[Scheduler] = Scheduler,
 ) -> World:
-    """Lives through a story. rest: until nothing is left to do."""
-    world = World(Scheduler(SmallLog(), configuration, optimisations=optimisations), Random(seed))
+    """Lives through a story, until nothing is left to do. kind: of the scheduler."""
+    world = World(kind(SmallLog(), configuration, optimisations=optimisations), Random(seed))
     for what in ("add_node", "add_node", "quota"):
         step(world, what)
     for _ in range(steps):
         step(world, world.random.choice(_STEPS))
-    if rest:
-        world.scheduler.send()
-        while world.scheduler.in_flight:
-            world.scheduler.land(now=world.now)
-        for _ in range(3):
-            _pass_time(world, 400.0)
-            world.scheduler.run(world.now)
+    world.scheduler.send()
+    while world.scheduler.in_flight:
+        world.scheduler.land(now=world.now)
+    for _ in range(3):
+        _pass_time(world, 400.0)
+        world.scheduler.run(world.now)
     return world
 
 
