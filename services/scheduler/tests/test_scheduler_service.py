@@ -63,7 +63,7 @@ async def scheduler(bus: Bus, log: EventLog | None = None, *flags: str) -> Async
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  any condition, not one that has an event
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.02)
 
 
 async def say(log: EventLog, kind: str, id_: str, event: Event) -> StoredEvent:
@@ -196,7 +196,7 @@ class Slow:
         return getattr(self._log, name)
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.02)
         return await self._log.append(events)
 
 

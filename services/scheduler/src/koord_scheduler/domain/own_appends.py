@@ -30,11 +30,31 @@ class OwnAppends:
         self._early[stored.ref] = stored
         return True
 
-    def answered(self, events: Iterable[NewEvent]) -> None:
-        """The log has answered: from now on these are events like others, and take effect by the answer."""
+    def overtaken(self, ref: AggregateRef) -> StoredEvent | None:
+        """A further event of the aggregate has come: what was kept of it has to be folded before."""
+        early = self._early.pop(ref, None)
+        if early is not None:
+            del self._sent[ref]
+        return early
+
+    def stored(self, events: Iterable[NewEvent]) -> None:
+        """The log has them: they take effect by its answer."""
         for event in events:
             self._sent.pop(event.ref, None)
             self._early.pop(event.ref, None)
+
+    def refused(self, events: Iterable[NewEvent]) -> list[StoredEvent]:
+        """The log does not have them. What came early under their ids is another scheduler's, and to be folded now.
+
+        Two that decide about the same pod because of the same event give their events the same ids.
+        """
+        early: list[StoredEvent] = []
+        for event in events:
+            self._sent.pop(event.ref, None)
+            stored = self._early.pop(event.ref, None)
+            if stored is not None:
+                early.append(stored)
+        return sorted(early, key=lambda stored: stored.seq)
 
     def take_early(self) -> list[StoredEvent]:
         """Those that came early and were not answered, in the order of the log; they have to be folded now."""

@@ -177,6 +177,9 @@ class SchedulerState:
     def _fold(self, stored: StoredEvent) -> None:
         if stored.ref.kind not in KINDS or self._is_known(stored) or self.own.is_early(stored):
             return
+        overtaken = self.own.overtaken(stored.ref)
+        if overtaken is not None:
+            self._fold(overtaken)
         match CATALOGUE.read(stored):
             case PodSpecAdded() | PodSpecChanged() as event:
                 self._pod_submitted(stored, event.object)

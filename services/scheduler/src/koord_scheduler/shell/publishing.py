@@ -198,7 +198,7 @@ class Publisher:
             self._logger.warning("log_unavailable", events=len(events), reason=outcome.reason)
 
     def _confirm(self, part: Sealed, node_seq: int, pod_seqs: Sequence[int], started_nanos: int) -> None:
-        self._state.own.answered(part.events())
+        self._state.own.stored(part.events())
         confirmed(self._state, part.drafts.work, node_seq, pod_seqs, part.node.event_id)
         now = self._clock.unix()
         for item, (context, parent) in zip(part.drafts.work.items, part.spans, strict=True):
@@ -220,7 +220,7 @@ class Publisher:
 
     async def _refold(self, part: Sealed, moved: set[AggregateRef]) -> None:
         """Read what others wrote to the aggregates of a refused part, then take its assumptions back."""
-        self._state.own.answered(part.events())
+        self._fold_others(part)
         work = part.drafts.work
         refs = [node_ref(work.node), *(pod_ref(item.uid) for item in work.items)]
         for ref in refs:
@@ -233,6 +233,10 @@ class Publisher:
             self._metrics.of(self._state.profile_of(verdict.uid)).refused.inc()
             self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=work.node)
             await self.say(verdict)
+
+    def _fold_others(self, part: Sealed) -> None:
+        for stored in self._state.own.refused(part.events()):
+            self._state.ahead(stored)
 
     async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
         """Fold what others have written to an aggregate, before the follower brings it."""
@@ -249,7 +253,7 @@ class Publisher:
             self._logger.error("log_full", reason=reason)
         self.is_full = True
         for part in sealed:
-            self._state.own.answered(part.events())
+            self._fold_others(part)
             refused(self._state, part.drafts.work, self._clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False
