@@ -9,6 +9,7 @@ from koord_manager.domain.workloads import reconcile_workload
 from koordcore.events.envelope import Draft
 from koordcore.events.mirror import ConfigRejected, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.manifests import InvalidManifest, read_documents, shape_manifest
+from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
 
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -189,6 +190,18 @@ def test_a_deployment_gets_its_pods_replaces_lost_ones_and_follows_its_number(cl
     cluster.fold(decide_delete(cluster.view, Target("Deployment", "default", "web")) or [])
     assert reconcile(cluster) == 1
     assert names(cluster) == set()
+
+
+def test_pods_of_a_deleted_workload_go_also_after_a_restart_from_a_snapshot(cluster: Cluster) -> None:
+    cluster.apply(DEPLOYMENT)
+    reconcile(cluster)
+    owner = "ownerReferences: [{apiVersion: batch/v1, kind: Job, name: j, uid: j, controller: true}]"
+    cluster.apply(POD.replace("  name: web", f"  name: j-x7k2p\n  {owner}"))
+    cluster.fold(decide_delete(cluster.view, Target("Deployment", "default", "web")) or [])
+
+    cluster.view = ManagerView(ClusterState.restore(cluster.view.state.snapshot()))
+    assert reconcile(cluster) == 3
+    assert names(cluster) == {"j-x7k2p"}
 
 
 def test_two_leaders_that_see_the_same_workload_give_its_pods_the_same_uids(cluster: Cluster) -> None:

@@ -79,9 +79,11 @@ async def control_round(world: World, controllers: Controllers) -> str:
         for touched in (view.touched_nodes, view.touched_inputs, view.touched_desired):
             touched.update(view.nodes())
         await append_all(world, _warning_drafts(world, policies), now)
-    # 2. workloads get the number of pods that they ask for
-    changed_pods = await append_groups(world, _workload_drafts(world, rfc3339(now)), now)
-    pods = sum(draft.ref.kind == "podspec" for draft in changed_pods)
+    # 2. workloads get the number of pods that they ask for; with an API server its controllers see to that
+    pods = 0
+    if world.standalone:
+        changed_pods = await append_groups(world, _workload_drafts(world, rfc3339(now)), now)
+        pods = sum(draft.ref.kind == "podspec" for draft in changed_pods)
     # 3. changed nodes get their NodeSLO, how to measure, their ratios and devices
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()

@@ -38,7 +38,7 @@ class World(NamedTuple):
 
     folded     waits until a position is folded; gives the reason why it will not be, None when it is
     options    gates and flags of admission
-    standalone there is no API server: requests to evict are carried out here
+    standalone there is no API server: workloads get their pods here, and requests to evict are carried out here
     verdicts   where admission's decisions are told; None: nowhere
     metrics    of the control rounds; None: nobody counts
     """
@@ -62,7 +62,7 @@ class World(NamedTuple):
     options: Options = Options()
     verdicts: ObservationLog | None = None
     metrics: ControllerMetrics | None = None
-    standalone: bool = False
+    standalone: bool = True
 
 
 async def why_not_decide(world: World) -> str | None:

@@ -126,6 +126,7 @@ class ManagerView:
             self._workload_uids[key] = uid
             self._workload_keys[uid] = key
         self.touched_workloads.update(state.of_kind(WorkloadState))
+        self.touched_workloads.update(self._pods_of_owner)  # also of workloads whose deletion is not carried out yet
         self.touched_desired.update(state.of_kind(NodeSpecState))
         self.touched_nodes.update(state.of_kind(NodeSpecState))
         self.touched_inputs.update(state.of_kind(NodeSpecState))

@@ -4,6 +4,8 @@ Level-triggered: looks at the workload and its pods as folded, whatever happened
 """
 
 import hashlib
+import re
+from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, event_id
@@ -16,6 +18,9 @@ from koordcore.values import codec
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admitting import CreatedPod, created_pod, pod_document
 from koord_manager.domain.view import ManagerView
+
+_OUR_NAME: Final = re.compile(r"-[0-9a-f]{8}-[0-9]+")
+"""What follows the workload's name in the names of its pods."""
 
 
 def template_hash(workload: Workload) -> str:
@@ -38,7 +43,8 @@ def reconcile_workload(
     pods = view.pods_of_workload(uid)
     specs = view.state.of_kind(PodSpecState)
     if state is None:
-        return [[_deletion(pod, specs[pod])] for pod in pods[:limit]]
+        left = [pod for pod in pods if _is_made_here(specs[pod].object, uid)]
+        return [[_deletion(pod, specs[pod])] for pod in left[:limit]]
     workload = state.object
     prefix = f"{workload.metadata.name}-{template_hash(workload)}-"
     current = [pod for pod in pods if workload.kind == "Job" or specs[pod].object.metadata.name.startswith(prefix)]
@@ -53,6 +59,13 @@ def reconcile_workload(
             if not groups:
                 raise
     return groups
+
+
+def _is_made_here(pod: Pod, owner_uid: str) -> bool:
+    """Whether a workload of ours made a pod; pods that came with an owner of somebody else's are left alone."""
+    meta = pod.metadata
+    owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
+    return any(_OUR_NAME.fullmatch(meta.name.removeprefix(owner.name)) for owner in owners)
 
 
 def _deletion(uid: str, spec: PodSpecState) -> Draft:
