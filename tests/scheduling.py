@@ -207,12 +207,15 @@ class Scheduler:
             gang = [part.gang] if part.gang is not None else []
             events = [draft for node in part.nodes for draft in (*node.pods, node.node)] + gang
             works = [node.work for node in part.nodes]
-            self.in_flight.append((works, CATALOGUE.seal(events, self._origin(works[0].node))))
+            # As in the product: two schedulers that decide because of the same event give their events the same ids.
+            sealed = CATALOGUE.seal(events, self._origin(works[0].node, works[0].items[0].trigger))
+            self.state.own.sent(sealed)
+            self.in_flight.append((works, sealed))
 
-    def _origin(self, about: str) -> Origin:
+    def _origin(self, about: str, cause: str = "") -> Origin:
         self.sent += 1
         return Origin(
-            causation_id=f"{id(self)}-{self.sent}",
+            causation_id=cause or f"{id(self)}-{self.sent}",
             correlation_id=about,
             actor="test",
             occurred_at="2026-01-01T00:00:00.000000Z",
@@ -236,15 +239,20 @@ class Scheduler:
                     self.state.ahead(newer)
 
     def land(self, index: int = 0, now: float = 0.0) -> None:
-        """The log answers one append."""
+        """The log answers one append; every other time its events come before its answer."""
         works, events = self.in_flight.pop(index)
         stored = self.log.append(events)
+        if len(self.log.events) % 2:
+            self.follow()
         if stored is None:
             self.conflicts += 1
+            for early in self.state.own.refused(events):
+                self.state.ahead(early)
             self._refold([event.ref for event in events])
             for work in works:
                 refused(self.state, work, now)
             return
+        self.state.own.stored(events)
         at = 0
         for work in works:
             until = at + len(work.items)
