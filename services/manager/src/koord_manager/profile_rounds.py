@@ -29,12 +29,15 @@ from koord_manager.domain.admission.profiles import ColocationProfile
 from koord_manager.domain.admitting import pod_document
 from koord_manager.domain.apply import refuse_immutable_changes
 from koord_manager.shell.appender import Decision, append_decisions
-from koord_manager.shell.gateway.api import Unreachable
+from koord_manager.shell.gateway.api import Answer, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 from koord_manager.world import World, why_not_decide
 
 PODS_PER_TURN: Final = 500
 """Pods looked at before others may run."""
+CONFLICTS: Final = 3
+"""Times that one pod is read and patched in a round."""
+_CONFLICT: Final = 409
 
 
 async def keep_profiles(
@@ -79,7 +82,7 @@ async def profile_round(
 
 async def _change(world: World, uid: str, pod: Pod, profile: ColocationProfile, api: ObjectsApi | None) -> int:
     if api is not None:
-        return await _patch(world, pod, profile, api)
+        return await patch_waiting_pod(world, pod, profile, api)
     spec = world.view.pod(pod.metadata.namespace, pod.metadata.name)
     if spec is None or spec[0] != uid:
         return 0
@@ -110,27 +113,43 @@ async def _change(world: World, uid: str, pod: Pod, profile: ColocationProfile, 
     return 1
 
 
-async def _patch(world: World, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
-    """The whole pod is read first: the fold has a part of it, and a merge patch replaces lists."""
+async def patch_waiting_pod(world: World, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
+    """How many pods were changed; a pod that somebody changes meanwhile is read again."""
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-    try:
-        answer = await api.request("GET", path)
-        if not answer.ok:
+    reason = ""
+    for _ in range(CONFLICTS):
+        try:
+            written = await _patch_once(world, path, profile, api)
+        except (Unreachable, codec.DecodeError) as error:
+            reason = str(error)
+            break
+        if written is None:
             return 0
-        document: dict[str, Any] = codec.decode(answer.body, dict[str, Any])
-        if msgspec.convert(document.get("spec") or {}, dict[str, Any]).get("nodeName"):
-            return 0
-        after = reconciled_pod(document, profile, world.view.admission)
-        if after is None:
-            return 0
-        change = _preconditioned(merge_patch(document, after), document)
-        written = await api.request("PATCH", path, body=change, content_type="application/merge-patch+json")
-    except (Unreachable, codec.DecodeError) as error:
-        world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=str(error))
-        return 0
-    if not written.ok:  # immutable fields, or the pod has changed meanwhile
-        world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=written.message())
-    return int(written.ok)
+        if written.ok:
+            return 1
+        reason = written.message()  # immutable fields, for one
+        if written.status != _CONFLICT:
+            break
+    world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=reason)
+    return 0
+
+
+async def _patch_once(world: World, path: str, profile: ColocationProfile, api: ObjectsApi) -> Answer | None:
+    """The answer to the patch; None when there is nothing to patch.
+
+    The whole pod is read first: the fold has a part of it, and a merge patch replaces lists.
+    """
+    answer = await api.request("GET", path)
+    if not answer.ok:
+        return None
+    document: dict[str, Any] = codec.decode(answer.body, dict[str, Any])
+    if msgspec.convert(document.get("spec") or {}, dict[str, Any]).get("nodeName"):
+        return None
+    after = reconciled_pod(document, profile, world.view.admission)
+    if after is None:
+        return None
+    change = _preconditioned(merge_patch(document, after), document)
+    return await api.request("PATCH", path, body=change, content_type="application/merge-patch+json")
 
 
 def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
