@@ -6,12 +6,11 @@ the last desired state. One process may hold many of them (simulated nodes); eac
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from koordcore.events.envelope import Event
-from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 from koordcore.service.gates import FeatureGates
@@ -35,6 +34,7 @@ from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
 from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.node_pods import NodePods, PodRunner, PodsRun
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
@@ -42,18 +42,6 @@ from koord_agent.shell.series_archive import SeriesArchive
 from koord_agent.shell.topology import TopologyReporter
 
 ROUND_FAILED = "the round failed, what is set stays"
-
-
-class PodRunner(Protocol):
-    """What starts and ends pods on a machine: the simulated host itself; nothing on a host that a kubelet serves."""
-
-    def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod. Raises InvalidInput for one that cannot be run as it is written."""
-        ...
-
-    def stop_pod(self, uid: str) -> bool:
-        """End a pod; False if it does not run here."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +60,6 @@ class Tick:
     decision: Decision | None
     outcomes: tuple[Outcome, ...]
     plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-
-
-class PodsRun(NamedTuple):
-    """What starting and ending pods came to: facts to append in order, and what could not be done."""
-
-    facts: tuple[Event, ...]
-    problems: tuple[str, ...]
 
 
 class NodeAgent:
@@ -122,11 +103,8 @@ class NodeAgent:
         self.last_look: NodeLook | None = None
         self._interval_ms = interval_ms
         self._monitor = monitor
-        self._runner = runner
-        self._announced = set(announced)
-        self._running: set[str] = set()
+        self._pods = NodePods(host, runner=runner, announced=announced, forget=self._forget)
         self._qos = QosRound(node, host, interval_ms=interval_ms, gates=gates, audit=audit, draw=draw)
-        self._evicted: set[str] = set()
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
@@ -135,9 +113,6 @@ class NodeAgent:
         self._archive = archive
         self.topology = topology
         self._be_quota_us = -1
-        self._pods: Mapping[str, AgentPod] = {}
-        self._pods_of: tuple[Mapping[str, AgentPod], Mapping[str, AgentPod]] | None = None
-        self._refused: tuple[str, ...] = ()
 
     def tick(self, now_ms: int) -> Tick:
         """One round: run pods, look, judge, act. Never raises for what a machine or a pod may do wrong."""
@@ -160,7 +135,7 @@ class NodeAgent:
     def _protect(self, desired: DesiredView, facts: tuple[Event, ...], problems: list[str], now_ms: int) -> Tick:
 
         # 2. one look at the machine, kept as samples
-        pods = tuple(self._pods.values())
+        pods = tuple(self._pods.all.values())
         facts = (*facts, *self._report_topology(desired, pods, now_ms, problems))
         best_effort = read_best_effort(self.host)
         latest = self._collectors.run(
@@ -182,7 +157,7 @@ class NodeAgent:
             latest=latest,
             best_effort=best_effort,
             host_applications={app.name: app for app in desired.host_applications},
-            owners=self._cpu_owners(self._pods),
+            owners=self._cpu_owners(self._pods.all),
             kubelet_static=self.kubelet_static,
         )
         look = self.last_look = self._look(desired, pods, now_ms)
@@ -190,7 +165,7 @@ class NodeAgent:
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
         report_ms = desired.collect.report_interval_seconds * 1000
-        done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=self._end)
+        done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=self._pods.end)
         problems.extend(done.problems)
         self._be_quota_us = done.quota_us if done.quota_us is not None else self._be_quota_us
 
@@ -252,13 +227,6 @@ class NodeAgent:
             topology=self._topology,
         )
 
-    def _end(self, uid: str) -> bool:
-        """End an evicted pod here and now, for good: it does not start again while it is still wanted."""
-        if self._runner is None:
-            return False
-        self._evicted.add(uid)
-        return self._runner.stop_pod(uid)
-
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
         """What to say when the agent stops: its pods go on, and so does what it has set but for caps."""
         return self._qos.farewell(self.last_look, now_ms)
@@ -274,7 +242,7 @@ class NodeAgent:
             self._monitor.store,
             now_ms=now_ms,
             policy=self.desired.collect,
-            pods=[pod.reported for pod in self._pods.values()],
+            pods=[pod.reported for pod in self._pods.all.values()],
             host_applications=[
                 ReportedHostApplication(name=app.name, priority=app.priority, qos=app.qos)
                 for app in self.desired.host_applications
@@ -285,7 +253,7 @@ class NodeAgent:
         prediction = None
         if self._predicting is not None:
             prediction = self._predicting.predict(
-                tuple(self._pods.values()), self.desired.allocatable, self.desired.annotations, now_ms / 1000
+                tuple(self._pods.all.values()), self.desired.allocatable, self.desired.annotations, now_ms / 1000
             )
         metrics = Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)
         window_ms = report.policy.report_interval_seconds * 1000
@@ -294,43 +262,21 @@ class NodeAgent:
             updated_at=rfc3339_of(now_ms),
             be_quota_us=self._be_quota_us,
             prediction=prediction,
-            signals=node_signals(self.host, metrics, self._pods.values(), window_ms),
+            signals=node_signals(self.host, metrics, self._pods.all.values(), window_ms),
         )
 
     @property
     def running_pods(self) -> frozenset[str]:
         """Uids of the pods that run here as far as the agent has seen."""
-        return frozenset(self._running)
+        return frozenset(self._pods.running)
 
     def run_pods(self) -> PodsRun:
-        """Start what is wanted and does not run, end what runs and is not wanted; done again, it finds nothing to do.
+        """See `NodePods.run`; nothing is done without desired state."""
+        return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
 
-        Many nodes of one fleet run their pods first and look afterwards: a look costs little while no pod moves.
-        """
-        if self.desired is None:
-            return PodsRun((), ())
-        problems = self._take_pods(self.desired.pods, self.known.pods)
-        wanted = {uid: pod for uid, pod in self._pods.items() if uid in self.desired.pods}
-        gone = sorted((self._running | self._announced) - wanted.keys())
-        for uid in gone:
-            if self._runner is not None:
-                self._runner.stop_pod(uid)
-            self._running.discard(uid)
-            self._evicted.discard(uid)
-        if gone:
-            self._forget(gone)
-        self._running.update(
-            [uid for uid, pod in wanted.items() if uid not in self._running and self._start(pod, problems)]
-        )
-        to_announce = sorted(self._running - self._announced)
-        ended = sorted(set(gone) & self._announced)
-        self._announced = (self._announced | self._running) - set(gone)
-        facts: list[Event] = []
-        if ended:
-            facts.append(PodsStopped(pods=ended))
-        if to_announce:
-            facts.append(PodsStarted(pods=to_announce))
-        return PodsRun(tuple(facts), tuple(problems))
+    def not_said(self, facts: Iterable[Event]) -> None:
+        """See `NodePods.not_said`."""
+        self._pods.not_said(facts)
 
     @property
     def last_prediction(self) -> ProdPrediction | None:
@@ -357,62 +303,10 @@ class NodeAgent:
         """Drop samples that no report needs any more."""
         self._monitor.store.collect_garbage(now_ms)
 
-    def not_said(self, facts: Iterable[Event]) -> None:
-        """These facts found no room in the outbox: what they say about pods is said in a later round."""
-        for fact in facts:
-            if isinstance(fact, PodsStarted):
-                self._announced -= set(fact.pods)
-            elif isinstance(fact, PodsStopped):
-                self._announced |= set(fact.pods)
-
     def _forget(self, uids: Iterable[str]) -> None:
         gone = set(uids)
         self._collectors.forget(gone)
         self._monitor.forget(gone)
-
-    def _take_pods(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
-        """Keep the pods that can have a directory of their own; says once which cannot.
-
-        placed    by the log; known: to the kubelet, whose view of a pod wins
-        """
-        if self._pods_of is not None and self._pods_of[0] is placed and self._pods_of[1] is known:
-            return []
-        self._pods_of = placed, known
-        wanted = {**placed, **known} if known else placed
-        layout = self.host.layout
-        taken: dict[str, AgentPod] = {}
-        refused: list[str] = []
-        directories: set[str] = set()
-        for uid, pod in wanted.items():
-            try:
-                directory = layout.pod_directory(pod.kube_qos, uid)
-            except InvalidInput as error:
-                refused.append(f"pod {pod.namespace}/{pod.name}: not run: {error}")
-                continue
-            if directory in directories:
-                refused.append(f"pod {pod.namespace}/{pod.name}: not run: another pod has the directory {directory}")
-                continue
-            directories.add(directory)
-            taken[uid] = pod
-        # pods that only the kubelet knew end here; those of the log are forgotten when their end is said
-        if left := [uid for uid in self._pods if uid not in taken and uid not in self._running]:
-            self._forget(left)
-        self._pods = taken
-        news = [sentence for sentence in refused if sentence not in self._refused]
-        self._refused = tuple(refused)
-        return news
-
-    def _start(self, pod: AgentPod, problems: list[str]) -> bool:
-        if pod.uid in self._evicted:
-            return True
-        if self._runner is None:
-            return bool(self.host.tree(self.host.layout.pod_directory(pod.kube_qos, pod.uid)))
-        try:
-            self._runner.start_pod(pod)
-        except InvalidInput as error:
-            problems.append(f"pod {pod.namespace}/{pod.name}: {error}; it runs with the default profile")
-            self._runner.start_pod(replace(pod, usage_profile=""))
-        return True
 
     def _cpu_owners(self, pods: Mapping[str, AgentPod]) -> CpuOwners | None:
         if self._owners_of is not pods:

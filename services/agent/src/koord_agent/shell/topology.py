@@ -71,10 +71,6 @@ class TopologyReporter:
         memory = self._memory() if self._reports else None
         return None if memory is None else self._changed(self._report(desired, self.pools, memory))
 
-    def not_said(self) -> None:
-        """The last report found no room: it is made again."""
-        self._said = ""
-
     def _report(
         self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
     ) -> NodeTopologyReported | None:
