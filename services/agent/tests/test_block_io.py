@@ -1,6 +1,6 @@
 """Block-IO plans on a v1 kernel with the extensions: devices by name, halved weight under contention, resets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.series import SeriesStore
 from koord_agent.shell.block_io import BlockIo
 from koord_agent.shell.host.executor import CgroupExecutor, Result
+from koord_agent.shell.storage import REFRESH_MS, Storage
 from ruled_kernel import RuledKernel
 
 BE = "kubepods/besteffort"
@@ -33,6 +34,10 @@ def run(command: Sequence[str]) -> str:
     return OUTPUTS.get(command[0], "")
 
 
+def disks(block_devices: Path) -> Storage:
+    return Storage(block_devices, run=run, start=lambda work: work())
+
+
 def look(now_ms: int = 0) -> NodeLook:
     metrics = Metrics(store=SeriesStore(), now_ms=now_ms, interval_ms=1_000)
     layout = CgroupLayout(Driver.CGROUPFS)
@@ -45,7 +50,7 @@ def test_a_partition_is_limited_by_its_disk_and_contention_halves_the_weight(tmp
     )
     roots: list[tuple[str, str]] = []
     block_io = BlockIo(
-        read=kernel.read, write_root=lambda file, line: roots.append((file, line)), block_devices=tmp_path, run=run
+        read=kernel.read, write_root=lambda file, line: roots.append((file, line)), storage=disks(tmp_path)
     )
     plans = block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000)
     assert [(plan.file.key, plan.value) for plan in plans] == [
@@ -57,7 +62,7 @@ def test_a_partition_is_limited_by_its_disk_and_contention_halves_the_weight(tmp
 
 
 def test_without_the_kernels_extensions_nothing_is_planned(tmp_path: Path) -> None:
-    block_io = BlockIo(read=lambda _file: None, write_root=lambda _file, _line: None, block_devices=tmp_path, run=run)
+    block_io = BlockIo(read=lambda _file: None, write_root=lambda _file, _line: None, storage=disks(tmp_path))
     assert block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000) == []
     assert block_io.apply_root(SECTION) == []
 
@@ -68,8 +73,7 @@ def test_the_root_gets_its_goals_once_and_a_device_no_longer_configured_is_switc
     block_io = BlockIo(
         read=lambda file: files.get(file) if file.directory == "" else "",
         write_root=lambda file, line: written.append((file, line)),
-        block_devices=tmp_path,
-        run=run,
+        storage=disks(tmp_path),
     )
     block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000)
     assert block_io.apply_root(SECTION) == []
@@ -83,7 +87,20 @@ def test_the_root_gets_its_goals_once_and_a_device_no_longer_configured_is_switc
 def test_two_devices_of_one_file_are_two_knobs(tmp_path: Path) -> None:
     file = "blkio.throttle.read_bps_device"
     kernel = RuledKernel({CgroupFile(BE, file, device): "" for device in ("", "253:0")})
-    block_io = BlockIo(read=kernel.read, write_root=lambda _file, _line: None, block_devices=tmp_path, run=run)
+    block_io = BlockIo(read=kernel.read, write_root=lambda _file, _line: None, storage=disks(tmp_path))
     (plan,) = block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000)
     (outcome,) = CgroupExecutor(kernel, trees=("kubepods",)).apply([plan], 0)  # pyright: ignore[reportArgumentType]
     assert (outcome.result, outcome.file.device) == (Result.WRITTEN, "253:0")
+
+
+def test_a_disk_that_hangs_holds_up_nothing_and_is_asked_once_at_a_time(tmp_path: Path) -> None:
+    started: list[Callable[[], None]] = []
+    storage = Storage(tmp_path, run=run, start=started.append)
+    assert storage.known(0) is None
+    assert storage.known(10 * REFRESH_MS) is None
+    assert len(started) == 1, "the first look-up has not ended"
+    started[0]()
+    found = storage.known(10 * REFRESH_MS + 1)
+    assert found is not None
+    assert found.disk_number
+    assert len(started) == 2, "what was known is given while it is looked up again"

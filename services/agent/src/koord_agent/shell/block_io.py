@@ -1,13 +1,11 @@
 """Block-IO QoS on a real machine: which disks there are, and the plans for the best-effort class and for pods.
 
-The disks come from lsblk, vgs, lvs and findmnt once a minute; what to write from `domain.qos.blkio`. The root's latency
+The disks come from `shell.storage`, what to write from `domain.qos.blkio`. The root's latency
 goals and cost model are outside of pods' cgroups and are written here. cgroup v1 with the kernel's extensions only.
 Source: agent spec, 6.11, 16.
 """
 
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from koordcore.protocol import keys
@@ -32,16 +30,8 @@ from koord_agent.domain.qos.blkio import (
     blocks_of_pod,
     io_plan,
 )
-from koord_agent.domain.storage_info import StorageInfo, parse_storage
-
-REFRESH_MS = 60_000
-COMMAND_SECONDS = 5
-COMMANDS: Mapping[str, Sequence[str]] = {
-    "lsblk": ("lsblk", "-P", "-o", "NAME,TYPE,MAJ:MIN"),
-    "vgs": ("vgs", "--readonly", "--noheadings", "--options", "vg_name,pv_count,pv_name"),
-    "lvs": ("lvs", "--readonly", "--noheadings", "--options", "lv_name,vg_name"),
-    "findmnt": ("findmnt", "-P", "-o", "TARGET,SOURCE"),
-}
+from koord_agent.domain.storage_info import StorageInfo
+from koord_agent.shell.storage import Storage
 
 
 class BlockIo:
@@ -49,7 +39,7 @@ class BlockIo:
 
     read         text of a knob; None = this kernel does not have it
     write_root   writes a line to a file of the hierarchy's root; raises OSError
-    run          output of a command; "" = it failed or is not there
+    storage      the disks; while they are not known nothing is planned
     """
 
     def __init__(
@@ -57,15 +47,12 @@ class BlockIo:
         *,
         read: Callable[[CgroupFile], str | None],
         write_root: Callable[[str, str], None],
-        block_devices: Path = Path("/sys/class/block"),
-        run: Callable[[Sequence[str]], str] | None = None,
+        storage: Storage,
     ) -> None:
         self._read = read
         self._write_root = write_root
-        self._block_devices = block_devices
-        self._run = run or output_of
-        self._storage = StorageInfo()
-        self._read_ms: int | None = None
+        self._storage = storage
+        self._disks = StorageInfo()
 
     def plans(self, look: NodeLook, section: Mapping[str, Any], *, halve_weight: bool, ttl_ms: int) -> list[Plan]:
         """Plans for the best-effort class and for pods with block-IO settings of their own.
@@ -77,7 +64,10 @@ class BlockIo:
         be_root = look.layout.qos_directory(KubeQos.BEST_EFFORT)
         if all(self._read(CgroupFile(be_root, name)) is None for name in LIMIT_FILES):
             return []
-        self._refresh(look.now_ms)
+        disks = self._storage.known(look.now_ms)
+        if disks is None:
+            return []
+        self._disks = disks
         settings = _settings(section, "beClass")
         lines = self._lines(be_root, blocks_of(settings), enable=bool(settings.get("enable")), uid="")
         if halve_weight:
@@ -130,30 +120,11 @@ class BlockIo:
     def _disk_of(self, block: Block, uid: str) -> str | None:
         match block.type:
             case BlockType.VOLUME_GROUP:
-                return self._storage.disk_of_group(block.name)
+                return self._disks.disk_of_group(block.name)
             case BlockType.POD_VOLUME:
-                return self._storage.disk_of_volume(uid, block.name) if uid else None
+                return self._disks.disk_of_volume(uid, block.name) if uid else None
             case _:
-                return self._storage.disk_of_device(block.name)
-
-    def _refresh(self, now_ms: int) -> None:
-        if self._read_ms is not None and 0 <= now_ms - self._read_ms < REFRESH_MS:
-            return
-        self._read_ms = now_ms
-        texts = {name: self._run(command) for name, command in COMMANDS.items()}
-        self._storage = parse_storage(**texts, parents=self._parents())
-
-    def _parents(self) -> dict[str, str]:
-        """Partition -> disk, by where the kernel keeps the one below the other."""
-        found: dict[str, str] = {}
-        try:
-            entries = list(self._block_devices.iterdir())
-        except OSError:
-            return found
-        for entry in entries:
-            if (entry / "partition").exists():
-                found[entry.name] = entry.resolve().parent.name
-        return found
+                return self._disks.disk_of_device(block.name)
 
 
 def _settings(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
@@ -177,12 +148,3 @@ def _plan(look: NodeLook, directory: str, line: DeviceValue, ttl_ms: int) -> Pla
         ttl_ms=ttl_ms,
         reason=AUDIT_REASON,
     )
-
-
-def output_of(command: Sequence[str]) -> str:
-    """What a command of the host prints; "" if it is not there, fails or takes too long."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

@@ -49,6 +49,7 @@ from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node_settings import NodeSettings, put
+from koord_agent.shell.storage import Storage
 
 STRATEGY_INTERVALS = 2
 """A plan lives for two intervals of its strategy (agent spec, 10.2)."""
@@ -116,7 +117,7 @@ class QosRound:
                 self._block_io = BlockIo(
                     read=host.read,
                     write_root=lambda file, line: put(host.roots.cgroup / "blkio" / file, line),
-                    block_devices=host.roots.sys / "class" / "block",
+                    storage=Storage(host.roots.sys / "class" / "block"),
                 )
         self._signals_due_ms = 0
         self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
