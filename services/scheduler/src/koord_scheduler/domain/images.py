@@ -90,7 +90,7 @@ class ImageStates:
 
     def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
         """See `SingleRowScore.score_of_row`."""
-        return self._of(pod).item(row)
+        return self._of(pod).item(row) if pod in self._scores else self._score_on(pod, row)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""
@@ -121,6 +121,15 @@ class ImageStates:
                 total[rows] += np.trunc(sizes * (len(on_rows) / len(self.nodes))).astype(np.int64)
         most = MOST_BYTES_PER_CONTAINER * max(len(images), 1)
         return 100 * (np.clip(total, LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
+
+    def _score_on(self, template: PodTemplate, row: int) -> int:
+        """The same for one row; nothing is kept of a pod that is not asked about everywhere."""
+        images, present = self._images(template), self._of_row.get(row, {})
+        total = sum(
+            int(present[image] * (len(self.on_rows[image]) / len(self.nodes))) for image in images if image in present
+        )
+        most = MOST_BYTES_PER_CONTAINER * max(len(images), 1)
+        return 100 * (min(max(total, LEAST_BYTES), most) - LEAST_BYTES) // (most - LEAST_BYTES)
 
     def _images(self, template: PodTemplate) -> tuple[str, ...]:
         return cast("tuple[str, ...]", template.aspects.get(self.name, ()))

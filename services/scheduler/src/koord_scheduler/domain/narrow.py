@@ -168,6 +168,9 @@ class NarrowLook:
 
     def best(self, count: int, seed: int) -> list[int]:
         """The best feasible rows, best first; see `ranking`."""
+        if len(self._feasible) == 1:
+            self._weigh_one(self._feasible[0])
+            return self._feasible[:]
         totals = dict(zip(self._feasible, self._weigh(self._feasible), strict=True))
         place = self._looks.nodes.name_hash
         order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & _RING))
@@ -179,7 +182,8 @@ class NarrowLook:
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
         """Totals of some feasible rows, int64 (K,), normalized over these alone."""
-        return np.array(self._weigh(row_list(rows)), np.int64), []
+        totals = [self._weigh_one(rows.item(0))] if len(rows) == 1 else self._weigh(row_list(rows))
+        return np.array(totals, np.int64), []
 
     def parts(self, rows: list[int], _bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
         """For rows that were among those weighed last the weighted score of each plugin."""
@@ -244,6 +248,20 @@ class NarrowLook:
                 part[plugin.name] = weight * score
         self._parts = dict(zip(rows, parts, strict=True))
         return [sum(part.values()) for part in parts]
+
+    def _weigh_one(self, row: int) -> int:
+        """The same for one row: what most pods that name their node come down to."""
+        looks, pod, nodes = self._looks, self._pod, self._looks.nodes
+        parts: dict[str, int] = {}
+        for index, (plugin, weight) in enumerate(looks.scores):
+            single = looks.single_scores[index]
+            if single is None or plugin.normalizes:
+                score = self._scores(index, [row])[0]
+            else:
+                score = single.score_of_row(pod, nodes, row) or looks.scores_of_zero[index]
+            parts[plugin.name] = weight * score
+        self._parts = {row: parts}
+        return sum(parts.values())
 
     def _scores(self, index: int, rows: list[int]) -> list[int]:
         looks = self._looks
