@@ -4,14 +4,11 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed
-from koord_scheduler.domain.engine import Engine
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.profiles import default_profile
 from koordcore.events.envelope import BasedOn
-from scheduling import node, pod
+from scheduling import frameworks, node, pod
 
 PODS = 5_000
 KINDS = 10
@@ -19,7 +16,8 @@ KINDS = 10
 
 def decisions_a_second(nodes: int, kinds: int) -> float:
     """Places 5,000 pods of `kinds` different requests on empty nodes."""
-    cluster = Cluster()
+    made = frameworks()
+    cluster, engine = made.cluster, made.first.engine
     for number in range(nodes):
         name = f"node-{number}"
         cluster.nodes.put(name, node_shape(node(name, cpu="64", memory="256Gi", pods="1000")))
@@ -27,7 +25,6 @@ def decisions_a_second(nodes: int, kinds: int) -> float:
         cluster.templates.read(pod(f"kind-{kind}", {"cpu": f"{100 + 10 * kind}m", "memory": "200Mi"})).subject
         for kind in range(kinds)
     ]
-    engine = Engine(cluster.nodes, default_profile()(cluster))
     began = time.perf_counter()
     for number in range(PODS):
         subject = wanted[number % kinds]
@@ -40,11 +37,11 @@ def decisions_a_second(nodes: int, kinds: int) -> float:
 
 def refusals_a_second(nodes: int) -> float:
     """Attempts of pods that fit nowhere, each with its reasons."""
-    cluster = Cluster()
+    made = frameworks()
+    cluster, engine = made.cluster, made.first.engine
     for number in range(nodes):
         cluster.nodes.put(f"node-{number}", node_shape(node(f"node-{number}", cpu="1")))
     subject = cluster.templates.read(pod("big", {"cpu": "2"})).subject
-    engine = Engine(cluster.nodes, default_profile()(cluster))
     began = time.perf_counter()
     for number in range(PODS):
         engine.decide(subject, f"uid-{number}", BasedOn(number, 0))
