@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.controllers import next_status_due, status_facts
+from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol import keys
@@ -190,3 +192,46 @@ def test_jobs_are_placed_whole_in_one_domain_or_not_at_all(
 
 def _spine(node: str) -> int:
     return int(node[1 : node.index("x")]) % 2
+
+
+def domains_said(scheduler: Scheduler, now: float) -> list[list[tuple[str, str, list[str], int]]]:
+    """What is said of the network: layer, name, children and number of nodes of each domain."""
+    scheduler.run(now)
+    notices = status_facts(scheduler.state, now)
+    for notice in notices:
+        scheduler.state.notices.put(notice)
+    scheduler.run(now)
+    events = [event for notice in notices for _, event in notice.facts]
+    return [
+        [(each.layer, each.name, each.children, each.nodes) for each in event.domains]
+        for event in events
+        if isinstance(event, ClusterTopologyComputed)
+    ]
+
+
+def test_the_network_s_domains_are_said_when_they_change_at_most_every_ten_seconds() -> None:
+    scheduler = cluster_of({"a": ("s", [4, 4]), "b": ("s", [4])})
+    [said] = domains_said(scheduler, 100.0)
+    assert said == [
+        ("ClusterTopologyLayer", "", ["s"], 3),
+        ("SpineLayer", "s", ["a", "b"], 3),
+        ("BlockLayer", "a", [], 2),
+        ("BlockLayer", "b", [], 1),
+    ]
+    assert next_status_due(scheduler.state) is None
+    scheduler.log.add_node(node("c0", labels={"spine": "s", "block": "c"}))
+    assert domains_said(scheduler, 105.0) == []
+    assert next_status_due(scheduler.state) == 110.0
+    [changed] = domains_said(scheduler, 110.0)
+    assert ("BlockLayer", "c", [], 1) in changed
+    ref = custom_ref("clusternetworktopologies", "", "default")
+    scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object={**TOPOLOGY, "status": {"detailStatus": []}}))
+    assert domains_said(scheduler, 130.0) == []
+
+
+def test_without_the_argument_nothing_is_said_of_the_network() -> None:
+    log = SmallLog()
+    log.add_node(node("a0", labels={"spine": "s", "block": "a"}))
+    ref = custom_ref("clusternetworktopologies", "", "default")
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=TOPOLOGY))
+    assert domains_said(Scheduler(log), 100.0) == []

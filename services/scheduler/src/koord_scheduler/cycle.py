@@ -16,6 +16,7 @@ from koordcore.service.logging import Logger
 
 from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up_overdue, release_due, withdraw_all
+from koord_scheduler.domain.explaining import hear
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -98,12 +99,13 @@ class Cycle:
             release_due(state)
             give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
-            verdicts = self._decide_burst()
+            verdicts = [*self._decide_burst(), *gated(state)]
+            hear(state, verdicts)
             # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
             self._say_how_it_stands(now)
             # 6. placements and notices to the log, without waiting for it; verdicts to their stream
             self.publisher.pump()
-            for verdict in (*verdicts, *gated(state)):
+            for verdict in verdicts:
                 await self.publisher.say(verdict)
             # 7. wait for an event, an answer of the log, or the end of a backoff
             if state.queue.has_active():

@@ -4,7 +4,7 @@ The fold (`state`) tells it what there is; each fact reaches those who keep colu
 waiting pods is collected here (`activate`, `quota_moves`), because who waits is the queue's affair.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
@@ -25,7 +25,7 @@ from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Consequences
 from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup, gang_id_of
 from koord_scheduler.domain.gang.topology import NetworkTopology
-from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, layers_of
+from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, Layer, layers_of
 from koord_scheduler.domain.images import ImageStates
 from koord_scheduler.domain.occupancy import Occupancy
 from koord_scheduler.domain.plugins.node_ports import NodePorts
@@ -53,6 +53,7 @@ PLURALS: Final = frozenset(
         "elasticquotas",
         "podgroups",
         "clusternetworktopologies",
+        "scheduleexplanations",
         "poddisruptionbudgets",
         "services",
         "persistentvolumeclaims",
@@ -180,9 +181,7 @@ class Cluster:
             case "clusternetworktopologies":
                 topology = object_from_json(document, ClusterNetworkTopology)
                 if topology.metadata.name == DEFAULT_TOPOLOGY:
-                    nodes = self.nodes
-                    labels = ((name, nodes.labels_of(name)) for name in nodes.node_names())
-                    self.topology = NetworkTopology(layers_of(topology), labels)
+                    self._put_topology(layers_of(topology))
             case "poddisruptionbudgets":
                 self.budgets.put(object_from_json(document, PodDisruptionBudget))
             case "services":
@@ -199,6 +198,14 @@ class Cluster:
                 self.owners.put_controller(kind, meta.namespace, meta.name, owner.spec.selector)
             case _:
                 pass
+
+    def _put_topology(self, layers: Sequence[Layer]) -> None:
+        """The layers of the network; a change to the object's status alone is no news."""
+        if self.topology is not None and self.topology.layers == tuple(layers):
+            return
+        nodes = self.nodes
+        labels = ((name, nodes.labels_of(name)) for name in nodes.node_names())
+        self.topology = NetworkTopology(layers, labels)
 
     def drop_object(self, plural: str, namespace: str, name: str) -> None:
         """An API object is gone."""

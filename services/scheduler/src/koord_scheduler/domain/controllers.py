@@ -16,19 +16,22 @@ from koordcore.events.quota import QuotaStatusComputed
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
+from koord_scheduler.domain.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.explaining import explanation_facts
 from koord_scheduler.domain.gang.phase import is_settled, reconcile
 from koord_scheduler.domain.notices import Notice
 from koord_scheduler.domain.quota.objects import BUILT_IN
 from koord_scheduler.domain.quota.reports import QuotaReports
 from koord_scheduler.domain.quota.status import QuotaStatus
 from koord_scheduler.domain.quota.text import quantity_text
-from koord_scheduler.domain.said import phase_event
+from koord_scheduler.domain.said import phase_event, topology_event
 from koord_scheduler.domain.state import SchedulerState
 
 CONTROLLERS: Final = frozenset({"Coscheduling", "ElasticQuota"})
 """Plugins that run a controller."""
 LOOK_SECONDS: Final = 1.0
+TOPOLOGY_SECONDS: Final = 10.0
 REVOKED: Final = "QuotaOveruse"
 _STATUS_FIELDS: Final = tuple(QuotaStatus.__dataclass_fields__)
 
@@ -74,6 +77,8 @@ def status_facts(state: SchedulerState, now: float) -> list[Notice]:
         facts += _quota_statuses(state)
     if "Coscheduling" in chosen:
         facts += _gang_phases(state, now)
+        facts += _cluster_topology(state, now)
+    facts += [_notice(state, ref, event) for ref, event in explanation_facts(state, now)]
     return facts
 
 
@@ -91,6 +96,11 @@ def next_status_due(state: SchedulerState) -> float | None:
             dues.append(state.said.next_look)
     if "Coscheduling" in chosen and state.cluster.gangs.roster.touched:
         dues.append(state.said.next_look)
+    if _owes_topology(state):
+        dues.append(state.said.next_topology)
+    explanations = state.explanations.next_due(state.said.next_look)
+    if explanations is not None:
+        dues.append(explanations)
     return min(dues, default=None)
 
 
@@ -149,6 +159,33 @@ def _gang_phases(state: SchedulerState, now: float) -> list[Notice]:
 def _is_in_round(state: SchedulerState, gang_id: str) -> bool:
     current = state.cluster.gangs.round
     return current is not None and gang_id in current.gang_ids
+
+
+def _owes_topology(state: SchedulerState) -> bool:
+    """Whether the network may have other domains than was said."""
+    topology = state.cluster.topology
+    if (
+        topology is None
+        or not state.cluster.gangs.args.is_topology_aware
+        or "Coscheduling" not in state.settings.controllers
+    ):
+        return False
+    return state.said.topology is None or state.said.topology_seen != (topology, topology.moves)
+
+
+def _cluster_topology(state: SchedulerState, now: float) -> list[Notice]:
+    """How the nodes span the network, when that has changed. source    scheduler-core spec, 9"""
+    topology, said = state.cluster.topology, state.said
+    ref = AggregateRef("clustertopology", DEFAULT_TOPOLOGY)
+    if topology is None or now < said.next_topology or not _owes_topology(state):
+        return []
+    said.next_topology = now + TOPOLOGY_SECONDS
+    said.topology_seen = (topology, topology.moves)
+    event = topology_event(topology)
+    if event == said.topology:
+        return []
+    said.topology = event
+    return [_notice(state, ref, event)]
 
 
 def _revocations(state: SchedulerState, now: float) -> list[Notice]:

@@ -29,13 +29,14 @@ def diagnosis_of(
         pre_filter_message=rejection.message if rejection is not None else "",
         already_waiting=sum(waiting_on.values()),
         waiting_on=waiting_on,
-        failures=sorted((_failure(state, each) for each in refusals), key=_order),
+        failures=sorted((failure_of(state, each) for each in refusals), key=failure_order),
         preemption=_preemption(preemption),
         suggestion=_suggestion(preemption),
     )
 
 
-def _failure(state: SchedulerState, refusals: Refusals) -> NodeFailure:
+def failure_of(state: SchedulerState, refusals: Refusals) -> NodeFailure:
+    """Refusals with the names of their nodes."""
     names = state.nodes.names
     return NodeFailure(
         plugin=refusals.plugin,
@@ -46,7 +47,8 @@ def _failure(state: SchedulerState, refusals: Refusals) -> NodeFailure:
     )
 
 
-def _order(failure: NodeFailure) -> tuple[str, str, bool]:
+def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:
+    """The order of groups in a diagnosis."""
     return (failure.plugin, failure.reason, not failure.preempt_might_help)
 
 

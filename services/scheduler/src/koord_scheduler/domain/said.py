@@ -1,30 +1,39 @@
-"""What schedulers have said of quotas and gangs, by the log: it is said again only when it has changed.
+"""What schedulers have said of quotas, gangs and the network, by the log: it is said again only when it has changed.
 
 source    scheduler-core spec, 8.9, 10.9
 """
 
 from dataclasses import dataclass, field
 
+from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.quota import QuotaStatusComputed
 
 from koord_scheduler.domain.gang.group import Gang
 from koord_scheduler.domain.gang.parameters import PodGroupStatus
 from koord_scheduler.domain.gang.roster import Roster
+from koord_scheduler.domain.gang.topology import NetworkTopology
+from koord_scheduler.domain.gang.topology_layers import READ_OBJECT
 
 
 @dataclass(slots=True)
 class Said:
-    """The last statement about each quota, by name, and each gang, by `namespace/name`; ours count before the log has
-    them and are taken back when it refuses.
+    """The last statement about each quota, by name, each gang, by `namespace/name`, and the network; ours count before
+    the log has them and are taken back when it refuses.
 
+    topology       of the ClusterNetworkTopology, None nothing
+    topology_seen  the tree that it was last computed of, and its `moves` then
     next_look      when quotas and gangs are looked at again, seconds of the run's clock
+    next_topology  when the network's domains are looked at again
     next_revoke    when overuse is looked at again
     """
 
     quotas: dict[str, QuotaStatusComputed] = field(default_factory=dict[str, QuotaStatusComputed])
     gangs: dict[str, GangPhaseChanged] = field(default_factory=dict[str, GangPhaseChanged])
+    topology: ClusterTopologyComputed | None = None
+    topology_seen: tuple[NetworkTopology | None, int] = (None, 0)
     next_look: float = 0.0
+    next_topology: float = 0.0
     next_revoke: float = 0.0
 
     def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
@@ -55,3 +64,20 @@ def phase_event(gang: Gang) -> GangPhaseChanged:
     namespace, _, name = gang.id.partition("/")
     status = {name: getattr(gang.status, name) for name in PodGroupStatus.__struct_fields__}
     return GangPhaseChanged(namespace=namespace, name=name, **status)
+
+
+def topology_event(topology: NetworkTopology) -> ClusterTopologyComputed:
+    """The event that states the network's domains."""
+    domains = [
+        TopologyDomain(
+            layer=each.topology_info.topology_layer,
+            name=each.topology_info.topology_name,
+            parent_layer=each.parent_topology_info.topology_layer if each.parent_topology_info is not None else "",
+            parent_name=each.parent_topology_info.topology_name if each.parent_topology_info is not None else "",
+            child_layer=each.child_topology_layer,
+            children=each.child_topology_names,
+            nodes=each.node_num,
+        )
+        for each in topology.detail_status()
+    ]
+    return ClusterTopologyComputed(name=READ_OBJECT, domains=domains)

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.custom import CustomObjectObserved
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.mirror import NamespaceObserved, WorkloadObserved
 from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
@@ -69,6 +71,8 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     satisfied_gangs: list[str]
     said_gangs: list[GangPhaseChanged]
     said_quotas: list[QuotaStatusComputed]
+    said_explanations: dict[str, ScheduleExplanationComputed]
+    said_topology: ClusterTopologyComputed | None
     ledgers: list[_Ledger]
     pods: list[_Pod]
     nominations: list[tuple[str, str]]
@@ -95,6 +99,8 @@ def encode_state(state: SchedulerState) -> bytes:
         satisfied_gangs=state.cluster.gangs.roster.satisfied_groups(),
         said_gangs=[state.said.gangs[gang_id] for gang_id in sorted(state.said.gangs)],
         said_quotas=[state.said.quotas[name] for name in sorted(state.said.quotas)],
+        said_explanations=state.explanations.said,
+        said_topology=state.said.topology,
         ledgers=[
             _Ledger(
                 node=node,
@@ -142,6 +148,8 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     for phase in body.said_gangs:
         state.said.gang_is(phase, state.cluster.gangs.roster)
     state.said.quotas.update({status.name: status for status in body.said_quotas})
+    state.explanations.said.update(body.said_explanations)
+    state.said.topology = body.said_topology
     for saved in body.pods:
         _load_pod(state, saved)
     state.cluster.gangs.roster.satisfy(body.satisfied_gangs)

@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 from koordcore.events import CATALOGUE
 from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, namespaced_token
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.gateway import PodBindFailed, PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.mirror import (
@@ -42,14 +43,17 @@ from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitCompu
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.cluster import PLURALS
+from koord_scheduler.domain import explained
+from koord_scheduler.domain.cluster import DEFAULT_TOPOLOGY, PLURALS
 from koord_scheduler.domain.columns import Demand, Rows, node_shape, row_list
 from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.explained import Explanations
 from koord_scheduler.domain.frameworks import Framework, Frameworks
 from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.node_policies import NO_POLICY, NodePolicy
@@ -77,6 +81,8 @@ KINDS: Final = (
     "eviction",
     "gang",
     "quota",
+    "scheduleexplanation",
+    "clustertopology",
 )
 """Aggregates that a scheduler folds."""
 
@@ -141,6 +147,7 @@ class SchedulerState:
         self.workloads: dict[str, WorkloadObserved] = {}
         self.evictions: dict[str, str] = {}
         self.said = Said()
+        self.explanations = Explanations()
         self.quota_changes = QuotaChanges(self.cluster.quotas)
         self._helped: dict[int, None] = {}
         self._help_trigger = ""
@@ -238,6 +245,13 @@ class SchedulerState:
             case QuotaStatusComputed() as event:
                 self.notices.seqs[stored.ref] = stored.seq
                 self.said.quotas[event.name] = event
+            case ScheduleExplanationComputed() as event:
+                self.notices.seqs[stored.ref] = stored.seq
+                if stored.ref.id in self.explanations.questions:
+                    self.explanations.said[stored.ref.id] = event
+            case ClusterTopologyComputed() as event:
+                self.notices.seqs[stored.ref] = stored.seq
+                self.said.topology = event
             case _:
                 if stored.ref.kind == "gang":
                     self.notices.seqs[stored.ref] = stored.seq
@@ -249,6 +263,10 @@ class SchedulerState:
         elif plural == "elasticquotas":
             self.said.quotas.pop(gone.name, None)
             self.quota_changes.again(gone.name)
+        elif plural == explained.PLURAL:
+            self.explanations.drop(namespaced_token(gone.namespace, gone.name))
+        elif plural == "clusternetworktopologies" and gone.name == DEFAULT_TOPOLOGY:
+            self.said.topology = None
 
     def fold_early(self) -> None:
         """Fold what came before its answer: afterwards the state holds every event up to `position`."""
@@ -274,7 +292,7 @@ class SchedulerState:
                 return pod is not None and stored.seq <= pod.seq
             case "node":
                 return stored.seq <= self.ledgers.seq(name_from_token(stored.ref.id))
-            case "eviction" | "gang" | "quota":
+            case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology":
                 return stored.seq <= self.notices.seqs.get(stored.ref, 0)
             case _:
                 return False
@@ -336,6 +354,11 @@ class SchedulerState:
                     if self.said.quotas.get(name) is event:
                         del self.said.quotas[name]
                     self.quota_changes.again(name)
+                case ScheduleExplanationComputed():
+                    self.explanations.unsaid(ref.id, event)
+                case ClusterTopologyComputed():
+                    if self.said.topology is event:
+                        self.said.topology = None
                 case _:
                     pass
         uid = notice.uid
@@ -569,8 +592,16 @@ class SchedulerState:
 
     def put_object(self, ref_id: str, event: CustomObjectObserved) -> None:
         """An object of a kind that placement reads is there, or has changed."""
+        plural = plural_of(ref_id)
         self.objects[ref_id] = event
-        self.cluster.put_object(plural_of(ref_id), event.object)
+        self.cluster.put_object(plural, event.object)
+        if plural == explained.PLURAL:
+            id_ = ref_id.partition("=")[2]
+            try:
+                self.explanations.put(id_, explained.question_of(event.object))
+            except InvalidInput as error:
+                self.explanations.drop(id_)
+                self.cluster.warnings.append(f"a ScheduleExplanation cannot be read and is passed over: {error}")
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -700,6 +731,7 @@ class SchedulerState:
     def bound(self, pod: PodRecord, node: str) -> None:
         """The log has the pod on the node."""
         self.nominations.drop(pod.uid)
+        self.explanations.placed(pod, node, self.cluster.gangs.roster)
         framework = pod.framework
         self.cluster.activated((framework or self.frameworks.first).post_bind(pod, node))
 

@@ -28,7 +28,7 @@ from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import Place
 
-OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "eviction"})
+OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology", "eviction"})
 """What schedulers say. In the window they have not said it yet."""
 IDLE_SECONDS: Final = 1.0
 """After so long without an event a scheduler has decided all that it could."""

@@ -50,10 +50,11 @@ class Domain:
 
 
 class NetworkTopology:
-    """Tree of the nodes under the given layers."""
+    """Tree of the nodes under the given layers. moves: grows with every change."""
 
     def __init__(self, layers: Sequence[Layer], nodes: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:
         self.layers = tuple(layers)
+        self.moves = 0
         self.root = Domain(layer=CLUSTER_LAYER, name="", depth=0)
         self._domains: list[dict[str, Domain]] = [{} for _ in self.layers]
         self._paths: dict[str, Path] = {}
@@ -86,6 +87,7 @@ class NetworkTopology:
         if path is None:
             return
         self._paths[name] = path
+        self.moves += 1
         parent = self.root
         for depth, value in enumerate(path):
             domain = self._domains[depth].get(value)
@@ -103,6 +105,7 @@ class NetworkTopology:
         path = self._paths.pop(name, None)
         if path is None:
             return
+        self.moves += 1
         leaf = self._leaves.pop(name)
         if leaf.parent is not None:
             del leaf.parent.children[name]
