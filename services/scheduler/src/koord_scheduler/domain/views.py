@@ -142,6 +142,8 @@ class Views:
 
     def passes(self, pod: PodTemplate, row: int) -> bool:
         """Whether one row passes every filter as things stand this moment, trials of the load included."""
+        if pod.shape_key not in self._shapes:
+            return len(self.passing(pod, np.array([row], np.intp))) > 0
         if self.shape_of(pod).verdict.item(row) != FEASIBLE:
             return False
         for _, plugin in self._by_reads[Reads.LOAD][0]:
