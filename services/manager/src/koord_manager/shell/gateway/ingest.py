@@ -72,7 +72,7 @@ class Ingest:
     async def _complete(self, complete: Complete) -> None:
         """A list is complete: what the log knows beyond it is gone."""
         resource = complete.resource
-        if complete.served:
+        if complete.tells_deletions:
             if resource.intake in (Intake.KNOWN, Intake.METRIC):
                 names = {ref.id for ref in complete.refs}
                 self.known.setdefault(resource.plural, {})

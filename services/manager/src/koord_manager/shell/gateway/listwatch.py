@@ -42,11 +42,21 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A list is complete: of this resource only these exist. served: whether the API server knows the resource."""
+    """A list is complete: of this resource only these exist.
+
+    served       whether the API server knows the resource
+    unreadable   objects that exist and are not among `refs`: nothing can be taken for deleted
+    """
 
     resource: Mirrored
     refs: frozenset[AggregateRef]
     served: bool = True
+    unreadable: int = 0
+
+    @property
+    def tells_deletions(self) -> bool:
+        """Whether what is not among the refs is gone."""
+        return self.served and not self.unreadable
 
 
 Sighting = Listed | Complete
@@ -165,12 +175,14 @@ class ListWatch:
         if resource.field_selector:
             parameters["fieldSelector"] = resource.field_selector
         refs: set[AggregateRef] = set()
+        unreadable = 0
         while True:
             answer = await self._api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
             if not answer.ok:
                 raise _Refused(answer)
             page = self._decoder.page(answer.body)
             self._complain(page.unreadable)
+            unreadable += len(page.unreadable)
             seen = [Seen(resource, cleaned(resource, item)) for item in page.objects]
             refs.update(item.ref for item in seen)
             if seen:
@@ -178,7 +190,7 @@ class ListWatch:
             if not page.following:
                 break
             parameters["continue"] = page.following
-        await self._queue.put(Complete(resource, frozenset(refs)))
+        await self._queue.put(Complete(resource, frozenset(refs), unreadable=unreadable))
         self.figures.is_synced = True
         self._backoff.reset()
         return page.version

@@ -22,7 +22,7 @@ from koord_manager.domain.gateway.drift import (
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import LIST_SECONDS, KubernetesApi, Unreachable
-from koord_manager.shell.gateway.decoding import ResourceDecoder
+from koord_manager.shell.gateway.decoding import Page, ResourceDecoder
 from koord_manager.shell.gateway.listwatch import PAGE
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.scribe import Scribe
@@ -69,11 +69,15 @@ class Sweep:
 
     async def _sweep(self, resource: Mirrored, found: set[AggregateRef]) -> None:
         known = set(known_of(self._scribe.view, resource))  # what appears from now on need not be in the list
+        unreadable = 0
         async for page in self._pages(resource):
-            for seen in page:
+            unreadable += len(page.unreadable)
+            for seen in (Seen(resource, cleaned(resource, item)) for item in page.objects):
                 known.discard(seen.ref)
                 if await self._compare(seen):
                     found.add(seen.ref)
+        if unreadable:
+            return  # what was not found may be what could not be read
         still = known_of(self._scribe.view, resource)
         for ref in known:
             if ref in still and await self._compare(Seen(resource, still[ref], gone=True)):
@@ -93,7 +97,7 @@ class Sweep:
             self._logger.warning("drift_healed", aggregate=str(seen.ref), difference=drift.difference)
         return True
 
-    async def _pages(self, resource: Mirrored) -> AsyncIterator[list[Seen]]:
+    async def _pages(self, resource: Mirrored) -> AsyncIterator[Page]:
         decoder = ResourceDecoder(resource)
         parameters = {"limit": str(PAGE)}
         while True:
@@ -104,7 +108,7 @@ class Sweep:
                 page = decoder.page(answer.body)
             except (Unreachable, codec.DecodeError) as error:
                 raise _NoList(f"{resource.name}: {error}") from error
-            yield [Seen(resource, cleaned(resource, item)) for item in page.objects]
+            yield page
             if not page.following:
                 return
             parameters["continue"] = page.following
