@@ -21,6 +21,8 @@ class Feature(StrEnum):
     RESCTRL_MONITOR = "resctrl monitoring"
     COLD_PAGES = "cold pages"
     SCHED_DELAY = "scheduling delay"
+    DISK_AWAIT = "disk latency"
+    TCP_RETRANSMIT = "TCP retransmissions"
     POD_EVENTS = "pod life-cycle events"
 
 

@@ -53,6 +53,10 @@ class Kind(StrEnum):
     """mean milliseconds that the pod's threads waited for a CPU per time slice (18)"""
     POD_MEMORY_ALLOC_STALL = "pod_memory_alloc_stall"
     """share of time in which some thread waited for memory (18)"""
+    POD_DISK_AWAIT = "pod_disk_await"
+    """milliseconds per request to the disks that the pod uses (18)"""
+    POD_TCP_RETRANSMIT = "pod_tcp_retransmit"
+    """share of the pod's TCP segments that were sent again (18)"""
 
 
 _POD: Final = ("pod_uid",)
@@ -102,6 +106,8 @@ LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.RESCTRL_MB: ("qos", "cache_id", "resctrl_mb_type"),
     Kind.POD_SCHED_DELAY: _POD,
     Kind.POD_MEMORY_ALLOC_STALL: _POD,
+    Kind.POD_DISK_AWAIT: _POD,
+    Kind.POD_TCP_RETRANSMIT: _POD,
 }
 """Labels of each kind, in the order in which an `of` of several labels names their values."""
 

@@ -1,7 +1,7 @@
 """The collectors of one node, each at its own interval: what of a machine becomes samples, and when.
 
     every interval   node, NUMA nodes, pods, containers, host applications, best-effort class, the system's rest
-    10 s             PSI and resctrl counters; waiting for CPU and memory
+    10 s             PSI and resctrl counters; waiting for CPU, memory, disks and the network
     60 s, for 10 s   cycles and instructions
     5 s              cold pages
 
@@ -9,7 +9,7 @@ Only what this machine can do and its gates allow runs; the rest is told by `Fea
 `sensing`, the rules are in `domain.monitor` and `domain.collected`. source    agent spec, 6
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,10 +18,12 @@ from koordcore.values.topology import CpuPlace
 from koord_agent.domain.cgroup_layout import HostApplication
 from koord_agent.domain.collected import cold_page_samples, cpi_samples, pressure_samples, resctrl_samples
 from koord_agent.domain.features import Feature, Features
+from koord_agent.domain.io_counters import DiskCounters, TcpCounters, common_disks
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.monitor import Latest, NodeMonitor
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.pressure import Stall, stall_ratio
+from koord_agent.domain.qos.interference import disk_await_ms, retransmit_ratio
 from koord_agent.domain.sched_delay import SchedCounters, sched_delay_ms
 from koord_agent.domain.series import Sample
 from koord_agent.shell.host.host import CycleSource, Host
@@ -92,9 +94,13 @@ class Collectors:
         self._measuring: _Measuring | None = None
         self._waits: dict[str, SchedCounters] = {}
         self._stalls: dict[str, tuple[int, Stall]] = {}
+        self._disks: dict[str, Mapping[str, DiskCounters]] = {}
+        self._segments: dict[str, TcpCounters] = {}
         slow: tuple[tuple[bool, bool, Feature, int, _Collect], ...] = (
             (options.psi, True, Feature.PSI, options.psi_interval_ms, self._pressure),
             (options.sched_delay, True, Feature.SCHED_DELAY, options.psi_interval_ms, self._sched_delay),
+            (False, True, Feature.DISK_AWAIT, options.psi_interval_ms, self._disk_await),
+            (False, True, Feature.TCP_RETRANSMIT, options.psi_interval_ms, self._retransmissions),
             (options.resctrl, False, Feature.RESCTRL_MONITOR, options.resctrl_interval_ms, self._resctrl),
             (options.cold_pages, False, Feature.COLD_PAGES, options.cold_page_interval_ms, self._cold_pages),
         )
@@ -138,6 +144,8 @@ class Collectors:
         for uid in uids:
             self._waits.pop(uid, None)
             self._stalls.pop(uid, None)
+            self._disks.pop(uid, None)
+            self._segments.pop(uid, None)
 
     def close(self) -> None:
         """Let go of open counters."""
@@ -187,6 +195,32 @@ class Collectors:
             delay = sched_delay_ms(before, counters) if before is not None else None
             if delay is not None:
                 yield Sample(Kind.POD_SCHED_DELAY, now_ms, delay, pod.uid)
+
+    def _disk_await(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        for pod in pods:
+            if pod.is_best_effort:
+                continue
+            disks = self._host.disk_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            if disks is None:
+                continue
+            before = self._disks.get(pod.uid)
+            self._disks[pod.uid] = disks
+            await_ms = disk_await_ms(*common_disks(before, disks)) if before is not None else None
+            if await_ms is not None:
+                yield Sample(Kind.POD_DISK_AWAIT, now_ms, await_ms, pod.uid)
+
+    def _retransmissions(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        for pod in pods:
+            if pod.is_best_effort:
+                continue
+            segments = self._host.tcp_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            if segments is None:
+                continue
+            before = self._segments.get(pod.uid)
+            self._segments[pod.uid] = segments
+            ratio = retransmit_ratio(before, segments) if before is not None else None
+            if ratio is not None:
+                yield Sample(Kind.POD_TCP_RETRANSMIT, now_ms, ratio, pod.uid)
 
     def _resctrl(self, _pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
         yield from resctrl_samples(self._host.resctrl_counters(), now_ms)

@@ -390,6 +390,8 @@ def _signals(look: NodeLook, uid: str, within_ms: int) -> dict[Signal, float]:
         Signal.PSI_IO: metrics.pressure(uid, "io", "full", within_ms=within_ms),
         Signal.SCHED_DELAY: metrics.last(Kind.POD_SCHED_DELAY, uid, within_ms=within_ms),
         Signal.MEM_ALLOC: metrics.last(Kind.POD_MEMORY_ALLOC_STALL, uid, within_ms=within_ms),
+        Signal.DISK_IO: metrics.last(Kind.POD_DISK_AWAIT, uid, within_ms=within_ms),
+        Signal.NETWORK: metrics.last(Kind.POD_TCP_RETRANSMIT, uid, within_ms=within_ms),
     }
     return {signal: value for signal, value in found.items() if value is not None}
 

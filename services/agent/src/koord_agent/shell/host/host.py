@@ -15,6 +15,7 @@ from koord_agent.domain.cgroup_layout import CgroupLayout
 from koord_agent.domain.counters import CgroupCounters, NodeCounters
 from koord_agent.domain.cpi import Counted
 from koord_agent.domain.features import Features
+from koord_agent.domain.io_counters import DiskCounters, TcpCounters
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pressure import Pressure
 from koord_agent.domain.sched_delay import SchedCounters
@@ -100,6 +101,14 @@ class Host(Protocol):
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
         """Waiting for a CPU, summed over the threads below one cgroup; None = unreadable."""
+        ...
+
+    def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
+        """Counters of the disks that one cgroup has used, by MAJ:MIN; None = unknown."""
+        ...
+
+    def tcp_counters(self, directory: str) -> TcpCounters | None:
+        """Counters of a pod's own network; None = unknown, or it shares the machine's."""
         ...
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:

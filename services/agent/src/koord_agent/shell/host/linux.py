@@ -33,6 +33,7 @@ from koord_agent.domain.counters import (
 )
 from koord_agent.domain.cpu_info import COLUMNS, parse_lscpu
 from koord_agent.domain.features import Features
+from koord_agent.domain.io_counters import DiskCounters, TcpCounters
 from koord_agent.domain.numa_usage import cold_page_bytes, parse_numa_stat
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pressure import Pressure
@@ -42,6 +43,7 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader
 from koord_agent.shell.host.perf import CountersAbsent, CycleCounters, open_cgroup_counters
+from koord_agent.shell.host.pod_io import disk_counters, tcp_counters
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
 from koord_agent.shell.host.resctrl import read_resctrl_counters
 
@@ -223,6 +225,18 @@ class LinuxHost:
                     wait_ns += counters.wait_ns
                     slices += counters.slices
         return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
+
+    def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
+        file = "io.stat" if self._version == 2 else "blkio.throttle.io_serviced_recursive"
+        return disk_counters(self._roots.proc, f"{self._hierarchy('blkio', directory)}/{file}")
+
+    def tcp_counters(self, directory: str) -> TcpCounters | None:
+        processes = (
+            process
+            for below in self.tree(directory)
+            for process in (self.read(CgroupFile(below, "cgroup.procs")) or "").split()
+        )
+        return tcp_counters(self._roots.proc, processes)
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
         cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))

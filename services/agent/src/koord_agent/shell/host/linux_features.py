@@ -54,6 +54,8 @@ class _Probe:
         yield from self._resctrl()
         yield _readable(Feature.COLD_PAGES, roots.sys / "kernel/mm/kidled/scan_period_in_seconds", "no kidled here")
         yield _readable(Feature.SCHED_DELAY, roots.proc / "self/schedstat", "CONFIG_SCHED_INFO is off")
+        yield _readable(Feature.DISK_AWAIT, roots.proc / "diskstats")
+        yield _readable(Feature.TCP_RETRANSMIT, roots.proc / "self/net/snmp")
         yield self._pod_events()
 
     def knobs(self) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from koord_agent.domain.cgroup_layout import CgroupLayout
 from koord_agent.domain.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
 from koord_agent.domain.cpi import Counted
 from koord_agent.domain.features import Feature, Features, features_of
+from koord_agent.domain.io_counters import DiskCounters, TcpCounters
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.pressure import Pressure, Stall
@@ -238,6 +239,12 @@ class SimulatedHost:
             return None
         pods = self._fleet.pods
         return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
+
+    def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
+        return None
+
+    def tcp_counters(self, directory: str) -> TcpCounters | None:
+        return None
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
         pod = self._by_directory.get(directory)

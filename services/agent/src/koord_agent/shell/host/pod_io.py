@@ -1,0 +1,48 @@
+"""A real pod's disks and connections, by the devices and processes of its cgroup.
+
+source    agent spec, 18 (disk-io, network)
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from koord_agent.domain.counters import MalformedCounter
+from koord_agent.domain.io_counters import DiskCounters, TcpCounters, parse_devices, parse_diskstats, parse_tcp
+from koord_agent.shell.host.kernel_files import read_kernel_file
+
+
+def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
+    """Counters of the devices that a cgroup has used; None = unknown.
+
+    devices_file    its `io.stat` or `blkio.throttle.io_serviced_recursive`
+    """
+    used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
+    if used is None or stats is None:
+        return None
+    devices = parse_devices(used)
+    return {device: counters for device, counters in parse_diskstats(stats).items() if device in devices}
+
+
+def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
+    """Counters of the network that the first living of a pod's processes is in; None if that is the machine's own."""
+    host = _network(proc, "1")
+    for process in processes:
+        network = _network(proc, process)
+        if network is None:
+            continue
+        if network == host:
+            return None
+        text = read_kernel_file(f"{proc}/{process}/net/snmp")
+        try:
+            return parse_tcp(text) if text is not None else None
+        except MalformedCounter:
+            return None
+    return None
+
+
+def _network(proc: Path, process: str) -> str | None:
+    try:
+        return os.readlink(f"{proc}/{process}/ns/net")  # noqa: PTH115 - its target is a name, not a path
+    except OSError:
+        return None
