@@ -4,14 +4,23 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
+from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.occupancy import Occupant
 from koordcore.events.envelope import BasedOn
+from koordcore.protocol.objects import Node
 from scheduling import frameworks, node, pod
 
 PODS = 5_000
 KINDS = 10
+
+
+def register(cluster: Cluster, one: Node) -> None:
+    """A node is there."""
+    shape = node_shape(one)
+    row, _ = cluster.nodes.put(one.metadata.name, shape)
+    cluster.put_node(row, one, shape)
 
 
 def decisions_a_second(nodes: int, kinds: int) -> float:
@@ -20,7 +29,7 @@ def decisions_a_second(nodes: int, kinds: int) -> float:
     cluster, engine = made.cluster, made.first.engine
     for number in range(nodes):
         name = f"node-{number}"
-        cluster.nodes.put(name, node_shape(node(name, cpu="64", memory="256Gi", pods="1000")))
+        register(cluster, node(name, cpu="64", memory="256Gi", pods="1000"))
     wanted = [
         cluster.templates.read(pod(f"kind-{kind}", {"cpu": f"{100 + 10 * kind}m", "memory": "200Mi"})).subject
         for kind in range(kinds)
@@ -40,7 +49,7 @@ def refusals_a_second(nodes: int) -> float:
     made = frameworks()
     cluster, engine = made.cluster, made.first.engine
     for number in range(nodes):
-        cluster.nodes.put(f"node-{number}", node_shape(node(f"node-{number}", cpu="1")))
+        register(cluster, node(f"node-{number}", cpu="1"))
     subject = cluster.templates.read(pod("big", {"cpu": "2"})).subject
     began = time.perf_counter()
     for number in range(PODS):
