@@ -5,13 +5,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from koord_manager.shell.gateway.api import LeaseHttp, connect_api
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.embedded.tls import ensure_tls_files
 from koordcore.events import CATALOGUE
 from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged
+from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.custom import custom_ref
+from koordcore.events.diagnosis import NodeFailure
 from koordcore.events.envelope import AggregateRef, BasedOn, Origin
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.gang import GangPhaseChanged
@@ -20,6 +23,7 @@ from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.protocol.crd.catalogue import definition_texts
@@ -689,6 +693,67 @@ async def test_gangs_quotas_and_recommendations_show_their_status(tmp_path: Path
         status = shown("recommendations", "web")["status"]
         assert status["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "460m"
         await world.until(lambda: world.gateway.is_idle)
+
+
+async def test_explanations_show_their_answer_until_their_time_is_over(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        scheduling = "scheduling.koordinator.sh/v1alpha1"
+        asking = {
+            "apiVersion": scheduling,
+            "kind": "ScheduleExplanation",
+            "metadata": {"name": "why", "namespace": "default"},
+            "spec": {"questionObjectKey": "default/web"},
+        }
+        layers = [{"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": ""}]
+        network = {
+            "apiVersion": scheduling,
+            "kind": "ClusterNetworkTopology",
+            "metadata": {"name": "default"},
+            "spec": {"networkTopologySpec": layers},
+        }
+        await world.server.apply(asking)
+        await world.server.apply(network)
+
+        def shown() -> Json:
+            return world.server.object("scheduleexplanations", "default", "why") or {}
+
+        failures = [NodeFailure(plugin="NodeResourcesFit", reason="Insufficient cpu", count=1, nodes=["a"])]
+        refused = SchedulingOutlook(failed_message="0/1 nodes are available: 1 Insufficient cpu.", failures=failures)
+        said = ScheduleExplanationComputed(
+            namespace="default",
+            name="why",
+            uid=shown()["metadata"]["uid"],
+            last_update_time="2026-01-01T00:00:00.000000Z",
+            failed_message=refused.failed_message,
+            domains=[DomainOutlook(scheduling=refused, preemption=SchedulingOutlook())],
+        )
+        ref = AggregateRef("scheduleexplanation", "default=why")
+        await world.append(ref, said)
+        domain = TopologyDomain(layer="ClusterTopologyLayer", child_layer="NodeTopologyLayer", nodes=2)
+        await world.append(
+            AggregateRef("clustertopology", "default"), ClusterTopologyComputed(name="default", domains=[domain])
+        )
+        await world.until(lambda: shown().get("status", {}).get("failedMessage") == refused.failed_message)
+        [detail] = shown()["status"]["detailedExplanation"]
+        assert detail["scheduleExplanation"]["nodeFailedDetails"][0]["failedNodes"] == ["a"]
+
+        def detail_of_network() -> object:
+            found = world.server.object("clusternetworktopologies", "", "default") or {}
+            return found.get("status", {}).get("detailStatus")
+
+        info = {"topologyLayer": "ClusterTopologyLayer", "topologyName": ""}
+        await world.until(
+            lambda: (
+                detail_of_network() == [{"topologyInfo": info, "childTopologyLayer": "NodeTopologyLayer", "nodeNum": 2}]
+            )
+        )
+        await world.append(ref, msgspec.structs.replace(said, uid="another", expired=True))
+        await world.until(lambda: world.gateway.is_idle)
+        assert shown()
+        await world.append(ref, msgspec.structs.replace(said, expired=True))
+        await world.until(lambda: not shown())
 
 
 async def test_the_root_quota_of_a_profile_is_kept_as_rendered(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from koord_manager.domain.apply_custom import resource_of_kind
+from koord_manager.domain.gateway.object_writes import with_said_status
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.intake import FieldError, Intake, Result
@@ -125,7 +126,7 @@ class ManagerApi:
         assert resource is not None, "_kind gives known kinds only"
         prefix = f"{resource.plural}="
         return [
-            state.object
+            with_said_status(self._view, resource.plural, state.object)
             for id_, state in self._view.state.of_kind(CustomObjectState).items()
             if id_.startswith(prefix)
             and state.object is not None
@@ -140,7 +141,7 @@ class ManagerApi:
         if resource is not None:
             custom = self._view.state.get(custom_ref(resource.plural, namespace, name))
             if isinstance(custom, CustomObjectState) and custom.object is not None:
-                return _json(custom.object)
+                return _json(with_said_status(self._view, resource.plural, custom.object))
             return _absent(kind, namespace, name)
         id_ = self._id_of(kind, namespace, name)
         state = self._view.state.of_kind(_STATES[kind]).get(id_) if id_ else None

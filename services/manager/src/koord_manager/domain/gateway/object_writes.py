@@ -1,4 +1,5 @@
-"""What stands on users' custom resources: status of PodGroups, quotas and recommendations, root quotas of profiles.
+"""What stands on users' custom resources: statuses of PodGroups, quotas, recommendations, explanations and the
+network's topology, root quotas of profiles.
 
 Each is owed when the mirrored object says something else than the fact, by value; so nothing is written twice.
 
@@ -17,15 +18,28 @@ from koordcore.events.recommendation import ContainerRecommendation, Recommended
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
 from koordcore.protocol.resource_names import CPU
-from koordcore.state.aggregates import GangState, QuotaProfileState, QuotaState, RecommendationState
+from koordcore.state.aggregates import (
+    ClusterTopologyState,
+    GangState,
+    QuotaProfileState,
+    QuotaState,
+    RecommendationState,
+    ScheduleExplanationState,
+)
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value, parse_milli
 
 from koord_manager.domain.gateway.pod_words import MANAGER, Involved, Word
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
+from koord_manager.domain.gateway.scheduler_statuses import (
+    explanation_status,
+    explanation_writes,
+    topology_status,
+    topology_writes,
+)
 from koord_manager.domain.view import ManagerView
 
-STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation")
+STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation", "scheduleexplanation", "clustertopology")
 """Aggregate kinds whose facts stand on custom resources."""
 _SIGS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
 _PROFILES = "/apis/quota.koordinator.sh/v1alpha1"
@@ -53,6 +67,12 @@ def owed_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
             return _root_quota(view, ref.id, state)
         case RecommendationState():
             return _recommendation(view, ref.id, state)
+        case ScheduleExplanationState(status=explained):
+            found = _found(view, "scheduleexplanations", explained.namespace, explained.name)
+            return explanation_writes(found, explained) if found is not None else []
+        case ClusterTopologyState(status=topology):
+            found = _found(view, "clusternetworktopologies", "", topology.name)
+            return topology_writes(found, topology) if found is not None else []
         case _:
             return []
 
@@ -68,8 +88,29 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
             return AggregateRef("quotaprofile", _token(namespace, name))
         case "recommendations":
             return AggregateRef("recommendation", _token(namespace, name))
+        case "scheduleexplanations":
+            return AggregateRef("scheduleexplanation", _token(namespace, name))
+        case "clusternetworktopologies":
+            # A token of one part reads as a namespace.
+            return AggregateRef("clustertopology", _token("", name or namespace))
         case _:
             return None
+
+
+def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
+    """A mirrored object with the status that schedulers have computed for it; others as they are.
+
+    Without an API server nobody writes it to the object.
+    """
+    meta: Json = document["metadata"]
+    ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
+    match view.state.get(ref) if ref is not None else None:
+        case ScheduleExplanationState(status=explained) if explained.uid == meta.get("uid", ""):
+            return {**document, "status": explanation_status(explained)}
+        case ClusterTopologyState(status=topology):
+            return {**document, "status": topology_status(topology)}
+        case _:
+            return document
 
 
 def _token(namespace: str, name: str) -> str:

@@ -1,0 +1,117 @@
+"""Statuses that schedulers compute for users' objects: ScheduleExplanations and the ClusterNetworkTopology.
+
+source    scheduler-core spec, 9, 13.3; protocol spec, 9.8
+"""
+
+from typing import Final
+
+from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
+from koordcore.events.diagnosis import NodeFailure
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
+
+from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
+
+_SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
+
+
+def explanation_status(said: ScheduleExplanationComputed) -> Json:
+    """`status` of a ScheduleExplanation."""
+    return {
+        "schedulable": said.schedulable,
+        "schedulableAfterPreemption": said.schedulable_after_preemption,
+        "failedMessage": said.failed_message,
+        "lastUpdateTime": said.last_update_time,
+        "detailedExplanation": [_domain(each) for each in said.domains],
+    }
+
+
+def explanation_writes(found: Json, said: ScheduleExplanationComputed) -> list[Request]:
+    """The status of the object, or its deletion when its time is over; nothing for another object of its name."""
+    uid = str(found["metadata"].get("uid", ""))
+    if uid != said.uid:
+        return []
+    path = f"{_SCHEDULING}/namespaces/{said.namespace}/scheduleexplanations/{said.name}"
+    if said.expired:
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        return [Request("delete-explanation", "DELETE", path, options, JSON)]
+    status = explanation_status(said)
+    if found.get("status") == status:
+        return []
+    body: Json = {"metadata": {"uid": uid}, "status": status}
+    return [Request("explanation-status", "PATCH", f"{path}/status", body, MERGE_PATCH)]
+
+
+def topology_status(said: ClusterTopologyComputed) -> Json:
+    """`status` of a ClusterNetworkTopology."""
+    return {"detailStatus": [_topology_domain(each) for each in said.domains]}
+
+
+def topology_writes(found: Json, said: ClusterTopologyComputed) -> list[Request]:
+    """The status of the object."""
+    status = topology_status(said)
+    if found.get("status") == status:
+        return []
+    uid = found["metadata"].get("uid")
+    body: Json = {"metadata": {"uid": uid} if uid else {}, "status": status}
+    path = f"{_SCHEDULING}/clusternetworktopologies/{said.name}/status"
+    return [Request("topology-status", "PATCH", path, body, MERGE_PATCH)]
+
+
+def _domain(domain: DomainOutlook) -> Json:
+    found, instead = domain.scheduling, domain.preemption
+    said = f"preemption: {instead.failed_message}" if instead.failed_message else ""
+    return {
+        "topologyDomain": domain.topology_domain,
+        "schedulable": found.schedulable,
+        "schedulableAfterPreemption": found.schedulable or instead.schedulable,
+        "failedMessage": " ".join(text for text in (found.failed_message, said) if text),
+        "scheduleExplanation": _outlook(found),
+        "preemptExplanation": _outlook(instead),
+        "nodePossibleVictims": [
+            {
+                "nodeName": node,
+                "possibleVictims": [
+                    {
+                        "namespace": victim.namespace,
+                        "name": victim.name,
+                        "uid": victim.uid,
+                        "isNominatedPod": victim.is_nominated,
+                    }
+                    for victim in victims
+                ],
+            }
+            for node, victims in sorted(domain.victims.items())
+        ],
+    }
+
+
+def _outlook(outlook: SchedulingOutlook) -> Json:
+    return {
+        "schedulable": outlook.schedulable,
+        "failedMessage": outlook.failed_message,
+        "feasibleSchedulingResult": [
+            {"namespace": each.namespace, "name": each.name, "uid": each.uid, "nodeName": each.node}
+            for each in outlook.feasible
+        ],
+        "nodeFailedDetails": [_failure(each) for each in outlook.failures],
+    }
+
+
+def _failure(failure: NodeFailure) -> Json:
+    return {
+        "failedPlugin": failure.plugin,
+        "reason": failure.reason,
+        "preemptMightHelp": failure.preempt_might_help,
+        "failedNodes": failure.nodes,
+    }
+
+
+def _topology_domain(domain: TopologyDomain) -> Json:
+    shown: Json = {"topologyInfo": {"topologyLayer": domain.layer, "topologyName": domain.name}}
+    if domain.parent_layer:
+        shown["parentTopologyInfo"] = {"topologyLayer": domain.parent_layer, "topologyName": domain.parent_name}
+    if domain.child_layer:
+        shown["childTopologyLayer"] = domain.child_layer
+    if domain.children:
+        shown["childTopologyNames"] = domain.children
+    return {**shown, "nodeNum": domain.nodes}
