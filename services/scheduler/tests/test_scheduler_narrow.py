@@ -6,6 +6,7 @@ from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape, row_list
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.free_index import FreeIndex
 from koord_scheduler.domain.label_index import LabelIndex
 from koord_scheduler.domain.optimisations import Optimisations
 from koord_scheduler.domain.profiles import frameworks_of
@@ -106,6 +107,8 @@ def test_the_dynamic_index_changes_no_placement_no_explanation_and_no_feasible_s
             drop(off.cluster, step)
         else:
             subjects = [(made, made.cluster.templates.read(step).subject) for made in (on, off)]
+            room = [made.first.engine.has_room(subject) for made, subject in subjects]
+            assert room[0] == room[1]
             one, other = (made.first.engine.decide(subject, f"p{number}", BASED_ON) for made, subject in subjects)
             assert one == other
             for ask in ("feasible", "resolvable"):
@@ -133,6 +136,20 @@ def test_pod_that_names_its_node_keeps_nothing_over_all_nodes() -> None:
     assert not made.first.engine.views.keeps(subject.template)
     assert decision.explanation.top[0].node == "n3"
     assert [(each.plugin, each.excluded) for each in decision.explanation.exclusions] == [("NodeAffinity", 5)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30), st.integers(1, 9))
+def test_free_index_misses_no_node_with_room(steps: list[tuple[int, int]], wanted: int) -> None:
+    cluster = Cluster()
+    index = FreeIndex(cluster.nodes)
+    demand = cluster.nodes.demand({"cpu": wanted * 1000}, {}).pairs
+    for name, cpu in steps:
+        cluster.nodes.put(f"n{name}", node_shape(node(f"n{name}", cpu=str(cpu))))
+        found = index.rows(demand, 100)
+        nodes = cluster.nodes
+        fits = [row for row in range(len(nodes.names)) if all(nodes.free[at, row] >= amount for at, amount in demand)]
+        assert found is not None
+        assert set(fits) <= set(found)
 
 
 def test_label_key_is_indexed_while_it_is_asked_for() -> None:

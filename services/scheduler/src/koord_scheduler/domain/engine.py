@@ -167,6 +167,10 @@ class Engine:
 
     def has_room(self, subject: Subject) -> bool:
         """Whether a pod of this kind could be placed on some node now."""
+        if self._narrow is not None and not self.views.keeps(subject.template):
+            rows = self._narrow.with_room(subject.template)
+            if rows is not None:
+                return len(self.passing(subject, rows)) > 0
         view = self._look(subject.template)
         judges = self.judges(subject)
         return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0

@@ -16,10 +16,12 @@ import numpy as np
 from koordcore.events.explanation import PluginExclusion
 from koordcore.values import codec
 
-from koord_scheduler.domain.candidates import Candidates
+from koord_scheduler.domain.candidates import MOST_CANDIDATES, Candidates
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.free_index import FreeIndex
 from koord_scheduler.domain.plugins.interface import FilterPlugin, SingleRowFilter, SingleRowScore, TolerationFilter
 from koord_scheduler.domain.plugins.node_affinity import REFUSED, NodeAffinity
+from koord_scheduler.domain.plugins.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.templates import PodTemplate
 from koord_scheduler.domain.views import (
@@ -102,6 +104,8 @@ class NarrowLooks:
         self.later_singles = [(index, plugin) for index, plugin in singles if plugin is not None]
         self.all_single = len(self.later_singles) == len(self.later)
         self._candidates = Candidates(nodes)
+        self._fit = next((plugin for plugin in profile.filters if isinstance(plugin, NodeResourcesFit)), None)
+        self._free = FreeIndex(nodes)
         self._earlier: OrderedDict[bytes, _Earlier] = OrderedDict()
 
     def of(self, pod: PodTemplate) -> "NarrowLook | None":
@@ -110,6 +114,14 @@ class NarrowLooks:
             return None
         rows = self._candidates.of(pod)
         return None if rows is None else NarrowLook(self, pod, rows, self._earlier_of(pod))
+
+    def with_room(self, pod: PodTemplate) -> Rows | None:
+        """Rows outside of which the pod does not fit; None: these are not few."""
+        if self._fit is None:
+            return None
+        checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
+        rows = self._free.rows(checked, MOST_CANDIDATES)
+        return None if rows is None else np.array(rows, np.intp)
 
     def _earlier_of(self, pod: PodTemplate) -> _Earlier:
         key = codec.encode(pod.tolerations) if pod.tolerations else b""

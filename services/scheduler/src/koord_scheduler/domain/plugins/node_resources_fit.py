@@ -74,7 +74,7 @@ class NodeResourcesFit:
 
     def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`; all shortages are told, not only the first."""
-        checks = self._checks_of(pod, nodes)
+        checks = self.checks_of(pod, nodes)
         columns = np.array([column for _, column, _ in checks], np.intp)
         amounts = np.array([amount for _, _, amount in checks], np.int64)
         short = amounts[:, None] > nodes.free[columns[:, None], rows]
@@ -88,7 +88,7 @@ class NodeResourcesFit:
     def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
         """See `SingleRowFilter.code_of_row`."""
         free, code = nodes.free, 0
-        for bit, column, amount in self._checks_of(pod, nodes):
+        for bit, column, amount in self.checks_of(pod, nodes):
             if amount > free.item(column, row):
                 code |= bit
         return code
@@ -105,7 +105,7 @@ class NodeResourcesFit:
     def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """See `FilterPlugin.unresolvable`: even the empty node would be too small."""
         too_small = np.zeros(len(rows), np.bool_)
-        for _, column, amount in self._checks_of(pod, nodes):
+        for _, column, amount in self.checks_of(pod, nodes):
             if column != PODS_COLUMN:
                 too_small |= nodes.allocatable[column, rows] < amount
         return too_small
@@ -155,7 +155,7 @@ class NodeResourcesFit:
         """As it is."""
         return raw
 
-    def _checks_of(self, pod: PodTemplate, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
+    def checks_of(self, pod: PodTemplate, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
         """(bit of the code, column, amount) of each resource of the pod that is checked."""
         checks = self._checks.get(pod)
         if checks is None:
