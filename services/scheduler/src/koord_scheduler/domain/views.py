@@ -30,7 +30,7 @@ FEASIBLE: Final = 0
 CODE_BITS: Final = 48
 CODE_MASK: Final = (1 << CODE_BITS) - 1
 _VIEWS_KEPT: Final = 256
-_FEW_ROWS: Final = 8
+_FEW_ROWS: Final = 24
 """Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
 _ONE_ZERO: Final = np.zeros(1, np.int64)
 _NO_BOUNDS: Final = (0, 0)
