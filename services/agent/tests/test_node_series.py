@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from koord_agent.domain.desired import view_of
+from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.pods import agent_pod_from_json
 from koord_agent.domain.prediction.predictor import PeakPredictor
@@ -12,7 +13,9 @@ from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.node_series import NodeSeries
+from koord_agent.shell.observing import MOST_EVICTED, AgentMetrics
 from koord_agent.shell.predicting import Predicting
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
 from koordcore.ports.desired import DesiredNode
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -30,11 +33,12 @@ POD: dict[str, Any] = {
 def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_gone() -> None:
     fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=4_000, memory_bytes=8 << 30)])
     host = fleet.host("n")
+    monitor = NodeMonitor(collect_interval_ms=1_000)
     agent = NodeAgent(
         "n",
         host,
         interval_ms=1_000,
-        monitor=NodeMonitor(collect_interval_ms=1_000),
+        monitor=monitor,
         runner=host,
         options=CollectOptions(psi=True),
         predicting=Predicting(PeakPredictor()),
@@ -44,7 +48,9 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     assert generate_latest(registry) == b""
 
     amounts = {"cpu": 4_000, "memory": 8 << 30}
-    view = view_of(DesiredNode(node="n", capacity=amounts, allocatable=amounts))
+    slo = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
+    view = view_of(DesiredNode(node="n", slo=slo, capacity=amounts, allocatable=amounts))
+    monitor.store.append(Kind.RESCTRL_LLC, 129_000, 4096.0, ("BE", "0"))
     agent.desired = replace(view, pods={"u": agent_pod_from_json(POD)})
     for second in range(1, 131):
         fleet.advance(float(second))
@@ -59,6 +65,10 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
         return registry.get_sample_value(f"koordlet_{name}", labels)
 
     assert value("node_used_cpu_cores", {"node": "n"}) is not None
+    assert value("be_suppress_be_used_cpu_cores", {"node": "n"}) == 0.0
+    assert value("be_suppress_ls_used_cpu_cores", {"node": "n"}) is not None
+    assert value("be_suppress_cpu_cores", {"node": "n", "type": "cfsQuota"}) is not None
+    assert value("resctrl_llc_occupancy", {"node": "n", "cache_id": "0", "qos": "BE"}) == 4096.0
     assert value("node_resource_allocatable", cpu) == 4.0
     assert value("pod_psi", {**pod, **psi}) is not None
     assert value("container_resource_requests", {**container, "resource": "cpu", "unit": "integer"}) == 0.5
@@ -71,3 +81,14 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     gone = generate_latest(registry).decode()
     assert "pod_psi" not in gone
     assert "container_resource_requests" not in gone
+
+
+def test_pods_that_were_evicted_long_ago_leave_no_series() -> None:
+    registry = CollectorRegistry()
+    metrics = AgentMetrics(registry, 1)
+    for number in range(2 * MOST_EVICTED):
+        victim = EvictedPod(uid=f"u-{number}", namespace="default", name=f"p-{number}", releases={}, ended=False)
+        metrics.protected("n", {}, [PodsEvictedByAgent(feature="CPUEvict", pods=[victim], reason="", to_release={})])
+    told = generate_latest(registry).decode()
+    assert told.count("koordlet_pod_eviction_detail_total{") == MOST_EVICTED
+    assert f'koordlet_pod_eviction_total{{node="n",reason="CPUEvict"}} {2 * MOST_EVICTED}' in told

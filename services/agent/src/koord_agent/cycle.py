@@ -165,7 +165,6 @@ class Cycle:
             facts.extend(self._facts(node, tick.facts))
             self._complain(node, tick.problems)
             suppressed += agent.be_quota_us > 0
-            self.metrics.suppressed(node, agent.be_quota_us)
             self.metrics.protected(node, tick.plans, tick.facts)
             if self.fleet is None:
                 self.logger.debug("node_round", node=node, sentence=tick.sentence)

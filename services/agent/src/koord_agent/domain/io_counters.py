@@ -1,8 +1,9 @@
-"""What a pod's disks and connections have done so far: /proc/diskstats of the devices that it uses, /proc/<pid>/net/snmp.
+"""What a pod's disks and connections have done so far: its devices in /proc/diskstats, /proc/<pid>/net/snmp.
 
 `qos.interference` says what two readings mean. source    agent spec, 18 (disk-io, network)
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -11,6 +12,7 @@ from koord_agent.domain.counters import MalformedCounter, whole_number
 _FIRST_COUNTER: Final = 3
 _LEAST_FIELDS: Final = 11
 _TCP: Final = "Tcp:"
+_DEVICE: Final = re.compile(r"\d+:\d+")
 
 
 class DiskCounters(NamedTuple):
@@ -32,9 +34,7 @@ class TcpCounters(NamedTuple):
 def parse_devices(text: str) -> frozenset[str]:
     """MAJ:MIN of every device in `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
     firsts = (line.split(" ", 1)[0] for line in text.splitlines())
-    return frozenset(
-        first for first in firsts if all(part.isdecimal() for part in first.split(":", 1)) and ":" in first
-    )
+    return frozenset(first for first in firsts if _DEVICE.fullmatch(first))
 
 
 def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
@@ -76,6 +76,4 @@ def common_disks(
 
 
 def _sum(counters: list[DiskCounters]) -> DiskCounters:
-    return (
-        DiskCounters(*(sum(column) for column in zip(*counters, strict=True))) if counters else DiskCounters(0, 0, 0, 0)
-    )
+    return DiskCounters(*(sum(column) for column in zip(DiskCounters(0, 0, 0, 0), *counters, strict=True)))

@@ -259,6 +259,10 @@ class SeriesStore:
         series = self._series[kind].get(of)
         return series.last(start_ms, end_ms) if series is not None else None
 
+    def held(self, kind: Kind) -> tuple[Of, ...]:
+        """Labels of every series of a kind, in no order."""
+        return tuple(self._series[kind])
+
     def objects(self, kind: Kind) -> list[str]:
         """Names of the objects that have a series of this kind of one label, sorted."""
         return sorted(of for of in self._series[kind] if isinstance(of, str))

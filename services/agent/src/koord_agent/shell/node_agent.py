@@ -101,6 +101,7 @@ class NodeAgent:
         """what a kubelet says of its pods; empty without one"""
         self.kubelet_static = False
         self.last_look: NodeLook | None = None
+        self.last_decision: Decision | None = None
         self._interval_ms = interval_ms
         self._monitor = monitor
         self._pods = NodePods(host, runner=runner, announced=announced, forget=self._forget)
@@ -167,6 +168,7 @@ class NodeAgent:
         report_ms = desired.collect.report_interval_seconds * 1000
         done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=self._pods.end)
         problems.extend(done.problems)
+        self.last_decision = done.decision
         self._be_quota_us = done.quota_us if done.quota_us is not None else self._be_quota_us
 
         # 5. say it

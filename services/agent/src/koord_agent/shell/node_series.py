@@ -1,4 +1,4 @@
-"""What `/metrics` says of each node, read when somebody scrapes: usage, predictions, CPI, PSI, resctrl, requests.
+"""What `/metrics` says of each node, read when somebody scrapes: usage, best effort, predictions, CPI, PSI, CPUs, caches.
 
 Names and labels are the reference's. Values are those of the agent's last look at the node, so what vanished from the
 node vanishes from here. source    agent spec, 21
@@ -9,15 +9,19 @@ from typing import Final
 
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.cpuset import parse_cpuset
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from koord_agent.domain.cgroup_files import CFS_PERIOD_US
 from koord_agent.domain.metric_kinds import CYCLES, INSTRUCTIONS, PSI_PRECISION, Kind
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.pods import AgentContainer, AgentPod
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.pressure import DEGREES, RESOURCES
+from koord_agent.domain.qos.cpu_suppress import Decision
+from koord_agent.domain.topology_report import CpuPools
 from koord_agent.shell.node_agent import NodeAgent
 
 SLOW_MS: Final = 150_000
@@ -44,6 +48,9 @@ class NodeSeries(Collector):
             look = agent.last_look
             if look is not None:
                 _node(families, look)
+                _best_effort(families, look, agent.last_decision, agent.be_quota_us)
+                _caches(families, look)
+                _pools(families, look, agent.topology.pools if agent.topology is not None else None)
                 _prediction(families, look.node, agent.last_prediction)
                 for pod in look.pods:
                     _pod(families, look, pod)
@@ -81,6 +88,39 @@ def _node(families: _Families, look: NodeLook) -> None:
             value = metrics.last(kind, application.name)
             unit = {"resource": resource, "unit": _UNIT_OF[resource]}
             families.add("host_application_resource_usage", {**labels, **unit, **classes}, value)
+
+
+def _best_effort(families: _Families, look: NodeLook, decision: Decision | None, quota_us: int) -> None:
+    node = {"node": look.node}
+    used_milli = look.metrics.last(Kind.BE_CPU_USAGE)
+    families.add("be_suppress_be_used_cpu_cores", node, None if used_milli is None else used_milli / 1000)
+    if decision is not None and decision.terms is not None:
+        families.add("be_suppress_ls_used_cpu_cores", node, decision.terms.pod_non_be_milli / 1000)
+    if decision is not None and decision.want_cpus is not None and decision.cpuset is not None:
+        families.add("be_suppress_cpu_cores", {**node, "type": "cpuset"}, len(decision.cpuset))
+    elif quota_us > 0:
+        families.add("be_suppress_cpu_cores", {**node, "type": "cfsQuota"}, quota_us / CFS_PERIOD_US)
+
+
+def _caches(families: _Families, look: NodeLook) -> None:
+    """Counters of resctrl groups: occupancy by cache, bandwidth by cache and kind."""
+    for name, kind in (("resctrl_llc_occupancy", Kind.RESCTRL_LLC), ("resctrl_memory_bandwidth", Kind.RESCTRL_MB)):
+        for of in sorted(look.metrics.store.held(kind)):
+            qos, cache, *of_kind = of
+            labels = {"node": look.node, "cache_id": cache, "qos": qos}
+            if of_kind:
+                labels["mb_type"] = of_kind[0]
+            families.add(name, labels, look.metrics.last(kind, of, within_ms=SLOW_MS))
+
+
+def _pools(families: _Families, look: NodeLook, pools: CpuPools | None) -> None:
+    if pools is None:
+        return
+    for name, shared in (("cpuset_share_pool", pools.ls), ("cpuset_be_share_pool", pools.be)):
+        cpus = sorted(cpu for pool in shared for cpu in parse_cpuset(pool.cpuset))
+        families.add(f"{name}_cpu_cores", {"node": look.node}, len(cpus))
+        for cpu in cpus:
+            families.add(f"{name}_info", {"node": look.node, "cpu": str(cpu)}, 1.0)
 
 
 def _prediction(families: _Families, node: str, found: ProdPrediction | None) -> None:

@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 MOST_NODES: Final = 16
 """A process with more nodes has no series per node."""
+MOST_EVICTED: Final = 500
+"""Evicted pods that are counted by name."""
 
 
 class AgentMetrics:
@@ -20,18 +22,19 @@ class AgentMetrics:
     def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
         self._per_node = nodes <= MOST_NODES
         self._start = Gauge("koordlet_start_time", "Time of the start, seconds since 1970", ["node"], registry=registry)
-        self._suppress = Gauge(
-            "koordlet_be_suppress_cpu_cores",
-            "CPU that best effort may use",
-            ["node", "type"],
-            registry=registry,
-        )
         self._plans = Counter(
             "koordlet_qos_plan", "Plans of strategies, by what became of them", ["plugin", "result"], registry=registry
         )
         self._evictions = Counter(
             "koordlet_pod_eviction", "Pods that this process evicted", ["node", "reason"], registry=registry
         )
+        self._evicted = Counter(
+            "koordlet_pod_eviction_detail",
+            "Pods that this process evicted, by name",
+            ["node", "pod_namespace", "pod_name", "reason"],
+            registry=registry,
+        )
+        self._evicted_of: dict[tuple[str, str, str, str], None] = {}
         self._interference = Gauge(
             "koordlet_interference_contentions",
             "Contentions that began and have not ended, by signal",
@@ -57,11 +60,6 @@ class AgentMetrics:
         if self._per_node:
             self._start.labels(node).set(unix)
 
-    def suppressed(self, node: str, quota_us: int, period_us: int = 100_000) -> None:
-        """The quota of best effort that is in force, as cores; nothing while it is unlimited."""
-        if self._per_node and quota_us > 0:
-            self._suppress.labels(node, "cfsQuota").set(quota_us / period_us)
-
     def protected(self, node: str, plans: Mapping[tuple[str, str], int], facts: Iterable[Event]) -> None:
         """One round of protection: plans by plug-in and result, and its facts."""
         for (plugin, result), number in plans.items():
@@ -70,12 +68,26 @@ class AgentMetrics:
             match fact:
                 case PodsEvictedByAgent():
                     self._evictions.labels(node if self._per_node else "", fact.feature).inc(len(fact.pods))
+                    if self._per_node:
+                        self._count_evicted(node, fact)
                 case InterferenceDetected():
                     self._interference.labels(fact.signal).inc()
                 case InterferenceEnded():
                     self._interference.labels(fact.signal).dec()
                 case _:
                     pass
+
+    def _count_evicted(self, node: str, fact: PodsEvictedByAgent) -> None:
+        """Count by name; the series of pods that were evicted long ago give way."""
+        for pod in fact.pods:
+            labels = (node, pod.namespace, pod.name, fact.feature)
+            self._evicted.labels(*labels).inc()
+            self._evicted_of.pop(labels, None)
+            self._evicted_of[labels] = None
+        while len(self._evicted_of) > MOST_EVICTED:
+            oldest = next(iter(self._evicted_of))
+            del self._evicted_of[oldest]
+            self._evicted.remove(*oldest)
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
         """Ask the outbox whenever somebody scrapes."""
