@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.controllers import next_status_due, status_facts
+from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from prometheus_client import CollectorRegistry
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 CONFIGURATION = """
@@ -235,3 +237,14 @@ def test_without_the_argument_nothing_is_said_of_the_network() -> None:
     ref = custom_ref("clusternetworktopologies", "", "default")
     log.say(ref.kind, ref.id, CustomObjectObserved(object=TOPOLOGY))
     assert domains_said(Scheduler(log), 100.0) == []
+
+
+def test_attempts_about_a_whole_job_are_counted_with_their_result() -> None:
+    scheduler = cluster_of({"a": ("s", [4, 4])}, INLINE[1])
+    assert len(run(scheduler, job(2, ("BlockLayer", "MustGather")))) == 2
+    registry = CollectorRegistry()
+    metrics = SchedulerMetrics(registry, ["koord-scheduler"])
+    metrics.jobs_attempted(scheduler.state.job_attempts, 0.5)
+    name = "scheduler_inline_batch_schedule_duration_seconds_sum"
+    assert registry.get_sample_value(name, {"result": "success"}) == 0.5
+    assert not scheduler.state.job_attempts

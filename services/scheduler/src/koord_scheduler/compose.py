@@ -68,7 +68,8 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     async def news(_fold: StateFold, _events: Sequence[Folded]) -> None:
         wakeup.set()
 
-    fold = StateFold(state)
+    metrics = SchedulerMetrics(shell.metrics.registry, [profile.scheduler_name for profile in configuration.profiles])
+    fold = StateFold(state, metrics)
     runner = FoldRunner(
         "scheduler",
         bus.events,
@@ -78,7 +79,6 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         on_batch=news,
         metrics=shell.metrics.bus,
     )
-    metrics = SchedulerMetrics(shell.metrics.registry, [profile.scheduler_name for profile in configuration.profiles])
     shell.metrics.registry.register(StateFigures(state))
     monitor = Monitor(
         clock=SystemClock(),

@@ -5,7 +5,9 @@ batches are in flight while the next burst is decided on what they are assumed t
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Protocol
 
 from koordcore.ports.clock import Clock
@@ -18,6 +20,8 @@ from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up_overdue, release_due, withdraw_all
 from koord_scheduler.domain.explaining import hear
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.timed import Stopwatch, measured
+from koord_scheduler.domain.work import Place
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
@@ -29,6 +33,8 @@ MOST_LAG_SECONDS: Final = 5.0
 """A fold that is further behind sees the past, and decisions about the past are refused (event-bus spec, 8)."""
 LOOK_AGAIN_SECONDS: Final = 0.5
 """While we may not decide; a halt and a lag end without a word."""
+MEASURED_EVERY: Final = 100
+"""In one of so many decisions the calls of plugins are measured."""
 _HOST: Final = SystemClock()
 
 
@@ -68,6 +74,7 @@ class Cycle:
     decision_log: DecisionLog
     logger: Logger
     wakeup: asyncio.Event
+    _attempts: Iterator[int] = field(default_factory=count)
 
     async def run(self) -> None:
         """Lead, decide, publish, until cancelled."""
@@ -124,10 +131,12 @@ class Cycle:
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began
         while not self.publisher.is_busy() and before - began < BURST_REAL_SECONDS:
-            decision = decide_next(self.state, now)
+            decision = self._decide(now)
             if decision is None:
                 break
             after = _HOST.monotonic()
+            if self.state.job_attempts:
+                self.metrics.jobs_attempted(self.state.job_attempts, after - before)
             if isinstance(decision, list):
                 verdicts += decision
                 profile = self.state.profile_of(decision[0].uid) if decision else ""
@@ -139,6 +148,16 @@ class Cycle:
             before = after
         self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
         return verdicts
+
+    def _decide(self, now: float) -> Place | list[Verdict] | None:
+        """One decision; the calls of plugins are measured in few of them, at the cost of none."""
+        if next(self._attempts) % MEASURED_EVERY:
+            return decide_next(self.state, now)
+        watch = Stopwatch(_HOST.monotonic)
+        with measured(self.state.frameworks, watch):
+            decision = decide_next(self.state, now)
+        self.metrics.measured(watch.timings)
+        return decision
 
     def _say_how_it_stands(self, now: float) -> None:
         began = _HOST.monotonic()

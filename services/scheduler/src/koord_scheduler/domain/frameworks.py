@@ -125,9 +125,13 @@ class Frameworks:
         """The framework of a pod's scheduler name; None: the pod is not ours."""
         return self._by_name.get(scheduler_name_of(pod))
 
+    def all(self) -> list[Framework]:
+        """The frameworks of all profiles, each once."""
+        return list(dict.fromkeys(self._by_name.values()))
+
     def engines(self) -> list[Engine]:
         """The engines of all profiles, each once."""
-        return list(dict.fromkeys(framework.engine for framework in self._by_name.values()))
+        return [framework.engine for framework in self.all()]
 
     def engine_of(self, subject: Subject) -> Engine:
         """The engine of the profile for which the subject was read. Raises KeyError when it is not ours."""

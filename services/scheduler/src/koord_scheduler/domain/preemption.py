@@ -18,6 +18,7 @@ import numpy as np
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns import Rows, row_list, text_hash
+from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.job_preemption import JobSearch
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.plugins.interface import PreemptionPlugin, Rejection, Room
@@ -123,6 +124,7 @@ def _for_job(
         message = "not eligible due to a terminating pod on the nominated node of a member."
         return NoPreemption(message, keeps_nomination=True, ends=True)
     room = search.run()
+    state.job_attempts.append(JobAttempt(_job_of(state, pod), is_preemption=True, succeeded=not isinstance(room, str)))
     waiting = {uid: state.waiting.node_of(uid) for uid in plugin.waiting(pod) if uid in state.waiting}
     if isinstance(room, str):
         plugin.remember(pod, room)
@@ -143,6 +145,11 @@ def _for_job(
         nominations={**room.nominations, **waiting},
         message=message,
     )
+
+
+def _job_of(state: SchedulerState, pod: PodRecord) -> str:
+    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    return gang.id if gang is not None else f"{pod.namespace}/{pod.name}"
 
 
 class _Search:

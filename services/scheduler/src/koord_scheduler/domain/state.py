@@ -12,6 +12,7 @@ accepted proves that no other event lay between.
 source    event-bus spec, 3.2, 4.2; scheduler-core spec, 1 (step 11), 2
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -55,6 +56,7 @@ from koord_scheduler.domain.columns import Demand, Rows, node_shape, row_list
 from koord_scheduler.domain.engine import Engine
 from koord_scheduler.domain.explained import Explanations
 from koord_scheduler.domain.frameworks import Framework, Frameworks
+from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.node_policies import NO_POLICY, NodePolicy
 from koord_scheduler.domain.nominations import Nominations
@@ -86,6 +88,7 @@ KINDS: Final = (
 )
 """Aggregates that a scheduler folds."""
 
+_MOST_JOB_ATTEMPTS: Final = 1000
 _FINISHED: Final = ("Succeeded", "Failed")
 _GANGS: Final = "Coscheduling"
 
@@ -110,6 +113,7 @@ class SchedulerState:
     decisions    decisions taken in this process
     retracted    how many of them were taken back
     acknowledged last position of an append of this process that is known
+    job_attempts the last attempts about whole jobs, for metrics, which empty it
     read_ahead   last position that was read ahead of the fold
     """
 
@@ -148,6 +152,7 @@ class SchedulerState:
         self.evictions: dict[str, str] = {}
         self.said = Said()
         self.explanations = Explanations()
+        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_JOB_ATTEMPTS)
         self.quota_changes = QuotaChanges(self.cluster.quotas)
         self._helped: dict[int, None] = {}
         self._help_trigger = ""

@@ -9,6 +9,7 @@ from koordcore.events.envelope import BasedOn
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound
 from koord_scheduler.domain.gang.job_plan import JobFailed, PlannedPod, assume_all, permit_all
+from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.plugins.interface import Allow
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.queue import QueuedPod
@@ -47,6 +48,9 @@ def place_whole_job(
     outcome = assume_all(planned, _least(state, trigger.uid), attempt)
     if not isinstance(outcome, JobFailed):
         outcome = _permit(state, outcome.pods)
+    gang = state.cluster.gangs.roster.gang_of(trigger.uid)
+    succeeded = not isinstance(outcome, JobFailed)
+    state.job_attempts.append(JobAttempt("" if gang is None else gang.id, is_preemption=False, succeeded=succeeded))
     if isinstance(outcome, JobFailed):
         state.reject(outcome.rejected)
         state.take_back(works[each.uid] for each in outcome.undo)

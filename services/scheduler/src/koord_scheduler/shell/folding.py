@@ -4,21 +4,36 @@ The state object stays the same for the life of the process: decider and publish
 what a running fold needs, the process ends and the next one begins at a snapshot.
 """
 
+from typing import Final
+
+from koordcore.events.custom import plural_of
 from koordcore.events.envelope import StoredEvent
+from koordcore.service.clock import SystemClock
 
 from koord_scheduler.domain.snapshot import encode_state, load_state
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.shell.observing import SchedulerMetrics
+
+_HOST: Final = SystemClock()
 
 
 class StateFold:
-    """One state, driven by a runner."""
+    """One state, driven by a runner. metrics: told what quotas cost."""
 
-    def __init__(self, state: SchedulerState) -> None:
+    def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
         self._state = state
+        self._updated = metrics.quota_seconds.labels("UpdateQuota")
+        self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
     def apply(self, stored: StoredEvent) -> None:
         """Fold one event; raises UnreadableEvent with the state unchanged."""
+        if stored.ref.kind != "customspec" or plural_of(stored.ref.id) != "elasticquotas":
+            self._state.apply(stored)
+            return
+        began = _HOST.monotonic()
         self._state.apply(stored)
+        is_gone = stored.ref.id not in self._state.objects
+        (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:
         """Pass over one event."""

@@ -1,5 +1,6 @@
 """The scheduler's own figures, under the names of the reference. source    scheduler-core spec, 15"""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,11 +8,13 @@ from koordcore.events.verdict import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_scheduler.domain.deciding import Verdict
-from koord_scheduler.domain.gang.round import EndedRound
+from koord_scheduler.domain.gang.round import EndedRound, JobAttempt
+from koord_scheduler.domain.timed import Timing
 from koord_scheduler.domain.work import Place as Placement
 from koord_scheduler.shell.collectors import NodeCounts
 
 _ATTEMPT_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
+_PLUGIN_SECONDS: Final = (0.000001, 0.000002, 0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0005, 0.001, 0.01, 0.1)
 _SLI_SECONDS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _ROUND_SECONDS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 _VICTIMS: Final = tuple(float(1 << power) for power in range(7))
@@ -85,6 +88,41 @@ class SchedulerMetrics:
             registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
+        self._job_preemptions = Histogram(
+            "scheduler_job_preemption_duration_seconds",
+            "Attempts that looked for room for a whole job at the cost of others, in the host's time",
+            ["jobName", "result"],
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
+        self._batches = Histogram(
+            "scheduler_inline_batch_schedule_duration_seconds",
+            "Attempts that placed all members of a planned job at once, in the host's time",
+            ["result"],
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
+        self.quota_seconds = Histogram(
+            "scheduler_elastic_quota_process_latency",
+            "Taking in a quota's change, in the host's seconds",
+            ["operation"],
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
+        self._plugins = Histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Calls of plugins in every 100th attempt, in the host's time",
+            ["plugin", "extension_point", "status"],
+            registry=registry,
+            buckets=_PLUGIN_SECONDS,
+        )
+        self._points = Histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "All plugins of an extension point in every 100th attempt, in the host's time",
+            ["extension_point", "status", "profile"],
+            registry=registry,
+            buckets=_PLUGIN_SECONDS,
+        )
         self.evaluated = NodeCounts(
             "scheduler_pod_scheduling_evaluated_nodes", "Nodes looked at in a successful attempt"
         )
@@ -112,6 +150,26 @@ class SchedulerMetrics:
             self._preemptions.inc()
             if event.diagnosis.preemption.victims:
                 self._victims.observe(len(event.diagnosis.preemption.victims))
+
+    def jobs_attempted(self, attempts: deque[JobAttempt], seconds: float) -> None:
+        """The last attempt was about whole jobs; the queue is emptied."""
+        for attempt in attempts:
+            result = "success" if attempt.succeeded else "failure"
+            if attempt.is_preemption:
+                self._job_preemptions.labels(attempt.job, result).observe(seconds)
+            else:
+                self._batches.labels(result).observe(seconds)
+        attempts.clear()
+
+    def measured(self, timings: Sequence[Timing]) -> None:
+        """The calls of one measured attempt."""
+        points: dict[tuple[str, str], tuple[str, float]] = {}
+        for timing in timings:
+            self._plugins.labels(timing.plugin, timing.point, timing.status).observe(timing.seconds)
+            _, before = points.get((timing.profile, timing.point), ("", 0.0))
+            points[timing.profile, timing.point] = (timing.status, before + timing.seconds)
+        for (profile, point), (status, seconds) in points.items():
+            self._points.labels(point, status, profile).observe(seconds)
 
     def rounds_ended(self, ended: list[EndedRound], now: float) -> None:
         """Turns of gang groups are over; the list is emptied."""

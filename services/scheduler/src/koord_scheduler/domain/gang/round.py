@@ -40,6 +40,18 @@ class EndedRound:
         return f"{low + 1}-{low + 100}"
 
 
+@dataclass(frozen=True, slots=True)
+class JobAttempt:
+    """For the metrics of attempts that were about a whole job. job: id of its gang, or its pod's key.
+
+    is_preemption    room for it was looked for at the cost of others; else its planned members were placed at once
+    """
+
+    job: str
+    is_preemption: bool
+    succeeded: bool
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Round:
     """One group's turn; a scheduler has at most one.

@@ -1,0 +1,67 @@
+"""Some attempts are measured; the others meet the plugins as they are."""
+
+import itertools
+
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.timed import Status, Stopwatch, Timing, measured
+from koord_scheduler.shell.folding import StateFold
+from koord_scheduler.shell.observing import SchedulerMetrics
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from prometheus_client import CollectorRegistry
+from scheduling import Scheduler, SmallLog, frameworks, node, pod
+
+
+def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_back() -> None:
+    log = SmallLog()
+    log.add_node(node("a"))
+    log.add_pod(pod("p", {"cpu": "1"}))
+    scheduler = Scheduler(log)
+    before = [framework.profile for framework in scheduler.state.frameworks.all()]
+    ticks = itertools.count(0.0, 1.0)
+    watch = Stopwatch(lambda: next(ticks))
+    scheduler.follow()
+    with measured(scheduler.state.frameworks, watch):
+        assert scheduler.decide() is not None
+    calls = {(timing.point, timing.plugin, str(timing.status), timing.seconds) for timing in watch.timings}
+    assert ("PreFilter", "ElasticQuota", "Success", 1.0) in calls
+    assert ("Reserve", "ElasticQuota", "Success", 1.0) in calls
+    assert ("Permit", "Coscheduling", "Success", 1.0) in calls
+    assert {timing.profile for timing in watch.timings} == {"koord-scheduler"}
+    assert all(
+        framework.profile is profile
+        for framework, profile in zip(scheduler.state.frameworks.all(), before, strict=True)
+    )
+    count = len(watch.timings)
+    scheduler.send()
+    scheduler.land()
+    assert len(watch.timings) == count
+
+
+def test_points_add_up_their_plugins() -> None:
+    registry = CollectorRegistry()
+    metrics = SchedulerMetrics(registry, ["main"])
+    metrics.measured(
+        [
+            Timing("main", "PreFilter", "A", Status.SUCCESS, 0.25),
+            Timing("main", "PreFilter", "B", Status.UNSCHEDULABLE, 0.5),
+        ]
+    )
+    point = {"extension_point": "PreFilter", "status": "Unschedulable", "profile": "main"}
+    assert registry.get_sample_value("scheduler_framework_extension_point_duration_seconds_sum", point) == 0.75
+    plugin = {"plugin": "A", "extension_point": "PreFilter", "status": "Success"}
+    assert registry.get_sample_value("scheduler_plugin_execution_duration_seconds_sum", plugin) == 0.25
+
+
+def test_quotas_taken_in_are_counted_by_what_was_done() -> None:
+    log = SmallLog()
+    ref = custom_ref("elasticquotas", "team", "a")
+    quota = {"metadata": {"namespace": "team", "name": "a"}, "spec": {"max": {"cpu": "4"}}}
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=quota))
+    log.say(ref.kind, ref.id, CustomObjectDeleted(kind="ElasticQuota", namespace="team", name="a"))
+    registry = CollectorRegistry()
+    fold = StateFold(SchedulerState(frameworks()), SchedulerMetrics(registry, ["main"]))
+    for stored in log.events:
+        fold.apply(stored)
+    for operation in ("UpdateQuota", "DeleteQuota"):
+        found = registry.get_sample_value("scheduler_elastic_quota_process_latency_count", {"operation": operation})
+        assert found == 1.0
