@@ -1,4 +1,4 @@
-"""What `/metrics` says of each node, read when somebody scrapes: usage, best effort, predictions, CPI, PSI, CPUs, caches.
+"""What `/metrics` says of each node, read at each scrape: usage, best effort, predictions, CPI, PSI, CPUs, caches.
 
 Names and labels are the reference's. Values are those of the agent's last look at the node, so what vanished from the
 node vanishes from here. source    agent spec, 21

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koordcore.events.envelope import Event
-from koordcore.events.nodestate import AgentStopped, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
+from koordcore.events.nodestate import AgentStopped, PodsEvictedByAgent
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.gates import FeatureGates, parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.arbiter import Arbitration, Loser
-from koord_agent.domain.audit import AuditEvent
+from koord_agent.domain.arbiter import Arbitration
+from koord_agent.domain.audit_events import eviction_event, interference_event, lost_event, write_event
 from koord_agent.domain.cgroup_files import UNLIMITED, Unsupported, from_file_text
 from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
@@ -246,11 +246,7 @@ class QosRound:
             return ()
         for fact in facts:
             for pod in fact.pods:
-                message = f"trigger by koordlet feature {fact.feature}, kill pod: {pod.name}; {fact.reason}"
-                event = AuditEvent(
-                    type="pod", namespace=pod.namespace, name=pod.name, reason="evicted", message=message
-                )
-                self._audit(event, 0)
+                self._audit(eviction_event(fact.feature, fact.reason, pod), 0)
         return facts
 
     def _contended(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
@@ -281,18 +277,9 @@ class QosRound:
 
     def _audited(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:
         for fact in facts:
-            if isinstance(fact, InterferenceDetected):
-                event = AuditEvent(
-                    type="pod",
-                    namespace=fact.namespace,
-                    name=fact.name,
-                    reason="interference",
-                    message=f"{fact.signal} {fact.value:g} reached {fact.threshold:g}; suspects: "
-                    + (", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in fact.suspects) or "none"),
-                )
+            event = interference_event(fact)
+            if event is not None:
                 self._audit(event, 1)
-            elif isinstance(fact, InterferenceEnded):
-                self._audit(AuditEvent(type="node", reason="interference", message=f"{fact.contention} ended"), 1)
         return facts
 
     def _tell(
@@ -323,38 +310,13 @@ class QosRound:
             winner = arbitration.winners.get(outcome.file)
             write = KnobWrite(file=outcome.file, before=outcome.before.strip(), after=outcome.value, winner=winner)
             written.append(write)
-            self._audit(self._event_of(look, write), 1)
+            self._audit(write_event(look, write), 1)
             if outcome.file.directory in self._class_directories:
                 self._left[outcome.file.key] = outcome.value
         failed = sum(outcome.result is Result.FAILED for outcome in outcomes)
         self._knobs.add(written, failed=failed)
         for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
-            self._audit(self._lost(loser, arbitration), 2)
-
-    def _event_of(self, look: NodeLook, write: KnobWrite) -> AuditEvent:
-        pod = next((p for p in look.pods if _is_below(write.file.directory, look.pod_directory(p))), None)
-        reason = write.winner.reason if write.winner is not None else "UpdateCgroups"
-        return AuditEvent(
-            type="pod" if pod is not None else "group",
-            namespace=pod.namespace if pod is not None else "",
-            name=pod.name if pod is not None else write.file.directory,
-            reason=reason or "UpdateCgroups",
-            message=f"update {write.file.key} from {write.before} to {write.after}",
-            old_value=write.before,
-            new_value=write.after,
-            strategy=",".join(write.winner.plugins) if write.winner is not None else "",
-        )
-
-    def _lost(self, loser: Loser, arbitration: Arbitration) -> AuditEvent:
-        plan, winner = loser.plan, arbitration.winners[loser.plan.file]
-        return AuditEvent(
-            type="group",
-            name=plan.file.directory,
-            reason="ArbitratePlan",
-            message=f"{plan.file.key}: {','.join(winner.plugins)} has {winner.value};"
-            f" {plan.plugin} wanted {plan.value}: {loser.loss}",
-            strategy=plan.plugin,
-        )
+            self._audit(lost_event(loser, arbitration), 2)
 
     def _wrote_quota(self, outcomes: Sequence[Outcome]) -> bool:
         return any(outcome.file == self._quota_file and outcome.result is Result.WRITTEN for outcome in outcomes)
@@ -399,10 +361,6 @@ def _signals(look: NodeLook, uid: str, within_ms: int) -> dict[Signal, float]:
 def _went_well(decision: Decision, outcomes: Sequence[Outcome]) -> bool:
     files = {plan.file for plan in decision.plans}
     return all(o.result in (Result.WRITTEN, Result.UNCHANGED) for o in outcomes if o.file in files)
-
-
-def _is_below(directory: str, pod_directory: str) -> bool:
-    return directory == pod_directory or directory.startswith(pod_directory + "/")
 
 
 def _count(plans: Sequence[Plan], arbitration: Arbitration) -> Mapping[tuple[str, str], int]:
