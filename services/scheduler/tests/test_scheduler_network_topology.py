@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.controllers import next_status_due, status_facts
+from koord_scheduler.domain.state import Settings
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.custom import CustomObjectObserved, custom_ref
@@ -231,12 +232,15 @@ def test_the_network_s_domains_are_said_when_they_change_at_most_every_ten_secon
     assert domains_said(scheduler, 130.0) == []
 
 
-def test_without_the_argument_nothing_is_said_of_the_network() -> None:
+def test_without_the_argument_or_the_setting_nothing_is_said_of_the_network() -> None:
     log = SmallLog()
     log.add_node(node("a0", labels={"spine": "s", "block": "a"}))
     ref = custom_ref("clusternetworktopologies", "", "default")
     log.say(ref.kind, ref.id, CustomObjectObserved(object=TOPOLOGY))
-    assert domains_said(Scheduler(log), 100.0) == []
+    scheduler = Scheduler(log)
+    assert domains_said(scheduler, 100.0) == []
+    scheduler.state.settings = Settings(tells_topology=True)
+    assert len(domains_said(scheduler, 110.0)) == 1
 
 
 def test_attempts_about_a_whole_job_are_counted_with_their_result() -> None:

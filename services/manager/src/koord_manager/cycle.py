@@ -20,6 +20,7 @@ from koord_manager.domain.config_warnings import warning_drafts
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
 from koord_manager.domain.evictions import eviction_groups
+from koord_manager.domain.expired_explanations import expiry_drafts
 from koord_manager.domain.node_drafts import (
     device_drafts,
     measuring_drafts,
@@ -117,6 +118,7 @@ async def control_round(world: World, controllers: Controllers) -> str:
         controllers.budgets.refresh(view, now.timestamp())
         await append_groups(world, eviction_groups(view, controllers.budgets, now), now)
         await append_all(world, controllers.budgets.status_drafts(view), now)
+        await append_all(world, expiry_drafts(view), now)
     # 9. agents are told
     told = await write_desired(world, policies)
     did = [

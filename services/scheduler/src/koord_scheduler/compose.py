@@ -61,6 +61,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
             initial_backoff_seconds=settings.pod_initial_backoff or configuration.pod_initial_backoff_seconds,
             max_backoff_seconds=settings.pod_max_backoff or configuration.pod_max_backoff_seconds,
             controllers=chosen_controllers(settings.controller_plugins) & enabled_plugins(configuration),
+            tells_topology=settings.enable_network_topology_manager,
         ),
     )
     wakeup = asyncio.Event()

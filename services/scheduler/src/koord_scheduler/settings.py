@@ -43,6 +43,11 @@ class SchedulerSettings(ElectedSettings):
     controller_plugins: TextList = Field(
         ("*",), description="Plugins whose controllers run on the leader: * all, A,B these, *,-A all but these."
     )
+    enable_network_topology_manager: bool = Field(
+        False,
+        description="State the domains of the ClusterNetworkTopology also when no profile places gangs by it "
+        "(awareNetworkTopology).",
+    )
     scheduler_monitor_period: Seconds = Field(
         10.0, gt=0, description="How often decisions without an outcome are looked for."
     )

@@ -1,9 +1,11 @@
-"""What the leader says beside placements: how quotas and gangs stand, and which pods a quota has to give up.
+"""What the leader says beside placements: how quotas, gangs and the network stand, what ScheduleExplanations are told,
+and which pods a quota has to give up.
 
-One call a round. Quotas and PodGroups are looked at once a second at most, only those that changed; overuse every
-revokePodInterval. Each answer becomes a notice, so the log says it once whoever leads.
+One call a round. Quotas, PodGroups and questions are looked at once a second at most, only those that changed; the
+network every ten seconds; overuse every revokePodInterval. Each answer becomes a notice, so the log says it once
+whoever leads.
 
-source    scheduler-core spec, 3 (controllers), 8.9, 10.8, 10.9
+source    scheduler-core spec, 3 (controllers), 8.9, 9, 10.8, 10.9, 13.3
 """
 
 from collections.abc import Iterable
@@ -77,7 +79,7 @@ def status_facts(state: SchedulerState, now: float) -> list[Notice]:
         facts += _quota_statuses(state)
     if "Coscheduling" in chosen:
         facts += _gang_phases(state, now)
-        facts += _cluster_topology(state, now)
+    facts += _cluster_topology(state, now)
     facts += [_notice(state, ref, event) for ref, event in explanation_facts(state, now)]
     return facts
 
@@ -163,12 +165,11 @@ def _is_in_round(state: SchedulerState, gang_id: str) -> bool:
 
 def _owes_topology(state: SchedulerState) -> bool:
     """Whether the network may have other domains than was said."""
-    topology = state.cluster.topology
-    if (
-        topology is None
-        or not state.cluster.gangs.args.is_topology_aware
-        or "Coscheduling" not in state.settings.controllers
-    ):
+    topology, settings = state.cluster.topology, state.settings
+    is_wanted = settings.tells_topology or (
+        state.cluster.gangs.args.is_topology_aware and "Coscheduling" in settings.controllers
+    )
+    if topology is None or not is_wanted:
         return False
     return state.said.topology is None or state.said.topology_seen != (topology, topology.moves)
 

@@ -98,11 +98,13 @@ class Settings:
     """What the scheduler is told beside its configuration. Seconds are of the run's clock.
 
     controllers    plugins whose controllers run (`domain.controllers`)
+    tells_topology the network's domains are stated also when no profile places gangs by it
     """
 
     initial_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 10.0
     controllers: frozenset[str] = frozenset({"Coscheduling", "ElasticQuota"})
+    tells_topology: bool = False
 
 
 class SchedulerState:
