@@ -160,6 +160,11 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"pod {id_} was not evicted: {body.get('reason')} {body.get('message', '')}".rstrip()
         case "QuotaStatusComputed":
             return f"quota {body.get('name')} stands differently"
+        case "ScheduleExplanationComputed":
+            answer = "is over" if body.get("expired") else body.get("failed_message") or "all have nodes"
+            return f"explanation {body.get('namespace')}/{body.get('name')}: {answer}"
+        case "ClusterTopologyComputed":
+            return f"the network has {len(body.get('domains', ()))} domains"
         case "GangPhaseChanged":
             return f"gang {body.get('namespace')}/{body.get('name')} is {body.get('phase')}"
         case "PodBound":
