@@ -15,7 +15,7 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Nodes that one plugin refused for one reason.
 
     preempt_might_help    pods that leave may change it (the status is not Unresolvable)
-    nodes                 the first of them by name
+    nodes                 some of them by name, all when they are few
     """
 
     plugin: str

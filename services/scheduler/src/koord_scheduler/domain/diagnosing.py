@@ -43,7 +43,7 @@ def failure_of(state: SchedulerState, refusals: Refusals) -> NodeFailure:
         reason=refusals.reason,
         preempt_might_help=refusals.is_resolvable,
         count=len(refusals.rows),
-        nodes=sorted(names[row] for row in row_list(refusals.rows))[:MOST_NODES_NAMED],
+        nodes=sorted(names[row] for row in row_list(refusals.rows[:MOST_NODES_NAMED])),
     )
 
 

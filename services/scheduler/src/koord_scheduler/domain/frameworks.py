@@ -147,6 +147,10 @@ class Frameworks:
         for load in self._loads:
             load.reported(node, report)
 
+    def load_may_refuse(self) -> bool:
+        """Whether a report can make a node feasible that was not: only where thresholds are set."""
+        return any(load.load.has_limits for load in self._loads)
+
     def advance(self, now: float) -> None:
         """It is `now`, in unix seconds: reports may have expired."""
         for load in self._loads:

@@ -377,14 +377,26 @@ class SchedulingQueue:
         heapq.heappush(self._active, pod.rank)
 
     def _flush(self, now: float) -> None:
+        """Ends waits of more than 5 minutes: of each kind of pods the first; the next follows when that has luck."""
         overdue: list[str] = []
         for uid, since in self._waiting_since.items():
             if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
                 break
             overdue.append(uid)
+        heads = {self._first_like(self._pods[uid]) for uid in overdue}
         self._came = Came.TIMED_OUT
         for uid in overdue:
-            self._end_wait(self._pods[uid])
+            if uid in heads:
+                self._end_wait(self._pods[uid])
+            else:
+                del self._waiting_since[uid]
+                self._waiting_since[uid] = now
+
+    def _first_like(self, pod: QueuedPod) -> str | None:
+        """The first of those that wait for the same as this pod."""
+        if pod.block is not None:
+            return self._blocked[pod.block].first()
+        return self._room.first(pod.subject)
 
     def _move(self, pod: QueuedPod, place: Place) -> None:
         self._leave(pod)

@@ -289,7 +289,8 @@ class SchedulerState:
         if isinstance(event, NodeUsageReported):
             name = name_from_token(stored.ref.id)
             self.frameworks.reported(name, event)
-            self.room_appeared(name, stored.event_id)
+            if self.frameworks.load_may_refuse():
+                self.room_appeared(name, stored.event_id)
 
     def _is_known(self, stored: StoredEvent) -> bool:
         """Whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""

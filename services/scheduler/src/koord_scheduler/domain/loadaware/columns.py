@@ -214,6 +214,12 @@ class LoadColumns:
         codes = np.where(basis == EXPIRED, _EXPIRED_CODE, exceeded)
         return np.where(any_refused, codes, 0).astype(np.uint8)
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether any node refuses pods by its load at all."""
+        self._work_out()
+        return any(self._limited)
+
     def is_limiting(self, load: PodLoad) -> bool:
         """Whether any node could refuse such a pod."""
         self._work_out()
