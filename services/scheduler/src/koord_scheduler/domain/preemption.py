@@ -23,6 +23,7 @@ from koord_scheduler.domain.job_preemption import JobSearch
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.plugins.interface import PreemptionPlugin, Rejection, Room
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
+from koord_scheduler.domain.plugins.node_resources_fit import NodeResourcesFit, can_be_ignored
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.preemption_pick import Candidate, pick_candidate
 from koord_scheduler.domain.preemption_pick import Victim as Cost
@@ -201,6 +202,8 @@ class _Search:
     def _dry_run(self, row: int) -> tuple[Victim, ...]:
         """Who has to leave the node for the pod; empty: nobody's leaving helps."""
         possible = self._possible_victims(row)
+        if not self._could_fit(row, possible):
+            return ()
         occupancy = self._occupancy
         gone: dict[str, Occupant] = {}
         rivals = self._state.rivals_on(self._state.nodes.names[row], self._pod)
@@ -228,6 +231,25 @@ class _Search:
                     self._put_back(row, occupant, gone)
                 for rival in rivals:
                     occupancy.give(row, rival)
+
+    def _could_fit(self, row: int, possible: Sequence[Occupant]) -> bool:
+        """Whether all possible victims together hold what the node lacks; most nodes are passed over by this alone."""
+        if not possible:
+            return False
+        nodes = self._state.nodes
+        for column, amount in self._subject.template.demand.pairs:
+            short = amount - nodes.free.item(column, row)
+            if short <= 0 or (can_be_ignored(nodes.resources[column]) and self._ignores(nodes.resources[column])):
+                continue
+            for occupant in possible:
+                short -= sum(held for held_column, held in occupant.demand.pairs if held_column == column)
+            if short > 0:
+                return False
+        return True
+
+    def _ignores(self, resource: str) -> bool:
+        fits = (plugin for plugin in self._engine.profile.filters if isinstance(plugin, NodeResourcesFit))
+        return any(plugin.args.ignores(resource) for plugin in fits)
 
     def _fits(self, row: int) -> bool:
         room: Room | None = self._room
