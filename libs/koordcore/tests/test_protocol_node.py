@@ -145,11 +145,18 @@ def test_malformed_ratio_annotation_is_refused(text: str) -> None:
         amplification.amplify_node_update({keys.RESOURCE_AMPLIFICATION_RATIO: text}, {"cpu": "4"}, {})
 
 
-@pytest.mark.parametrize("text", [None, "", "{}", "null"])
+@pytest.mark.parametrize("text", [None, ""])
 def test_without_ratios_the_raw_values_are_forgotten(text: str | None) -> None:
     annotations = {keys.RAW_ALLOCATABLE: "x"} | ({} if text is None else {keys.RESOURCE_AMPLIFICATION_RATIO: text})
     update = amplification.amplify_node_update(annotations, {"cpu": "4"}, {"cpu": "4"})
     assert (format_resources(update.allocatable), update.raw_allocatable) == ({"cpu": "4"}, None)
+
+
+@pytest.mark.parametrize("text", ["{}", "null"])
+def test_an_annotation_that_names_no_ratio_amplifies_nothing_and_keeps_the_raw_values(text: str) -> None:
+    annotations = {keys.RAW_ALLOCATABLE: '{"cpu":"4"}', keys.RESOURCE_AMPLIFICATION_RATIO: text}
+    update = amplification.amplify_node_update(annotations, {"cpu": "4"}, {"cpu": "4"})
+    assert (format_resources(update.allocatable), update.raw_allocatable) == ({"cpu": "4"}, '{"cpu":"4"}')
 
 
 def test_malformed_raw_values_do_not_matter_when_the_kubelet_changed_its_own() -> None:
