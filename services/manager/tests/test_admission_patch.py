@@ -3,9 +3,10 @@
 from typing import Any
 
 import jsonpatch
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_manager.domain.admission.patch import json_patch
+from koord_manager.domain.admission.patch import WITHHELD, json_patch, without_secrets
 
 Json = dict[str, Any]
 names = st.sampled_from(["a", "b", "a/b", "c~d", "", "spec", "-", "0"])
@@ -29,3 +30,47 @@ def test_the_patch_of_two_objects_turns_one_into_the_other(before: Json, after: 
 def test_equal_objects_have_no_patch(document: Json) -> None:
     assert json_patch(document, document) == []
     assert json_patch(document, dict(document)) == []
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/spec/containers/0/env/1", {"name": "TOKEN", "value": SECRET}),
+        ("/spec/containers/0/env/1/value", SECRET),
+        ("/spec/initContainers", [{"name": "a", "args": ["--password", SECRET]}]),
+        ("/spec", {"template": {"spec": {"containers": [{"command": ["sh", "-c", SECRET]}]}}}),
+        ("/spec/containers/0/livenessProbe", {"httpGet": {"httpHeaders": [{"name": "Auth", "value": SECRET}]}}),
+        ("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", SECRET),
+        ("/metadata/annotations", {"kubectl.kubernetes.io/last-applied-configuration": SECRET}),
+    ],
+)
+def test_a_patch_is_told_without_secrets(path: str, value: Any) -> None:
+    operation = {"op": "add", "path": path, "value": value}
+
+    (told,) = without_secrets([operation])
+
+    assert SECRET not in repr(told)
+    assert WITHHELD in repr(told)
+    assert (told["op"], told["path"]) == ("add", path)
+    assert SECRET in repr(operation)
+
+
+def test_what_holds_no_secret_is_told_as_it_is() -> None:
+    patch: list[Json] = [
+        {"op": "add", "path": "/metadata/labels/env", "value": "prod"},
+        {"op": "remove", "path": "/spec/containers/0/env/1"},
+        {"op": "replace", "path": "/spec/containers/0/resources", "value": {"requests": {"cpu": None}}},
+    ]
+
+    assert without_secrets(patch) == patch
+
+
+def test_a_value_too_deep_to_look_through_is_withheld() -> None:
+    value: Any = SECRET
+    for _ in range(5_000):
+        value = [value]
+
+    assert without_secrets([{"op": "add", "path": "/spec", "value": value}])[0]["value"] == WITHHELD

@@ -23,7 +23,7 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
     steps       what changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
     rules       ids of the rules that refused it
     fields      where, aligned with `rules`
-    patch       RFC 6902, against the object as submitted
+    patch       RFC 6902, against the object as submitted; values that could hold a secret are withheld
     """
 
     uid: str

@@ -16,6 +16,7 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import CustomObject
 from koordcore.service.logging import Logger
 
+from koord_manager.domain.admission.patch import without_secrets
 from koord_manager.domain.admission.request import Verdict
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.remove import Target
@@ -111,7 +112,7 @@ async def tell(
         rules=[violation.rule for violation in verdict.violations],
         fields=[violation.field for violation in verdict.violations],
         message=verdict.message[:2000],
-        patch=list(patch[:MAX_PATCH_OPERATIONS]),
+        patch=without_secrets(patch[:MAX_PATCH_OPERATIONS]),
     )
     # what stands in a subject has to be a name; an object without a good one (generateName) goes by its request
     named = [text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name or subject.uid)]

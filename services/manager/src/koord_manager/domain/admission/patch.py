@@ -6,8 +6,8 @@ of which items came or went are left to the library's comparison (which takes 50
 source    manager spec, 7.1
 """
 
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
 
 from jsonpatch import JsonPatch  # type: ignore[import-untyped]
 from jsonpointer import JsonPointer  # type: ignore[import-untyped]
@@ -17,6 +17,12 @@ from koord_manager.domain.admission.request import JsonObject
 
 Operation = dict[str, Any]
 Path = tuple[str | int, ...]
+
+WITHHELD: Final = "(withheld)"
+_CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
+_OF_A_CONTAINER: Final = frozenset({"env", "command", "args", "httpHeaders"})
+"""Fields of a container, its probes and its hooks included, in which people write passwords."""
+_WHOLE_OBJECT: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
@@ -30,6 +36,39 @@ def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
         return list(_of_objects(before, after, ()))
     except RecursionError as error:
         raise InvalidInput("an object that is not nested too deeply", "deeper") from error
+
+
+def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
+    """The patch as it may be told: what could hold a secret is replaced by WITHHELD, paths and all else stay.
+
+    Withheld are environment, command, arguments and probe headers of containers, wherever in an object they stand, and
+    kubectl's copy of the whole object, and values nested too deeply to look through.
+    """
+    return [_without_secrets(operation) if "value" in operation else operation for operation in patch]
+
+
+def _without_secrets(operation: Operation) -> Operation:
+    try:
+        return operation | {"value": _told(operation["value"], tuple(JsonPointer(operation["path"]).parts))}
+    except RecursionError:
+        return operation | {"value": WITHHELD}
+
+
+def _told(value: Any, path: tuple[str, ...]) -> Any:
+    if _holds_secrets(path):
+        return WITHHELD
+    if isinstance(value, dict):
+        return {name: _told(inner, (*path, name)) for name, inner in cast("JsonObject", value).items()}
+    if isinstance(value, list):
+        return [_told(inner, (*path, str(index))) for index, inner in enumerate(cast("list[Any]", value))]
+    return value
+
+
+def _holds_secrets(path: tuple[str, ...]) -> bool:
+    if _WHOLE_OBJECT in path:
+        return True
+    below = next((index for index, step in enumerate(path) if step in _CONTAINERS), None)
+    return below is not None and not _OF_A_CONTAINER.isdisjoint(path[below + 1 :])
 
 
 def _of_objects(before: JsonObject, after: JsonObject, path: Path) -> Iterator[Operation]:
