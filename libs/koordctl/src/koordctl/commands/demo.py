@@ -16,6 +16,7 @@ from rich.table import Table
 from koordctl.clients import running_stack, var_directory
 from koordctl.demo.run import DemoOptions, Watching, run
 from koordctl.demo.summary import Summary, invariants, table, write_summary
+from koordctl.demo.tail import PodCounts
 from koordctl.demo.trace import InvalidTrace, read_nodes, read_pods
 from koordctl.output import console, errors, fail
 
@@ -106,18 +107,18 @@ def _watching() -> Generator[Watching]:
         TextColumn("pods"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("placed {task.fields[placed]:,}  pending {task.fields[pending]:,}  {task.fields[rate]:,.0f}/s"),
+        TextColumn("{task.fields[became]}  {task.fields[rate]:,.0f}/s"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("pods", total=None, placed=0, pending=0, rate=0.0, visible=False)
+        task = bar.add_task("pods", total=None, became="", rate=0.0, visible=False)
         began = 0.0
 
-        def progress(sent: int, placed: int, pending: int, total: int) -> None:
+        def progress(pods: PodCounts) -> None:
             nonlocal began
             began = began or time.monotonic()
-            rate = placed / max(time.monotonic() - began, 0.1)
-            bar.update(task, completed=sent, total=total, placed=placed, pending=pending, rate=rate, visible=True)
+            rate = pods.placed / max(time.monotonic() - began, 0.1)
+            bar.update(task, completed=pods.sent, total=pods.total, became=_became(pods), rate=rate, visible=True)
 
         yield Watching(step=lambda line: bar.console.print(line, highlight=False), progress=progress)
 
@@ -128,13 +129,17 @@ def _plain() -> Watching:
     def step(line: str) -> None:
         errors.print(line, highlight=False, soft_wrap=True)
 
-    def progress(sent: int, placed: int, pending: int, total: int) -> None:
+    def progress(pods: PodCounts) -> None:
         nonlocal last
         if time.monotonic() - last >= PLAIN_LINE_SECONDS:
             last = time.monotonic()
-            step(f"  {sent:,} of {total:,} pods sent, {placed:,} placed, {pending:,} pending")
+            step(f"  {pods.sent:,} of {pods.total:,} pods sent, {_became(pods)}")
 
     return Watching(step=step, progress=progress)
+
+
+def _became(pods: PodCounts) -> str:
+    return f"{pods.placed:,} placed, {pods.evicted:,} evicted for others, {pods.pending:,} pending"
 
 
 def show(summary: Summary) -> None:

@@ -21,7 +21,7 @@ from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_conf
 from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_reports, newest_verdicts, protection_of, usage_of
 from koordctl.demo.summary import Summary, percentile, share_percent
-from koordctl.demo.tail import Tail
+from koordctl.demo.tail import PodCounts, Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
 from koordctl.folding import fold_to
 from koordctl.log import open_log
@@ -62,11 +62,11 @@ class Watching:
     """What the demo says while it runs.
 
     step        a sentence when a part begins or ends
-    progress    (sent, placed, pending, all) a few times a second while pods arrive
+    progress    a few times a second while pods arrive
     """
 
     step: Callable[[str], None]
-    progress: Callable[[int, int, int, int], None]
+    progress: Callable[[PodCounts], None]
 
 
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
@@ -216,7 +216,7 @@ async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, wat
         if ahead > 0:
             await asyncio.sleep(ahead)
         await submit(client, [pod_manifest(pod) for pod in options.pods[group.begin : group.end]])
-        watching.progress(group.end, len(tail.placed), group.end - len(tail.placed), len(options.pods))
+        watching.progress(tail.counts(group.end, len(options.pods)))
 
 
 async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
@@ -228,7 +228,7 @@ async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
             placed, changed_at = len(tail.placed), time.monotonic()
         if tail.unanswered(sent) <= 0 and time.monotonic() - changed_at > QUIET_SECONDS:
             return
-        watching.progress(sent, placed, sent - placed, sent)
+        watching.progress(tail.counts(sent, sent))
         await asyncio.sleep(0.2)
 
 

@@ -6,12 +6,27 @@ Nothing is decoded and nothing here decides about invariants: that is `invariant
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from koordcore.events.envelope import StoredEvent
 
 from koordctl.log import OpenLog
 
-KINDS = ("pod", "nodepolicy", "nodestate")
+KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
+
+
+class PodCounts(NamedTuple):
+    """Pods by what has become of them."""
+
+    sent: int
+    total: int
+    placed: int
+    evicted: int
+
+    @property
+    def pending(self) -> int:
+        """Sent, without a place, and still wanting one."""
+        return self.sent - self.placed - self.evicted
 
 
 @dataclass(slots=True)
@@ -20,11 +35,13 @@ class Tail:
 
     placed       uids that hold a place
     explained    uids with at least one verdict
+    evicted      uids of pods that made room for others, and are gone
     overcommit   subject tokens of nodes whose batch resources were published
     """
 
     placed: set[str] = field(default_factory=set[str])
     explained: set[str] = field(default_factory=set[str])
+    evicted: set[str] = field(default_factory=set[str])
     overcommit: set[str] = field(default_factory=set[str])
     suppressions: int = 0
     moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,6 +67,8 @@ class Tail:
                 self.placed.discard(stored.ref.id)
             case "PodUnschedulable" | "DecisionAbandoned":
                 self.explained.add(stored.ref.id)
+            case "PodEvicted":
+                self.evicted.add(stored.ref.id)
             case "NodeOvercommitComputed":
                 self.overcommit.add(stored.ref.id)
             case "BeCpuSuppressed":
@@ -58,5 +77,9 @@ class Tail:
                 pass
 
     def unanswered(self, submitted: int) -> int:
-        """How many submitted pods have neither a place nor a verdict."""
-        return submitted - len(self.placed | self.explained)
+        """How many submitted pods have neither a place nor a verdict, and are not gone."""
+        return submitted - len(self.placed | self.explained | self.evicted)
+
+    def counts(self, sent: int, total: int) -> PodCounts:
+        """The counts for the progress bar when so many of so many were sent."""
+        return PodCounts(sent=sent, total=total, placed=len(self.placed), evicted=len(self.evicted - self.placed))
