@@ -124,9 +124,12 @@ def write_nodes(var: Path, manifests: list[dict[str, Any]]) -> Path:
 
 @contextlib.asynccontextmanager
 async def stack(
-    var: Path, *, arm: dict[str, str] | None = None
+    var: Path, *, arm: dict[str, str] | None = None, log: Callable[[str], None] | None = None
 ) -> AsyncGenerator[tuple[Supervisor, list[ProcessSpec], Load]]:
-    """The stack with simulated nodes; `arm`: process -> failpoint that kills it at every so many passages."""
+    """The stack with simulated nodes; `arm`: process -> failpoint that kills it at every so many passages.
+
+    log: is told in sentences what the supervisor does
+    """
     manifests = [node_manifest(number) for number in range(NODES)]
     nodes = write_nodes(var, manifests)
     options = StackOptions(var=var, simulated=nodes)
@@ -134,7 +137,7 @@ async def stack(
         replace(spec, env={**spec.env, "KOORD_FAILPOINT": arm[spec.name]}) if arm and spec.name in arm else spec
         for spec in specs(options)
     ]
-    async with Supervisor(processes, state_file=var / "run" / "stack.json") as supervisor:
+    async with Supervisor(processes, state_file=var / "run" / "stack.json", log=log) as supervisor:
         load = Load(url_of(processes, "manager"))
         try:
             await load.send("/v1/apply", manifests)
@@ -186,8 +189,9 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
 
 async def test_thirty_kills_at_random_lose_nothing() -> None:
     rng = random.Random(20261121)
+    sentences: list[str] = []
     with var_folder() as var:
-        async with stack(var) as (supervisor, processes, load):
+        async with stack(var, log=sentences.append) as (supervisor, processes, load):
             stop = asyncio.Event()
             loading = asyncio.create_task(load.run(rng, stop))
             killed = 0
@@ -204,7 +208,11 @@ async def test_thirty_kills_at_random_lose_nothing() -> None:
             audit = await require_everything_right(var, processes, load)
             restarts = sum(process.restarts for process in supervisor.status().processes)
 
-    assert restarts == KILLS
+    # Nothing ended by itself; a start that failed because of another's death was tried again.
+    ends = [sentence for sentence in sentences if "ended with exit code" in sentence]
+    assert len(ends) == KILLS, sentences
+    assert all(sentence.endswith("exit code -9") for sentence in ends), sentences
+    assert restarts >= KILLS
     assert audit.by_type["PodPlaced"] >= 100
 
 

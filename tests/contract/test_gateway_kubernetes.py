@@ -186,7 +186,7 @@ async def test_an_expired_watch_is_relisted_and_deletions_that_nobody_saw_are_fo
             await world.server.apply(pod(name))
         gone, kept = await world.mirrored("goes"), await world.mirrored("stays")
         fault = world.server.faults.add(Fault("GET", "/api/v1/pods", 503, times=3))
-        world.server.faults.drop_watches()
+        await world.drop_watches("pods")
         await world.until(lambda: fault.times < 3)
         await world.server.delete("pods", "default", "goes")
         await world.server.apply(pod("new"))
@@ -204,7 +204,7 @@ async def test_a_dropped_watch_goes_on_where_it_was(tmp_path: Path) -> None:
         await world.mirrored("a")
         lists = world.server.requests.count(("GET", "/api/v1/pods"))
         for name in ("b", "c", "d"):
-            world.server.faults.drop_watches()
+            await world.drop_watches("pods")
             await world.server.apply(pod(name))
             await world.mirrored(name)
 
@@ -224,7 +224,7 @@ async def test_bookmarks_move_a_quiet_watch_past_the_history_that_is_forgotten(t
         before = server.requests.count(("GET", "/api/v1/nodes"))
         await asyncio.sleep(0.3)  # bookmarks pass
         server.store.compact()
-        server.faults.drop_watches()
+        await world.drop_watches("nodes")
         await server.apply(node("another"))
         await world.until(lambda: world.view.node("another"))
 
@@ -372,7 +372,7 @@ async def test_a_recreated_pod_is_never_bound_to_the_place_of_its_predecessor(tm
         first = await world.mirrored("a")
         fault = world.server.faults.add(Fault("POST", "/binding", 503, times=1))
         watch = world.server.faults.add(Fault("GET", "/api/v1/pods", 503, times=2, watch=True))
-        world.server.faults.drop_watches()
+        await world.drop_watches("pods")
         await world.until(lambda: watch.times < 2)
         await world.place(first, "node-1")
         await world.until(lambda: fault.times == 0)
@@ -615,7 +615,7 @@ async def test_over_tls_with_a_token_that_is_replaced(tmp_path: Path) -> None:
             del server.users["first"]
             server.users["second"] = User("koord-manager")
             server.kubeconfig(tmp_path / "kubeconfig", token="second")
-            server.faults.drop_watches()
+            await world.drop_watches("pods")
             await server.apply(pod("b"))
             await world.mirrored("b")
             await world.stop()

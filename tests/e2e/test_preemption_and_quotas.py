@@ -90,6 +90,10 @@ class Koord:
         """What happened to a pod, in order."""
         return [moment["what"] for moment in self.ask("explain", "pod", name)["moments"]]
 
+    def everything(self) -> str:
+        """What the log tells of every pod, for a failure."""
+        return self.run("events", "--kind", "pod") + self.run("get", "pods")
+
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
@@ -137,7 +141,7 @@ def test_urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord)
     koord.until(lambda: "placed" in koord.steps("urgent"), "the placement of the urgent pod")
     story = koord.ask("explain", "pod", "urgent")
     kinds = [moment["what"] for moment in story["moments"]]
-    assert {"refused", "nominated"} <= set(kinds[: kinds.index("placed")])
+    assert {"refused", "nominated"} <= set(kinds[: kinds.index("placed")]), koord.everything()
     [refused] = [moment for moment in story["moments"] if moment["what"] == "refused"][:1]
     victims = [victim["name"] for victim in refused["diagnosis"]["preemption"]["victims"]]
     assert victims

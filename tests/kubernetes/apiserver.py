@@ -19,6 +19,7 @@ import copy
 import json
 import secrets
 import socket
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +52,7 @@ class ApiServer:
     expire_with_status  an expired watch is refused with HTTP 410; else it gets an ERROR event with code 410
     refused             (user, verb, resource, name) of every request that RBAC refused
     requests            (method, path) of every request, in order; WATCH for watches
+    watching            plural of a resource -> watches of it that are open
     """
 
     def __init__(self, *, bookmark_seconds: float = 1.0) -> None:
@@ -61,6 +63,7 @@ class ApiServer:
         self.bookmark_seconds = bookmark_seconds
         self.expire_with_status = False
         self.requests: list[tuple[str, str]] = []
+        self.watching: Counter[str] = Counter()
         self.refused: list[tuple[str, str, str, str]] = []
         self.users: dict[str, User] = {"admin-token": User("kubernetes-admin")}
         self.url = ""
@@ -292,33 +295,37 @@ class ApiServer:
         if since < shelf.compacted:
             yield _line("ERROR", status(410, f"too old resource version: {since} ({shelf.compacted})"))
             return
-        while loop.time() < until and not dropped.is_set() and not self._stopping.is_set():
-            changed = shelf.changed
-            lines: list[bytes] = []
-            for change in self.store.since(resource.store_key, since):
-                since = change.version
-                if namespace and (change.object["metadata"].get("namespace") or "") != namespace:
+        self.watching[resource.plural] += 1
+        try:
+            while loop.time() < until and not dropped.is_set() and not self._stopping.is_set():
+                changed = shelf.changed
+                lines: list[bytes] = []
+                for change in self.store.since(resource.store_key, since):
+                    since = change.version
+                    if namespace and (change.object["metadata"].get("namespace") or "") != namespace:
+                        continue
+                    is_now = change.type != "DELETED" and matches(change.object, labels, fields)
+                    was = change.before is not None and matches(change.before, labels, fields)
+                    kind = ("MODIFIED" if was else "ADDED") if is_now else ("DELETED" if was else "")
+                    if kind:
+                        lines.append(_line(kind, self.verbs.shown(resource, change.object)))
+                if lines:
+                    yield b"".join(lines)
                     continue
-                is_now = change.type != "DELETED" and matches(change.object, labels, fields)
-                was = change.before is not None and matches(change.before, labels, fields)
-                kind = ("MODIFIED" if was else "ADDED") if is_now else ("DELETED" if was else "")
-                if kind:
-                    lines.append(_line(kind, self.verbs.shown(resource, change.object)))
-            if lines:
-                yield b"".join(lines)
-                continue
-            if bookmarks and loop.time() >= bookmark_at:
-                bookmark_at = loop.time() + self.bookmark_seconds
-                since = max(since, self.store.version)
-                mark: Json = {"kind": resource.kind, "apiVersion": resource.api_version}
-                mark["metadata"] = {"resourceVersion": str(since), "creationTimestamp": None}
-                yield _line("BOOKMARK", mark)
-            waiting = [asyncio.ensure_future(event.wait()) for event in (changed, dropped, self._stopping)]
-            await asyncio.wait(
-                waiting, timeout=min(until, bookmark_at) - loop.time(), return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in waiting:
-                task.cancel()
+                if bookmarks and loop.time() >= bookmark_at:
+                    bookmark_at = loop.time() + self.bookmark_seconds
+                    since = max(since, self.store.version)
+                    mark: Json = {"kind": resource.kind, "apiVersion": resource.api_version}
+                    mark["metadata"] = {"resourceVersion": str(since), "creationTimestamp": None}
+                    yield _line("BOOKMARK", mark)
+                waiting = [asyncio.ensure_future(event.wait()) for event in (changed, dropped, self._stopping)]
+                await asyncio.wait(
+                    waiting, timeout=min(until, bookmark_at) - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in waiting:
+                    task.cancel()
+        finally:
+            self.watching[resource.plural] -= 1
 
     def stop(self) -> None:
         """Ends all watches."""

@@ -187,6 +187,11 @@ class World:
             assert asyncio.get_running_loop().time() < deadline, "it did not come to that"
             await asyncio.sleep(0.01)
 
+    async def drop_watches(self, plural: str) -> None:
+        """Ends every open watch; one of a resource must be open, for it is what the test is about."""
+        await self.until(lambda: self.server.watching[plural])
+        self.server.faults.drop_watches()
+
     def uid(self, name: str, namespace: str = "default") -> str:
         """Uid of a pod at the API server."""
         found = self.server.object("pods", namespace, name)
