@@ -15,6 +15,7 @@ from koord_agent.shell.kubelet import Kubelet, KubeletAddress
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.observing import KubeletRequests
 from koord_agent.shell.pod_events import PodEvents
+from koord_agent.shell.pod_resources import PodResources
 from koord_agent.shell.states import KubeletStates
 
 
@@ -22,44 +23,52 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
     """Adds what tells a real node's agent about its pods: the kubelet, if there is one, and their cgroups."""
     settings = shell.settings
     states: KubeletStates | None = None
-    if settings.kubelet_address:
-        insecure = settings.kubelet_insecure_tls
-        address = KubeletAddress(
-            host=settings.kubelet_address,
-            port=settings.kubelet_read_only_port if insecure else settings.kubelet_port,
-            insecure=insecure,
-            token_file=settings.kubelet_token_file,
-            timeout_seconds=settings.kubelet_sync_timeout,
-        )
-        requests = KubeletRequests(shell.metrics.registry, agent.node)
 
-        def listed() -> None:
-            assert states is not None, "it lists only once it exists"
-            agent.known = states.known
-            agent.kubelet_static = states.configuration is not None and states.configuration.is_static
-            if agent.topology is not None:
-                agent.topology.kubelet = states.configuration
-                agent.topology.kubelet_entries = states.cpu_entries
-            change(agent.node)
+    def listed() -> None:
+        assert states is not None, "it lists only once it exists"
+        agent.known = states.known
+        agent.kubelet_static = states.is_static
+        if agent.topology is not None:
+            agent.topology.kubelet = states.configuration
+            agent.topology.kubelet_entries = states.cpu_entries
+        change(agent.node)
 
-        states = KubeletStates(
-            Kubelet(address, now=time.monotonic, observe=requests.observe),
-            folder=settings.var_lib_kubelet_dir,
-            sync_seconds=settings.kubelet_sync_interval,
-            asks_configuration=not settings.disable_query_kubelet_config,
-            now_ms=lambda: int(shell.clock.unix() * 1000),
-            monotonic=time.monotonic,
-            logger=shell.log,
-            changed=listed,
-        )
-        shell.service.add(Component(name="kubelet", run=states.run))
-        shell.health.add_readiness("kubelet", states.trouble)
+    states = KubeletStates(
+        _kubelet(shell, agent.node),
+        resources=PodResources(settings.var_lib_kubelet_dir, timeout_seconds=settings.kubelet_sync_timeout),
+        folder=settings.var_lib_kubelet_dir,
+        pods=lambda: agent.pods.values(),
+        sync_seconds=settings.kubelet_sync_interval,
+        asks_configuration=not settings.disable_query_kubelet_config,
+        now_ms=lambda: int(shell.clock.unix() * 1000),
+        monotonic=time.monotonic,
+        logger=shell.log,
+        changed=listed,
+    )
+    shell.service.add(Component(name="kubelet", run=states.run))
+    shell.health.add_readiness("kubelet", states.trouble)
 
     def told(event: CgroupEvent) -> None:
-        if states is not None and event.container_id is None:
+        if event.container_id is None:
             states.sync_soon()
         change(agent.node)
 
     layout, version = agent.host.layout, agent.host.cgroup_version
     root = settings.cgroup_root / "cpu" if version == 1 else settings.cgroup_root
     shell.service.add(Component(name="pod-events", run=PodEvents(str(root), layout, told=told, logger=shell.log).run))
+
+
+def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:
+    """The kubelet's port, if its address is given."""
+    settings = shell.settings
+    if not settings.kubelet_address:
+        return None
+    insecure = settings.kubelet_insecure_tls
+    address = KubeletAddress(
+        host=settings.kubelet_address,
+        port=settings.kubelet_read_only_port if insecure else settings.kubelet_port,
+        insecure=insecure,
+        token_file=settings.kubelet_token_file,
+        timeout_seconds=settings.kubelet_sync_timeout,
+    )
+    return Kubelet(address, now=time.monotonic, observe=KubeletRequests(shell.metrics.registry, node).observe)

@@ -272,6 +272,11 @@ class NodeAgent:
         """Uids of the pods that run here as far as the agent has seen."""
         return frozenset(self._pods.running)
 
+    @property
+    def pods(self) -> Mapping[str, AgentPod]:
+        """The pods that it knows of, by uid."""
+        return self._pods.all
+
     def run_pods(self) -> PodsRun:
         """See `NodePods.run`; nothing is done without desired state."""
         return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
