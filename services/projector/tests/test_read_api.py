@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -12,8 +13,13 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from koordcore.bus.factory import memory_bus
 from koordcore.bus.memory import MemoryLog
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.events.mirror import PriorityClassObserved
+from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.protocol.objects import ObjectMeta, PriorityClass
 from koordcore.state import ClusterState
+from koordcore.values.timestamps import rfc3339
 from projector_service import served_in_a_thread, serving
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
@@ -198,6 +204,42 @@ def test_series_are_columns_over_the_whole_time(client: httpx.Client) -> None:
     assert answer["columns"]["cpu_requested"][-1] == cluster["cpu_requested"]
     assert answer["usage"]["cpu"]
     assert {len(column) for column in answer["usage"].values()} == {len(answer["usage_time"])}
+
+
+async def usage_of(dsn: str, reports: Sequence[tuple[str, int, int]]) -> tuple[list[int], list[int | None]]:
+    """Seconds since the first fact and cpu of the series. reports: node, second, milli-cores; each holds 5 * 60 s."""
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def origin(second: int) -> Origin:
+        at = rfc3339(began + timedelta(seconds=second))
+        return Origin(causation_id=str(second), correlation_id="", actor="test", occurred_at=at)
+
+    log = MemoryLog()
+    for second in (0, 1199):
+        fact = PriorityClassObserved(object=PriorityClass(metadata=ObjectMeta(name=f"c{second}")))
+        [sealed] = CATALOGUE.seal([Draft(AggregateRef("priorityclass", f"c{second}"), fact, 0)], origin(second))
+        log.store(sealed.ref, sealed.headers, sealed.body)
+    bus = memory_bus(log=log)
+    for node, second, cpu in reports:
+        report = NodeUsageReported(
+            updated_at=origin(second).occurred_at,
+            report_interval_seconds=60,
+            aggregate_duration_seconds=60,
+            node_usage=Usage(cpu_milli=cpu),
+            system_usage=Usage(),
+        )
+        await bus.observations.publish(AggregateRef("node", node), report, origin(second))
+    async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        answer = (await client.get("/api/series")).json()
+    return [time - int(began.timestamp()) for time in answer["usage_time"]], answer["usage"]["cpu"]
+
+
+async def test_usage_holds_until_the_next_report_and_is_unknown_once_it_has_expired(postgres_server_dsn: str) -> None:
+    with fresh_database(postgres_server_dsn) as dsn:
+        times, cpu = await usage_of(dsn, [("a", 70, 100), ("b", 80, 1000), ("a", 250, 300), ("b", 1150, 2000)])
+    assert times == list(range(60, 1201, 60))
+    expected: list[int | None] = [None, *[1100] * 3, *[1300] * 3, *[300] * 3, *[None] * 9, 2000]
+    assert cpu == expected
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from datetime import datetime
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.values.timestamps import rfc3339
 
+EXPIRED_AFTER_INTERVALS = 5
+"""A report speaks for its node until so many of its intervals have passed without another one."""
 LONGEST_TIME = 64
 LONGEST_TOKEN = 512
 

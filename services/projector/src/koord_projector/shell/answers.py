@@ -242,12 +242,15 @@ class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals over time, columns of equal length: `time` in seconds since 1970; usage has its own times."""
+    """Totals over time, columns of equal length: `time` in seconds since 1970.
+
+    Usage has its own times, evenly spaced; null: no report speaks for that time.
+    """
 
     time: list[int]
     columns: dict[str, list[int]]
     usage_time: list[int]
-    usage: dict[str, list[int]]
+    usage: dict[str, list[int | None]]
 
 
 class HashAnswer(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from koordcore.values.timestamps import rfc3339
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from koord_projector.domain.archive import EXPIRED_AFTER_INTERVALS
 from koord_projector.domain.timeline import trace_id
 from koord_projector.shell.answers import NodeAnswer, NodeEvent, NodeItem, PodUsagePoint, UsagePoint
 from koord_projector.shell.moments import Moment
@@ -51,7 +52,6 @@ _NODE_EVENTS = text(
     """
 )
 PROTECTION = ["PodsEvictedByAgent", "InterferenceDetected", "InterferenceEnded", "KnobsChanged", "AgentStopped"]
-_EXPIRED_AFTER_INTERVALS = 5
 _SHOWN_EVENTS = 50
 _SHOWN_REPORTS = 120
 _decode_report = msgspec.json.Decoder(NodeUsageReported).decode
@@ -153,6 +153,6 @@ def _is_expired(row: Row[Any], moment: Moment) -> bool:
         return False
     try:
         at = datetime.fromisoformat(moment.occurred_at)
-        return row.reported_at < rfc3339(at - timedelta(seconds=row.interval_seconds * _EXPIRED_AFTER_INTERVALS))
+        return row.reported_at < rfc3339(at - timedelta(seconds=row.interval_seconds * EXPIRED_AFTER_INTERVALS))
     except (ValueError, OverflowError):
         return False

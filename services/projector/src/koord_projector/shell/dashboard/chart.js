@@ -95,7 +95,6 @@ export class Chart {
           fill: line.fill ? `${color(line.color)}26` : undefined,
           paths: line.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
           points: { show: false },
-          spanGaps: true,
           value: (_plot, value) => (value === null || value === undefined ? "–" : this.format(value)),
         })),
       ],

@@ -64,7 +64,8 @@ function tiles(cluster) {
     tile("Nodes", grouped(cluster.nodes), `${grouped(cluster.nodes_reporting)} report usage`),
     tile("Pods running", grouped(pods.running), `${grouped(pods.pending)} pending · ${grouped(pods.placed)} starting`),
     tile("CPU requested", percent(requested), `${cores(cluster.cpu_requested)} of ${cores(cluster.cpu_milli)} cores`, requested, "c1"),
-    tile("CPU used", percent(used), `${cores(cluster.cpu_used)} cores · ${cores(cluster.be_cpu_used)} by BE`, used, "c2"),
+    cluster.nodes_reporting === 0 ? tile("CPU used", "–", "no node reports")
+      : tile("CPU used", percent(used), `${cores(cluster.cpu_used)} cores · ${cores(cluster.be_cpu_used)} by BE`, used, "c2"),
     tile("Memory requested", percent(memory), `${bytes(cluster.memory_requested)} of ${bytes(cluster.memory_bytes)}`, memory, "c4"),
     tile("CPU reclaimed", `${cores(cluster.batch_cpu)}`, `cores · ${cores(cluster.batch_cpu_requested)} taken (${percent(batch)})`, batch, "c3"),
   ];
@@ -128,30 +129,27 @@ function plot(page, until) {
   const found = page.series;
   if (!found) return;
   const end = until ?? Infinity;
-  const count = found.time.filter((time) => time <= end).length;
-  const times = found.time.slice(0, count);
-  const column = (name) => found.columns[name].slice(0, count);
-  const used = onTimes(times, found.usage_time, found.usage.cpu);
+  const times = [...new Set([...found.time, ...found.usage_time])].filter((time) => time <= end).sort((one, other) => one - other);
+  const column = (name) => onTimes(times, found.time, found.columns[name]);
+  const used = onTimes(times, found.usage_time, found.usage.cpu, found.usage_time.at(-1));
   page.cpu.show(times, [
-    { label: "allocatable", color: "c6", values: column("cpu_milli"), width: 1.5, dash: [5, 4] },
-    { label: "requested", color: "c1", values: column("cpu_requested") },
-    { label: "best effort on reclaimed", color: "c3", values: column("batch_cpu_requested") },
+    { label: "allocatable", color: "c6", values: column("cpu_milli"), width: 1.5, dash: [5, 4], stepped: true },
+    { label: "requested", color: "c1", values: column("cpu_requested"), stepped: true },
+    { label: "best effort on reclaimed", color: "c3", values: column("batch_cpu_requested"), stepped: true },
     { label: "used", color: "c2", values: used, fill: true },
   ]);
   page.pods.show(times, [
-    { label: "running", color: "c3", values: column("pods_running"), fill: true },
-    { label: "starting", color: "c1", values: column("pods_placed") },
-    { label: "pending", color: "c2", values: column("pods_pending") },
+    { label: "running", color: "c3", values: column("pods_running"), fill: true, stepped: true },
+    { label: "starting", color: "c1", values: column("pods_placed"), stepped: true },
+    { label: "pending", color: "c2", values: column("pods_pending"), stepped: true },
   ]);
 }
 
-// Usage has its own times: each value goes to the nearest of ours that is not before it, the rest stays open.
-function onTimes(times, from, values) {
-  const result = times.map(() => null);
-  let at = 0;
-  from.forEach((time, index) => {
-    while (at < times.length && times[at] < time) at += 1;
-    if (at < times.length) result[at] = values[index];
+// What holds at each time: the newest of `values` up to it, none before the first and after `last`.
+function onTimes(times, from, values, last = Infinity) {
+  let next = 0;
+  return times.map((time) => {
+    while (next < from.length && from[next] <= time) next += 1;
+    return next === 0 || time > last ? null : values[next - 1];
   });
-  return result;
 }
