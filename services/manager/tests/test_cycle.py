@@ -1,148 +1,15 @@
 """The manager's loops over a log in memory: documents in, facts out; reports in, batch resources out."""
 
 import asyncio
-import contextlib
-import random
-import uuid
-from collections.abc import AsyncGenerator
 from datetime import timedelta
-from itertools import count
 
 import pytest
 from koord_manager.cycle import control_round
-from koord_manager.documents import process_documents, serve_documents
-from koord_manager.domain.controllers import Controllers
+from koord_manager.documents import process_documents
 from koord_manager.domain.remove import Target
-from koord_manager.domain.view import ManagerView
-from koord_manager.shell.intake import Intake, Result
-from koord_manager.world import Told, World
-from koordcore.bus.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
-from koordcore.events.envelope import name_token
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.ports.leadership import OnAcquired, OnLost, Term
-from koordcore.protocol.manifests import read_documents
-from koordcore.service.clock import ManualClock
-from koordcore.service.logging import logger
-from koordcore.service.tracing import make_tracer
+from koordcore.bus.memory import MemoryLog
 from koordcore.state.aggregates import PodSpecState
-from koordcore.values.timestamps import rfc3339
-
-CONFIG = """
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: slo-controller-config, namespace: koordinator-system}
-data:
-  colocation-config: '{"enable": true, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 65}'
-  resource-threshold-config: '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}'
-"""
-NODE = "{apiVersion: v1, kind: Node, metadata: {name: n.1}, status: {capacity: {cpu: 10, memory: 100Gi, pods: 110}}}"
-
-
-def pod(name: str, cpu: str = "1") -> str:
-    container = f"{{name: c, image: i, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}"
-    return f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{container}]}}}}"
-
-
-class AlwaysLeading:
-    """A candidate that leads for as long as a test runs, or never."""
-
-    def __init__(self, *, leads: bool = True) -> None:
-        self.term = Term("test", 1, 0.0) if leads else None
-        self.holder: str | None = "test"
-
-    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None: ...
-    async def acquired(self) -> Term:
-        assert self.term is not None
-        return self.term
-
-    async def lost(self, term: Term) -> str:
-        await asyncio.Event().wait()
-        return ""
-
-    async def campaign(self) -> None: ...
-    async def resign(self) -> None: ...
-
-
-class Manager:
-    """A manager over a shared log, folding and serving until it is closed."""
-
-    def __init__(self, log: MemoryLog, *, leads: bool = True, name: str = "m") -> None:
-        self.view = ManagerView()
-        self.intake = Intake()
-        self.desired = MemoryDesiredStore()
-        self.clock = ManualClock()
-        self.policies = Controllers()
-        numbers = count()
-        self._moved = asyncio.Condition()
-        self.event_log = MemoryEventLog(log)
-        self.world = World(
-            view=self.view,
-            intake=self.intake,
-            log=self.event_log,
-            desired=self.desired,
-            clock=self.clock,
-            leadership=AlwaysLeading(leads=leads),
-            tracer=make_tracer(
-                "manager", instance="t", cluster="t", otlp_endpoint=None, trace_file=None, sample_ratio=1
-            ),
-            logger=logger("test"),
-            actor=f"manager/{name}",
-            folded=self.folded,
-            halted=lambda: None,
-            new_uid=lambda: f"{name}-uid-{next(numbers)}",
-            control_seconds=0.01,
-            desired_seconds=0,
-            told=Told(),
-            conflict_pause=lambda: random.uniform(0, 0.01),
-        )
-
-    async def fold(self) -> None:
-        async for events in self.event_log.follow(0):
-            for event in events:
-                self.view.fold(event)
-            async with self._moved:
-                self._moved.notify_all()
-
-    async def folded(self, seq: int) -> str | None:
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.view.state.position >= seq)
-        return None
-
-    async def apply(self, text: str) -> list[Result]:
-        return await self.intake.submit(read_documents(text.encode()), str(uuid.uuid4()))
-
-    def report(self, node: str, *, cpu_milli: int, system_milli: int = 100) -> None:
-        report = NodeUsageReported(
-            updated_at=rfc3339(self.clock.now()),
-            report_interval_seconds=60,
-            aggregate_duration_seconds=300,
-            node_usage=Usage(cpu_milli + system_milli, 0),
-            system_usage=Usage(system_milli, 1 << 30),
-            pods=[
-                PodUsage(
-                    uid="u",
-                    namespace="default",
-                    name="web",
-                    priority_class="koord-prod",
-                    qos="LS",
-                    usage=Usage(cpu_milli, 1 << 30),
-                )
-            ],
-        )
-        self.view.observe(1, name_token(node), report)
-
-
-@contextlib.asynccontextmanager
-async def running(*managers: Manager) -> AsyncGenerator[None]:
-    tasks = [
-        asyncio.create_task(work) for manager in managers for work in (manager.fold(), serve_documents(manager.world))
-    ]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+from manager_loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 
 
 async def test_documents_are_answered_in_order_each_for_itself() -> None:

@@ -157,6 +157,7 @@ def assemble(
     shell.http.routes.extend(ManagerApi(view, intake).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
+    shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     shell.service.add(Component(name="reports", run=observe))
     shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
     shell.service.add(Component(name="control", run=control))

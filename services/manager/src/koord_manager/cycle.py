@@ -1,21 +1,23 @@
 """The manager's control round: what is asked for and what is measured becomes policy of nodes, quotas, recommendations.
 
 Runs in one event loop with `documents` and decides synchronously, so a decision never sees half of another. Only the
-leader decides; every instance folds. What each step decides is in `domain`; `recording` appends it.
+leader decides; every instance folds. What each step decides is in `domain`; `recording` appends it. A step, or an
+object in it, that fails is told and tried again later; the others go on (`domain.isolation`).
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from koordcore.events.adjustment import ConfigWarned
-from koordcore.events.envelope import Draft
+from koordcore.events.envelope import Draft, name_token
 from koordcore.protocol.manifests import InvalidManifest
+from koordcore.state.aggregates import WorkloadState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.agent_evictions import agent_requests
-from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.config_warnings import warning_drafts
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
@@ -28,7 +30,7 @@ from koord_manager.domain.node_drafts import (
     ratio_drafts,
     slo_drafts,
 )
-from koord_manager.domain.recommender.rounds import RecommenderRounds
+from koord_manager.domain.view import ManagerView, node_name
 from koord_manager.domain.workloads import reconcile_workload
 from koord_manager.recording import append_all, append_groups, write_desired
 from koord_manager.world import World, why_not_decide
@@ -38,12 +40,14 @@ MAX_PODS_PER_ROUND = 500
 NODES_AT_ONCE = 20
 """Nodes decided without letting others in: some milliseconds."""
 NODE_STEPS = (
-    (NODE_SLO, slo_drafts),
-    (NODE_METRIC, measuring_drafts),
-    (NODE_RESOURCE, ratio_drafts),
-    (NODE_RESOURCE, device_drafts),
+    (NODE_SLO, NODE_SLO, slo_drafts),
+    (NODE_METRIC, NODE_METRIC, measuring_drafts),
+    (NODE_RESOURCE, "ratios", ratio_drafts),
+    (NODE_RESOURCE, "devices", device_drafts),
 )
-"""What is rendered for a changed node, each by its controller, in this order."""
+"""What is rendered for a changed node: the controller, what it is called when it fails, how; in this order."""
+OVERCOMMIT = "overcommit"
+WORKLOAD = "workload"
 
 
 async def in_slices(nodes: Sequence[str], decide: Callable[[Sequence[str]], list[Draft]]) -> list[Draft]:
@@ -72,97 +76,85 @@ async def keep_control(world: World, controllers: Controllers) -> None:
 async def control_round(world: World, controllers: Controllers) -> str:
     """One round; returns what it did in a sentence, "" when there was nothing to do."""
     now = world.clock.now()
-    view, policies = world.view, controllers.policies
-    # 1. configuration: a changed ConfigMap touches every node
-    if view.config_touched:
-        view.config_touched = False
-        policies.refresh(view)
-        for touched in (view.touched_nodes, view.touched_inputs, view.touched_desired):
-            touched.update(view.nodes())
-        await append_all(world, _warning_drafts(world, policies), now)
-    # 2. workloads get the number of pods that they ask for; with an API server its controllers see to that
-    pods = 0
-    if world.standalone:
-        changed_pods = await append_groups(world, _workload_drafts(world, rfc3339(now)), now)
-        pods = sum(draft.ref.kind == "podspec" for draft in changed_pods)
-    # 3. changed nodes get their NodeSLO, how to measure, their ratios and devices
-    changed = sorted(view.touched_nodes)
-    view.touched_nodes.clear()
-    rendered = 0
-    for controller, drafts_for in NODE_STEPS:
-        if controller in controllers.enabled:
-            drafts = await in_slices(changed, lambda some, decide=drafts_for: decide(policies, view, some))
-            rendered += await append_all(world, drafts, now)
-    # 4. changed inputs, and reports that grew old, give batch and mid resources anew
-    nodes = sorted(view.touched_inputs | policies.overdue(now))
-    view.touched_inputs.clear()
-    batches = 0
-    if NODE_RESOURCE in controllers.enabled:
-        drafts = await in_slices(nodes, lambda some: _overcommit_drafts(world, policies, some, now))
-        batches = await append_all(world, drafts, now)
-        if nodes and world.metrics is not None:
-            world.metrics.forget_before(now.timestamp())
-    # 5. health lowers weights and water levels; what it touches is rendered in the next round
-    assessed = await append_all(world, controllers.health.drafts(policies, view, now), now)
-    if assessed and world.metrics is not None:
-        world.metrics.assessed(view)
-    # 6. root quotas follow the nodes of their profiles
-    quotas = 0
-    if QUOTA_PROFILE in controllers.enabled:
-        quotas = await append_all(world, controllers.quotas.drafts(view, now), now)
-    # 7. each Recommendation says what it recommends; one pod at a time follows it
-    recommended = await append_all(world, _recommender_drafts(world, controllers.recommender, now), now)
-    # 8. evictions that agents ask for; without an API server they are carried out here
-    evicted = await append_all(world, agent_requests(view), now)
-    if world.standalone:
-        controllers.budgets.refresh(view, now.timestamp())
-        await append_groups(world, eviction_groups(view, controllers.budgets, now), now)
-        await append_all(world, controllers.budgets.status_drafts(view), now)
-        await append_all(world, expiry_drafts(view), now)
-    # 9. agents are told
-    told = await write_desired(world, policies)
-    did = [
-        f"{count} {what}"
-        for count, what in (
-            (pods, "pods of workloads"),
-            (rendered, "node policies"),
-            (batches, "nodes overcommitted anew"),
-            (assessed, "nodes of another health"),
-            (quotas, "root quotas"),
-            (recommended, "recommendations"),
-            (evicted, "evictions asked for by agents"),
-        )
-        if count
-    ]
+    controllers.isolation.begin(now.timestamp())
+    did: list[str] = []
+    for name, what, step in STEPS:
+        count = await _step(world, controllers, name, step, now)
+        if count and what:
+            did.append(f"{count} {what}")
+    told = await write_desired(world, controllers.policies, controllers.isolation)
+    _tell_failures(world, controllers)
     return ", ".join([*did, f"{told} agents told"]) if did else ""
 
 
-def _recommender_drafts(world: World, rounds: RecommenderRounds, now: datetime) -> list[Draft]:
-    if not rounds.is_due(now):
-        return []
-    began = time.perf_counter()
-    drafts = rounds.drafts(world.view, now)
+Step = Callable[[World, Controllers, datetime], Awaitable[int]]
+
+
+async def _step(world: World, controllers: Controllers, name: str, step: Step, now: datetime) -> int:
+    """How much a step did; 0 when it failed, or failed not long ago. Facts that it appended before stand."""
+    if controllers.isolation.is_held(name, ""):
+        return 0
+    try:
+        count = await step(world, controllers, now)
+    except Exception as error:  # noqa: BLE001 - told with its cause; one controller must not end the others
+        controllers.isolation.failed(name, "", error)
+        return 0
+    controllers.isolation.mended(name, "")
+    return count
+
+
+def _tell_failures(world: World, controllers: Controllers) -> None:
+    failures = controllers.isolation.take_failures()
+    for failure in failures:
+        if failure.is_news:
+            world.logger.error(
+                "decision_failed",
+                controller=failure.controller,
+                object=failure.name or "(the whole step)",
+                error=f"{type(failure.error).__name__}: {failure.error}",
+                times=failure.times,
+                again_in_seconds=failure.delay_seconds,
+                exc_info=failure.error,
+            )
     if world.metrics is not None:
-        world.metrics.recommended(rounds, world.view, time.perf_counter() - began)
-    return drafts
+        world.metrics.failed(failures, controllers.isolation.failing())
 
 
-def _warning_drafts(world: World, policies: NodePolicies) -> list[Draft]:
-    drafts = warning_drafts(policies, world.view)
+async def _configuration(world: World, controllers: Controllers, now: datetime) -> int:
+    """A changed ConfigMap touches every node."""
+    view, policies = world.view, controllers.policies
+    if not view.config_touched:
+        return 0
+    policies.refresh(view)
+    view.config_touched = False
+    for touched in (view.touched_nodes, view.touched_inputs, view.touched_desired):
+        touched.update(view.nodes())
+    drafts = warning_drafts(policies, view)
     for draft in drafts:
         if isinstance(draft.event, ConfigWarned):
             for config_field, sentence in draft.event.warnings.items():
                 world.logger.warning("config_worth_a_look", field=config_field, reason=sentence)
-    return drafts
+    return await append_all(world, controllers.isolation, drafts, now)
 
 
-def _workload_drafts(world: World, now: str) -> list[list[Draft]]:
-    view = world.view
+async def _workloads(world: World, controllers: Controllers, now: datetime) -> int:
+    """Workloads get the number of pods that they ask for; with an API server its controllers see to that."""
+    if not world.standalone:
+        return 0
+    changed = await append_groups(world, controllers.isolation, _workload_groups(world, controllers, rfc3339(now)), now)
+    return sum(draft.ref.kind == "podspec" for draft in changed)
+
+
+def _workload_groups(world: World, controllers: Controllers, now: str) -> list[list[Draft]]:
+    view, isolation = world.view, controllers.isolation
     groups: list[list[Draft]] = []
     for uid in sorted(view.touched_workloads):
         room = MAX_PODS_PER_ROUND - sum(map(len, groups))
         if room <= 0:
             break
+        name = _called(view, uid)
+        if isolation.is_held(WORKLOAD, name):
+            continue
         try:
             found = reconcile_workload(view, uid, now=now, limit=room, options=world.options)
         except InvalidManifest as refused:
@@ -170,23 +162,148 @@ def _workload_drafts(world: World, now: str) -> list[list[Draft]]:
             world.logger.warning("workload_not_admitted", uid=uid, reason=str(refused))
             view.hold_workload(uid)
             continue
+        except Exception as error:  # noqa: BLE001 - told with its cause; it stays touched and is tried again
+            isolation.failed(WORKLOAD, name, error)
+            continue
+        isolation.mended(WORKLOAD, name)
         if not found:
             view.touched_workloads.discard(uid)
         groups.extend(found)
     return groups
 
 
-def _overcommit_drafts(world: World, policies: NodePolicies, nodes: Sequence[str], now: datetime) -> list[Draft]:
+def _called(view: ManagerView, uid: str) -> str:
+    state = view.state.of_kind(WorkloadState).get(uid)
+    meta = state.object.metadata if state else None
+    return f"{meta.namespace}/{meta.name} ({uid})" if meta else uid
+
+
+async def _nodes(world: World, controllers: Controllers, now: datetime) -> int:
+    """Changed nodes get their NodeSLO, how to measure, their ratios and devices."""
+    view, policies, attempt = world.view, controllers.policies, controllers.isolation.attempt
+    view.touched_nodes.update(map(name_token, controllers.isolation.due(*(what for _, what, _ in NODE_STEPS))))
+    changed = sorted(view.touched_nodes)
+    view.touched_nodes.clear()
+    rendered = 0
+    try:
+        for controller, what, drafts_for in NODE_STEPS:
+            if controller not in controllers.enabled:
+                continue
+
+            def decide(some: Sequence[str], what: str = what, drafts_for: NodeDrafts = drafts_for) -> list[Draft]:
+                found = (attempt(what, node_name(one), partial(drafts_for, policies, view, [one])) for one in some)
+                return [draft for drafts in found for draft in drafts or ()]
+
+            rendered += await append_all(world, controllers.isolation, await in_slices(changed, decide), now)
+    except BaseException:
+        view.touched_nodes.update(changed)
+        raise
+    return rendered
+
+
+async def _overcommit(world: World, controllers: Controllers, now: datetime) -> int:
+    """Changed inputs, and reports that grew old, give batch and mid resources anew."""
     view = world.view
-    drafts: list[Draft] = []
-    for token in nodes:
-        node = view.node(token)
-        if node is None:
-            continue
-        policies.watch_age(token, view.reports.get(token), policies.colocation(token, node))
-        found, draft = overcommit_of(policies, view, token, now)
-        if world.metrics is not None:
-            world.metrics.lent(node.metadata.name, found, now.timestamp())
-        if draft is not None:
-            drafts.append(draft)
-    return drafts
+    view.touched_inputs |= controllers.policies.overdue(now)
+    view.touched_inputs.update(map(name_token, controllers.isolation.due(OVERCOMMIT)))
+    nodes = sorted(view.touched_inputs)
+    view.touched_inputs.clear()
+    if NODE_RESOURCE not in controllers.enabled:
+        return 0
+
+    def decide(some: Sequence[str]) -> list[Draft]:
+        attempt = controllers.isolation.attempt
+        found = (
+            attempt(OVERCOMMIT, node_name(one), partial(_overcommit_draft, world, controllers, one, now))
+            for one in some
+        )
+        return [draft for draft in found if draft is not None]
+
+    try:
+        count = await append_all(world, controllers.isolation, await in_slices(nodes, decide), now)
+    except BaseException:
+        view.touched_inputs.update(nodes)
+        raise
+    if nodes and world.metrics is not None:
+        world.metrics.forget_before(now.timestamp())
+    return count
+
+
+def _overcommit_draft(world: World, controllers: Controllers, token: str, now: datetime) -> Draft | None:
+    view, policies = world.view, controllers.policies
+    node = view.node(token)
+    if node is None:
+        return None
+    policies.watch_age(token, view.reports.get(token), policies.colocation(token, node))
+    found, draft = overcommit_of(policies, view, token, now)
+    if world.metrics is not None:
+        world.metrics.lent(node.metadata.name, found, now.timestamp())
+    return draft
+
+
+async def _health(world: World, controllers: Controllers, now: datetime) -> int:
+    """Health lowers weights and water levels; what it touches is rendered in the next round."""
+    drafts = controllers.health.drafts(controllers.policies, world.view, now, controllers.isolation.attempt)
+    assessed = await append_all(world, controllers.isolation, drafts, now)
+    if assessed and world.metrics is not None:
+        world.metrics.assessed(world.view)
+    return assessed
+
+
+async def _quotas(world: World, controllers: Controllers, now: datetime) -> int:
+    """Root quotas follow the nodes of their profiles."""
+    if QUOTA_PROFILE not in controllers.enabled:
+        return 0
+    return await append_all(
+        world, controllers.isolation, controllers.quotas.drafts(world.view, now, controllers.isolation.attempt), now
+    )
+
+
+async def _recommendations(world: World, controllers: Controllers, now: datetime) -> int:
+    """Each Recommendation says what it recommends; one pod at a time follows it."""
+    rounds = controllers.recommender
+    if not rounds.is_due(now):
+        return 0
+    began = time.perf_counter()
+    drafts = rounds.drafts(world.view, now, controllers.isolation.attempt)
+    if world.metrics is not None:
+        world.metrics.recommended(rounds, world.view, time.perf_counter() - began)
+    return await append_all(world, controllers.isolation, drafts, now)
+
+
+async def _asked_evictions(world: World, controllers: Controllers, now: datetime) -> int:
+    """Evictions that agents ask for."""
+    return await append_all(world, controllers.isolation, agent_requests(world.view), now)
+
+
+async def _evictions(world: World, controllers: Controllers, now: datetime) -> int:
+    """Without an API server evictions are carried out here, and not while the budgets cannot be worked out."""
+    if not world.standalone:
+        return 0
+    controllers.budgets.refresh(world.view, now.timestamp())
+    gone = await append_groups(world, controllers.isolation, eviction_groups(world.view, controllers.budgets, now), now)
+    await append_all(world, controllers.isolation, controllers.budgets.status_drafts(world.view), now)
+    return len(gone)
+
+
+async def _expired_explanations(world: World, controllers: Controllers, now: datetime) -> int:
+    """Without an API server, explanations whose time is over are deleted here."""
+    if not world.standalone:
+        return 0
+    return await append_all(world, controllers.isolation, expiry_drafts(world.view), now)
+
+
+NodeDrafts = Callable[..., list[Draft]]
+STEPS: tuple[tuple[str, str, Step], ...] = (
+    ("configuration", "", _configuration),
+    ("workloads", "pods of workloads", _workloads),
+    ("nodes", "node policies", _nodes),
+    ("overcommit", "nodes overcommitted anew", _overcommit),
+    ("health", "nodes of another health", _health),
+    ("quotaprofile", "root quotas", _quotas),
+    ("recommender", "recommendations", _recommendations),
+    ("agent-evictions", "evictions asked for by agents", _asked_evictions),
+    ("evictions", "", _evictions),
+    ("expired-explanations", "", _expired_explanations),
+)
+"""Name, what it is called in the log ("": it is not told), and the step; in this order."""

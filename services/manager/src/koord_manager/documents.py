@@ -82,7 +82,10 @@ def _claims(world: World, subject: Manifest | Target) -> set[tuple[str, ...]]:
     claims: set[tuple[str, ...]] = {_identity(subject)}
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
         pod = subject.object
-        quota = quota_to_evaluate(pod, None, pod.metadata.namespace, world.view.admission.quotas, world.options)
+        try:
+            quota = quota_to_evaluate(pod, None, pod.metadata.namespace, world.view.admission.quotas, world.options)
+        except Exception:  # noqa: BLE001 - what is wrong with the document is said when it is decided
+            quota = None
         if quota is not None:
             claims.add(("quota", quota))
     return claims
@@ -110,6 +113,10 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
                 if isinstance(refused, AdmissionRefused):
                     await record_refused(world, work, refused.verdict, now, traceparent)
+                continue
+            except Exception as error:
+                world.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
+                _answer(work, _failed(work, f"it cannot be decided: {type(error).__name__}: {error}"))
                 continue
         action, uid, drafts, refusal, _, _ = applied
         if work.dry_run:

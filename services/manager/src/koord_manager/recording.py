@@ -9,26 +9,38 @@ from datetime import datetime
 
 from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.bus.desired import BucketRefused
-from koordcore.events.envelope import Draft, Origin
-from koordcore.ports.eventlog import Appended, AppendOutcome
+from koordcore.events.envelope import Draft, Origin, name_token
+from koordcore.ports.eventlog import Appended, AppendOutcome, Unavailable
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.desired import desired_node
+from koord_manager.domain.isolation import Isolation
 from koord_manager.domain.view import node_name
 from koord_manager.shell.appender import Decision, append_decisions
 from koord_manager.world import World, epoch_of, reached
 
 DESIRED_WRITES_AT_ONCE = 64
+APPEND = "append"
+DESIRED = "desired"
 
 
-async def append_all(world: World, drafts: Sequence[Draft], now: datetime) -> int:
+async def append_all(world: World, isolation: Isolation, drafts: Sequence[Draft], now: datetime) -> int:
     """Appends drafts that each stand for themselves; what the log refuses is decided anew in the next round."""
-    return len(await append_groups(world, [[draft] for draft in drafts], now))
+    return len(await append_groups(world, isolation, [[draft] for draft in drafts], now))
 
 
-async def append_groups(world: World, groups: Sequence[list[Draft]], now: datetime) -> list[Draft]:
-    """Appends groups of drafts, each all or none; those that were stored. Nothing is once the term is over."""
+async def append_groups(
+    world: World, isolation: Isolation, groups: Sequence[list[Draft]], now: datetime
+) -> list[Draft]:
+    """Appends groups of drafts, each all or none; those that were stored. Nothing is once the term is over.
+
+    A group that cannot be sent is held apart, and tried again when that is due.
+    """
+    held = [group for group in groups if isolation.is_held(APPEND, str(group[0].ref))]
+    for group in held:
+        _decide_again(world, group)
+    groups = [group for group in groups if group not in held] if held else groups
     if not groups:
         return []
     if world.leadership.term is None:
@@ -50,13 +62,14 @@ async def append_groups(world: World, groups: Sequence[list[Draft]], now: dateti
                 traceparent=span.context.traceparent,
             )
         decisions.append(Decision(group, origin))
-    outcomes: list[AppendOutcome] = await append_decisions(world.log, decisions)
+    outcomes = await _appended(world, isolation, decisions)
     await world.folded(max((reached(outcome) for outcome in outcomes), default=0))
     stored: list[Draft] = []
     for group, outcome in zip(groups, outcomes, strict=True):
         if world.metrics is not None:
             world.metrics.decided((draft.event for draft in group), stored=isinstance(outcome, Appended))
         if isinstance(outcome, Appended):
+            isolation.mended(APPEND, str(group[0].ref))
             stored += group
             continue
         world.logger.warning("decision_refused", aggregate=str(group[0].ref), outcome=type(outcome).__name__)
@@ -64,18 +77,33 @@ async def append_groups(world: World, groups: Sequence[list[Draft]], now: dateti
     return stored
 
 
+async def _appended(world: World, isolation: Isolation, decisions: Sequence[Decision]) -> list[AppendOutcome]:
+    """The outcome of each; when one cannot be sent, each is sent by itself, and those that were stored are known."""
+    try:
+        return await append_decisions(world.log, decisions)
+    except Exception as error:  # noqa: BLE001 - told with its cause when it is found which one it was
+        if len(decisions) == 1:
+            isolation.failed(APPEND, str(decisions[0].drafts[0].ref), error)
+            return [Unavailable(f"it cannot be sent: {error}")]
+    outcomes: list[AppendOutcome] = []
+    for decision in decisions:
+        outcomes += await _appended(world, isolation, [decision])
+    return outcomes
+
+
 def _decide_again(world: World, group: list[Draft]) -> None:
     world.view.touched_nodes.add(group[0].ref.id)
     world.view.touched_inputs.add(group[0].ref.id)
 
 
-async def write_desired(world: World, policies: NodePolicies) -> int:
+async def write_desired(world: World, policies: NodePolicies, isolation: Isolation) -> int:
     """Writes the desired state of touched nodes, a bounded number at once; a failed write is repeated.
 
     A node's first state is written at once; later ones are gathered for `desired_seconds`, since every change also
     reaches the agent as a push.
     """
     view = world.view
+    view.touched_desired |= set(map(name_token, isolation.due(DESIRED)))
     now = asyncio.get_running_loop().time()
     if now - world.told.flushed_at >= world.desired_seconds:
         world.told.flushed_at = now
@@ -99,6 +127,10 @@ async def write_desired(world: World, policies: NodePolicies) -> int:
             except (NoAnswer, NotConnected, BucketRefused) as error:
                 world.logger.warning("desired_not_written", node=token, error=str(error))
                 view.touched_desired.add(token)
+            except Exception as error:  # noqa: BLE001 - told with its cause; its agent keeps what it was told last
+                isolation.failed(DESIRED, node_name(token), error)
+            else:
+                isolation.mended(DESIRED, node_name(token))
 
     await asyncio.gather(*(write(token) for token in touched))
     return len(touched)

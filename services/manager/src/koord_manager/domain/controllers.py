@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.disruption_budgets import Budgets
 from koord_manager.domain.enabled import CONTROLLERS
+from koord_manager.domain.isolation import Isolation
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.slo_adjust.rounds import HealthRounds
@@ -17,7 +18,8 @@ from koord_manager.domain.slo_adjust.rounds import HealthRounds
 class Controllers:
     """The controllers of one process.
 
-    enabled    names of those that run (`enabled.CONTROLLERS`)
+    enabled     names of those that run (`enabled.CONTROLLERS`)
+    isolation   what of them fails at present
     """
 
     enabled: frozenset[str] = frozenset(CONTROLLERS)
@@ -26,3 +28,4 @@ class Controllers:
     quotas: QuotaRounds = field(default_factory=QuotaRounds)
     recommender: RecommenderRounds = field(default_factory=RecommenderRounds)
     budgets: Budgets = field(default_factory=Budgets)
+    isolation: Isolation = field(default_factory=Isolation)

@@ -6,8 +6,9 @@
 source    manager spec, 14
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from koordcore.events.custom import CustomObjectObserved, custom_ref
@@ -19,12 +20,15 @@ from koordcore.state.aggregates import CustomObjectState, QuotaProfileState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.isolation import Attempt, directly
 from koord_manager.domain.quota_profile import ElasticQuotaProfile, RootQuota, root_quota
 from koord_manager.domain.view import ManagerView
 
 PROFILES: Final = "elasticquotaprofiles"
 QUOTAS: Final = "elasticquotas"
+CONTROLLER: Final = "quotaprofile"
 INTERVAL_SECONDS: Final = 10
+Nodes = Sequence[Node]
 _API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
 
 
@@ -39,7 +43,7 @@ class QuotaRounds:
         self._last: datetime | None = None
         self._rendered: dict[str, tuple[int, int]] = {}
 
-    def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
+    def drafts(self, view: ManagerView, now: datetime, attempt: Attempt = directly) -> list[Draft]:
         """The facts of the round that is due; none when none is."""
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
@@ -47,21 +51,25 @@ class QuotaRounds:
         nodes: list[Node] | None = None
         drafts: list[Draft] = []
         for id_, stored in view.customs(PROFILES):
-            ref = AggregateRef("quotaprofile", id_)
             state = view.state.of_kind(QuotaProfileState).get(id_)
-            inputs = (stored.seq, view.node_version)
-            if self._rendered.get(id_) != inputs or state is None:
-                if nodes is None:
-                    nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
-                event = render(view, stored, nodes)
-                if is_news(state, event):
-                    drafts.append(Draft(ref, event, state.seq if state else 0))
-                    continue
-                self._rendered[id_] = inputs  # only now: what the log refuses is rendered again in the next round
-            if self._keeps_objects and state is not None and not state.fault:
-                drafts.extend(object_drafts(view, state))
-                drafts.extend(tree_id_drafts(view, id_, stored, state))
+            if nodes is None and (state is None or self._rendered.get(id_) != (stored.seq, view.node_version)):
+                nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
+            decide = partial(self._of_profile, view, id_, stored, state, nodes or ())
+            drafts += attempt(CONTROLLER, id_, decide) or ()
         return drafts
+
+    def _of_profile(
+        self, view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState | None, nodes: Nodes
+    ) -> list[Draft]:
+        inputs = (stored.seq, view.node_version)
+        if self._rendered.get(id_) != inputs or state is None:
+            event = render(view, stored, nodes)
+            if is_news(state, event):
+                return [Draft(AggregateRef("quotaprofile", id_), event, state.seq if state else 0)]
+            self._rendered[id_] = inputs  # only now: what the log refuses is rendered again in the next round
+        if not self._keeps_objects or state is None or state.fault:
+            return []
+        return [*object_drafts(view, state), *tree_id_drafts(view, id_, stored, state)]
 
 
 def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:

@@ -3,6 +3,7 @@
 source    manager spec, 17.1
 """
 
+from collections import Counter as Counts
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,8 +17,9 @@ from koordcore.events.nodepolicy import (
 )
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from koord_manager.domain.isolation import Failure
 from koord_manager.domain.node_resources.decide import Overcommit
 from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
 from koord_manager.domain.recommender.rounds import RecommenderRounds
@@ -32,6 +34,20 @@ _ACTIONS: Final[dict[type[Event], tuple[str, str]]] = {
     NodeMetricPolicyRendered: ("nodemetric", "updateNodeMetric"),
     NodeSloRendered: ("nodeslo", "updateNodeSLO"),
     QuotaProfileRendered: ("quota_profile", "updateQuota"),
+}
+_ACTION_OF: Final = {
+    "overcommit": ("node_resource", "updateNodeStatus"),
+    "ratios": ("node_resource", "patchNodeMeta"),
+    "devices": ("node_resource", "updateNodeStatus"),
+    "nodemetric": ("nodemetric", "updateNodeMetric"),
+    "nodeslo": ("nodeslo", "updateNodeSLO"),
+    "quotaprofile": ("quota_profile", "updateQuota"),
+}
+"""What a decision that failed would have been."""
+_PLUGINS_OF: Final = {
+    "overcommit": ("BatchResource", "MidResource"),
+    "ratios": ("CPUNormalization", "ResourceAmplification"),
+    "devices": ("GPUDeviceResource", "RDMADeviceResource"),
 }
 _SUCCEEDED, _FAILED = "succeeded", "failed"
 
@@ -78,6 +94,16 @@ class ControllerMetrics:
         self._loop = Histogram(
             "koord_manager_recommender_loop_seconds", "Time of one step of a recommender round", registry=registry
         )
+        self._failures = Counter(
+            "koord_manager_decision_failures", "Decisions that failed", ["controller"], registry=registry
+        )
+        self._failing = Gauge(
+            "koord_manager_failing_objects",
+            "Objects (and whole steps) of which nothing can be decided at present",
+            ["controller"],
+            registry=registry,
+        )
+        self._failing_before: set[str] = set()
         self._levels = Gauge("koord_manager_slo_level_nodes", "Nodes by health", ["level"], registry=registry)
         self._mass = Gauge(
             "koord_manager_slo_mass_abnormal", "1: more nodes look abnormal than may be lowered", registry=registry
@@ -104,6 +130,21 @@ class ControllerMetrics:
                 self._lent.labels(node, f"kubernetes.io/{name}-cpu", "integer").set(result.cpu_milli / 1000)
                 self._lent.labels(node, f"kubernetes.io/{name}-memory", "byte").set(result.memory_bytes)
                 self._lent_at[node] = at
+
+    def failed(self, failures: Iterable[Failure], failing: Iterable[tuple[str, str]]) -> None:
+        """Decisions failed; what fails at present."""
+        for failure in failures:
+            self._failures.labels(failure.controller).inc()
+            action = _ACTION_OF.get(failure.controller)
+            if action is not None:
+                what, reason = action
+                self._reconciled[what].labels(_FAILED, reason).inc()
+            for plugin in _PLUGINS_OF.get(failure.controller, ()):
+                self._plugins.labels(plugin, _FAILED, "ResourceCalculate").inc()
+        counts = Counts(controller for controller, _ in failing)
+        for controller in self._failing_before | counts.keys():
+            self._failing.labels(controller).set(counts[controller])
+        self._failing_before = set(counts)
 
     def forget_before(self, now: float) -> None:
         """Drop the series of nodes that were not computed for five minutes."""

@@ -4,6 +4,8 @@ The runner of `koordcore.bus.fold` drives `ViewFold`; the view object stays the 
 when a snapshot is loaded into it.
 """
 
+from datetime import datetime
+
 from koordcore.bus.connection import NoAnswer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
@@ -68,12 +70,35 @@ async def follow_reports(
 
 
 def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEvent, logger: Logger) -> None:
-    try:
-        report = CATALOGUE.read(stored)
-    except UnreadableEvent as error:
-        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
-        return
-    if isinstance(report, NodeUsageReported):
+    report = read_report(stored, logger)
+    if report is not None:
         view.observe(stored.seq, stored.ref.id, report)
         if book is not None:
-            book.observe(view, stored.seq, report)
+            learn(view, book, stored, report, logger)
+
+
+def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
+    """The report of an observation; None: it is another observation, or it cannot be used, which is logged."""
+    try:
+        report = CATALOGUE.read(stored)
+        if not isinstance(report, NodeUsageReported):
+            return None
+        if datetime.fromisoformat(report.updated_at).tzinfo is None:
+            raise ValueError(f"updatedAt {report.updated_at!r} has no time zone")
+    except UnreadableEvent as error:
+        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
+        return None
+    except ValueError as error:
+        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=str(error))
+        return None
+    return report
+
+
+def learn(
+    view: ManagerView, book: RecommenderBook, stored: StoredEvent, report: NodeUsageReported, logger: Logger
+) -> None:
+    """The recommender takes in a report; of one that it cannot work with, what it had taken in before that."""
+    try:
+        book.observe(view, stored.seq, report)
+    except Exception as error:  # noqa: BLE001 - one node's report must not end the intake of all
+        logger.error("report_not_learned", node=stored.ref.id, seq=stored.seq, error=f"{type(error).__name__}: {error}")

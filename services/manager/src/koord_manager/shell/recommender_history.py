@@ -9,9 +9,6 @@ from typing import Final
 
 from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.bus.memory import state_digest
-from koordcore.events import CATALOGUE
-from koordcore.events.observation import NodeUsageReported
-from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.protocol.recommendations import PLURAL
@@ -21,6 +18,7 @@ from koordcore.values import codec
 from koord_manager.domain.recommender.book import book_fingerprint
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.view import ManagerView
+from koord_manager.shell.folding import learn, read_report
 
 FOLD: Final = "recommender"
 CHECKPOINT_SECONDS: Final = 600
@@ -58,12 +56,9 @@ async def recall(
     if book.position < head.last_seq and view.customs(PLURAL):
         async for batch in observations.follow(book.position):
             for stored in batch:
-                try:
-                    report = CATALOGUE.read(stored)
-                except UnreadableEvent:
-                    continue
-                if isinstance(report, NodeUsageReported):
-                    book.observe(view, stored.seq, report)
+                report = read_report(stored, logger)
+                if report is not None:
+                    learn(view, book, stored, report, logger)
             if batch and batch[-1].seq >= head.last_seq:
                 break
     book.position = max(book.position, head.last_seq)

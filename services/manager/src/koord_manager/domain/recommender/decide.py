@@ -5,6 +5,7 @@ source    manager spec, 15.2, 15.5, 15.6
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft
@@ -21,11 +22,13 @@ from koordcore.state.aggregates import PodSpecState, RecommendationState
 from koordcore.values.resources import parse_amounts
 from koordcore.values.timestamps import rfc3339
 
+from koord_manager.domain.isolation import Attempt, directly
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.recommender.estimate import CONFIDENT_DAYS, Amounts, estimate
 from koord_manager.domain.recommender.targets import Wanted
 from koord_manager.domain.view import ManagerView
 
+CONTROLLER: Final = "recommender"
 REFRESH_SECONDS: Final = 600
 NEWS_OF_BOUNDS: Final = 0.05
 """Relative change of a lower or upper bound that is said at once; a smaller one waits for the next refresh."""
@@ -45,6 +48,7 @@ def recommendation_drafts(
     now: datetime,
     *,
     loading: bool,
+    attempt: Attempt = directly,
 ) -> list[Draft]:
     """Facts for those Recommendations that say something else than before, or whose status grew old.
 
@@ -56,7 +60,8 @@ def recommendation_drafts(
     for wanted in book.targets.all():
         state = known.get(wanted.id)
         pods = live.get(wanted.id, [])
-        event = computed(book, wanted, pods, state, now, loading=loading)
+        decide = partial(computed, book, wanted, pods, state, now, loading=loading)
+        event = attempt(CONTROLLER, wanted.id, decide)
         if event is not None:
             drafts.append(Draft(AggregateRef("recommendation", wanted.id), event, state.seq if state else 0))
     present = {wanted.id for wanted in book.targets.all()}

@@ -4,17 +4,20 @@ source    manager spec, 15.6, 15.7
 """
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Draft
 from koordcore.state.aggregates import PodSpecState
 
+from koord_manager.domain.isolation import Attempt, directly
 from koord_manager.domain.recommender.apply import replacement_drafts
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.recommender.decide import recommendation_drafts
 from koord_manager.domain.view import ManagerView
 
 INTERVAL_SECONDS: Final = 60
+REPLACEMENT: Final = "replacement"
 MATCHED_AT_ONCE: Final = 2000
 """Pods matched with Recommendations in one control round."""
 
@@ -38,8 +41,11 @@ class RecommenderRounds:
         """Whether a minute has passed since the last round, or that one is not over."""
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
-    def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """The facts of the round that is due; none when none is, or while more pods are to be matched."""
+    def drafts(self, view: ManagerView, now: datetime, attempt: Attempt = directly) -> list[Draft]:
+        """The facts of the round that is due; none when none is, or while more pods are to be matched.
+
+        A Recommendation that cannot be worked out stays as it was.
+        """
         if not self.is_due(now):
             return []
         book = self.book
@@ -52,9 +58,9 @@ class RecommenderRounds:
             uid = self._waiting.pop()
             for wanted in book.targets.of_pod(view, uid):
                 self._live.setdefault(wanted.id, []).append((uid, specs[uid]))
-        return [] if self._waiting else self._decide(view, now)
+        return [] if self._waiting else self._decide(view, now, attempt)
 
-    def _decide(self, view: ManagerView, now: datetime) -> list[Draft]:
+    def _decide(self, view: ManagerView, now: datetime, attempt: Attempt) -> list[Draft]:
         book, specs = self.book, view.state.of_kind(PodSpecState)
         live = {
             id_: sorted(
@@ -64,8 +70,9 @@ class RecommenderRounds:
         }
         self._live = {}
         book.forget(view, now.timestamp())
-        drafts = recommendation_drafts(book, view, live, now, loading=self.loading)
+        drafts = recommendation_drafts(book, view, live, now, loading=self.loading, attempt=attempt)
         if not self.loading:
             for wanted in book.targets.all():
-                drafts.extend(replacement_drafts(view, wanted, live.get(wanted.id, []), now))
+                decide = partial(replacement_drafts, view, wanted, live.get(wanted.id, []), now)
+                drafts += attempt(REPLACEMENT, wanted.id, decide) or ()
         return drafts

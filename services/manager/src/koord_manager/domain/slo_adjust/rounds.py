@@ -8,6 +8,7 @@ source    manager spec, 16.2 to 16.4
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
@@ -19,6 +20,7 @@ from koordcore.state.aggregates import ControllerState, NodeHealth, NodePolicySt
 from koordcore.values import codec
 
 from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.isolation import Attempt, directly
 from koord_manager.domain.node_resources.amounts import node_capacity
 from koord_manager.domain.node_resources.decide import degradation
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
@@ -39,6 +41,7 @@ from koord_manager.domain.view import ManagerView, node_name
 SMALLEST_MOVE: Final = 0.001
 """Of the abnormality: a smaller one is not written."""
 WRITTEN_WEIGHT_STEP: Final = 5
+CONTROLLER: Final = "health"
 LOOKS_AT_ONCE: Final = 200
 """Nodes looked at in one control round."""
 _EXAMPLES: Final = 10
@@ -64,10 +67,13 @@ class HealthRounds:
         self._waiting: list[str] = []
         self._seen: dict[str, Seen] = {}
 
-    def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
+    def drafts(
+        self, policies: NodePolicies, view: ManagerView, now: datetime, attempt: Attempt = directly
+    ) -> list[Draft]:
         """The facts of the round that is due; none when none is, or while more nodes are to be looked at.
 
-        Some nodes are looked at in each call, so that a large cluster never holds up who else is waiting.
+        Some nodes are looked at in each call, so that a large cluster never holds up who else is waiting. A node that
+        cannot be judged stays as it was judged last.
         """
         policy = policies.slo_adjust
         if not policy.enable:
@@ -84,8 +90,11 @@ class HealthRounds:
             self._waiting, self._seen = view.nodes()[::-1], {}
         for _ in range(min(LOOKS_AT_ONCE, len(self._waiting))):
             token = self._waiting.pop()
-            if view.node(token) is not None:
-                self._seen[token] = _look(policies, policy, view, token, now)
+            if view.node(token) is None:
+                continue
+            look = attempt(CONTROLLER, node_name(token), partial(_look, policies, policy, view, token, now))
+            if look is not None:
+                self._seen[token] = look
         if self._waiting:
             return []
         present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
