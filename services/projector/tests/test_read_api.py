@@ -236,9 +236,10 @@ async def usage_of(dsn: str, reports: Sequence[tuple[str, int, int]]) -> tuple[l
 
 async def test_usage_holds_until_the_next_report_and_is_unknown_once_it_has_expired(postgres_server_dsn: str) -> None:
     with fresh_database(postgres_server_dsn) as dsn:
-        times, cpu = await usage_of(dsn, [("a", 70, 100), ("b", 80, 1000), ("a", 250, 300), ("b", 1150, 2000)])
+        early, late = [("a", 70, 100), ("b", 80, 1000), ("a", 250, 300)], [("a", 430, 400), ("b", 500, 600)]
+        times, cpu = await usage_of(dsn, [*early, *late, ("b", 1150, 2000)])
     assert times == list(range(60, 1201, 60))
-    expected: list[int | None] = [None, *[1100] * 3, *[1300] * 3, *[300] * 3, *[None] * 9, 2000]
+    expected: list[int | None] = [None, *[1100] * 3, *[1300] * 3, 400, *[1000] * 5, *[None] * 6, 2000]
     assert cpu == expected
 
 

@@ -41,11 +41,12 @@ _USED = text(
                       bucket + 1 + ceil(interval * :intervals / CAST(:bucket AS numeric))::bigint) AS stop
            FROM per_node
     ), changes AS (
-         SELECT begin AS bucket, cpu, memory, be_cpu, 1 AS nodes FROM held
+         SELECT begin AS bucket, cpu, memory, be_cpu, 1 AS nodes, 1 AS reported FROM held
           UNION ALL
-         SELECT stop, -cpu, -memory, -be_cpu, -1 FROM held
+         SELECT stop, -cpu, -memory, -be_cpu, -1, 0 FROM held
     )
-    SELECT bucket, (sum(sum(nodes)) OVER w)::bigint AS nodes, (sum(sum(cpu)) OVER w)::bigint AS cpu,
+    SELECT bucket, sum(reported) AS reported, (sum(sum(nodes)) OVER w)::bigint AS nodes,
+           (sum(sum(cpu)) OVER w)::bigint AS cpu,
            (sum(sum(memory)) OVER w)::bigint AS memory, (sum(sum(be_cpu)) OVER w)::bigint AS be_cpu
       FROM changes GROUP BY bucket WINDOW w AS (ORDER BY bucket) ORDER BY bucket
     """
@@ -65,7 +66,8 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
     """Totals between two seconds (None: from the first, to the last), thinned to about `points`.
 
     Of each bucket the newest totals. Usage is the sum over nodes of the mean of a node's reports in the bucket; a node
-    that has none in it counts with its last one, until that has expired; null where no node has a report that counts.
+    that has none in it counts with its last one, until that has expired; null where no node has a report that counts,
+    and from where reports only expire (nobody has been heard, so the sum over the rest would say nothing).
     These buckets are at least as long as the report interval, and over already; their time is their end.
     """
     known = (await connection.execute(_RANGE)).one()
@@ -98,10 +100,12 @@ def _usage(changes: Sequence[Row[Any]], first: int, stop: int) -> dict[str, list
     """Column -> its sum in each bucket from `first` to before `stop`. changes: the sums where they change, in order."""
     usage: dict[str, list[int | None]] = {name: [] for name in USED_COLUMNS}
     ahead = iter(changes)
-    coming, holds = next(ahead, None), None
+    coming, holds, heard = next(ahead, None), None, 0
     for bucket in range(first, stop):
         while coming is not None and coming.bucket <= bucket:
             coming, holds = next(ahead, None), coming
+            heard = holds.nodes if holds.reported else heard
+        counts = holds is not None and 0 < holds.nodes >= heard
         for name, column in usage.items():
-            column.append(getattr(holds, name) if holds is not None and holds.nodes > 0 else None)
+            column.append(getattr(holds, name) if counts else None)
     return usage
