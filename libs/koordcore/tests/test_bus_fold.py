@@ -145,6 +145,21 @@ async def test_a_restart_begins_at_the_newest_snapshot():
     assert again.state.seen == first.state.seen
 
 
+async def test_a_fold_that_stops_leaves_its_successor_a_snapshot_if_that_is_worth_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("koordcore.bus.fold.WORTH_A_SNAPSHOT_EVENTS", 3)
+    _, log = await filled(event("a"), event("b"))
+    store = MemorySnapshotStore()
+    runner = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store)
+    async with running(runner):
+        await runner.caught_up()
+        await runner.save_at_end()
+        assert await store.sequences("f") == []
+        await log.append([event("c")])
+        await runner.reached(3)
+        await runner.save_at_end()
+    assert await store.sequences("f") == [3]
+
+
 async def test_trimmed_history_is_bridged_by_a_snapshot():
     memory, log = await filled(*(event(f"n{i}") for i in range(6)))
     store = MemorySnapshotStore()

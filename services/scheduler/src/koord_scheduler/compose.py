@@ -145,6 +145,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     )
     # Stopped in reverse: the cycle decides no more, appends in flight are answered, then the fold ends.
     shell.service.add(Component(name="fold", run=runner.run))
+    shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     reports = partial(follow_reports, state, runner.caught_up, bus.observations, shell.log, wakeup.set)
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="monitor", run=monitor.run))

@@ -150,8 +150,9 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     state.said.quotas.update({status.name: status for status in body.said_quotas})
     state.explanations.said.update(body.said_explanations)
     state.said.topology = body.said_topology
-    for saved in body.pods:
-        _load_pod(state, saved)
+    with state.cluster.quotas.many_pods():
+        for saved in body.pods:
+            _load_pod(state, saved)
     state.cluster.gangs.roster.satisfy(body.satisfied_gangs)
     for ledger in body.ledgers:
         _load_ledger(state, ledger)
@@ -179,11 +180,17 @@ def _load_pod(state: SchedulerState, saved: _Pod) -> None:
 def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
     state.ledgers.advance(ledger.node, ledger.seq)
     for uid, (requests, (cpu_milli, memory_bytes)) in ledger.pods.items():
-        demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
         pod = state.pods.get(uid)
-        occupant = Occupant(uid, demand)
-        if pod is not None and pod.subject is not None:
-            occupant = msgspec.structs.replace(pod.occupant(), demand=demand)
+        known = pod.occupant() if pod is not None and pod.subject is not None else None
+        if (
+            known is not None
+            and known.demand.requests == requests
+            and known.demand.non_zero == (cpu_milli, memory_bytes)
+        ):
+            occupant = known
+        else:
+            demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
+            occupant = Occupant(uid, demand) if known is None else msgspec.structs.replace(known, demand=demand)
         state.ledgers.hold(ledger.node, occupant, Source.LOGGED)
 
 

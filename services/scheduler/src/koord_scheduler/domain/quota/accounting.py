@@ -6,7 +6,8 @@ does not matter.
 source    scheduler-core spec, 10.3, 10.6
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from koord_scheduler.domain.quota.node import Amounts, QuotaNode, QuotaPod
@@ -24,6 +25,18 @@ class Accounting:
     def __init__(self, *, guarantee_usage: bool) -> None:
         self.guarantee_usage = guarantee_usage
         self.moved: dict[QuotaNode, None] = {}
+        self._sums_at_the_end = False
+
+    @contextmanager
+    def summed_at_the_end(self, roots: Iterable[QuotaNode]) -> Generator[None]:
+        """Pods that come or take their places in here enter the sums of their trees when it ends, all at once."""
+        self._sums_at_the_end = True
+        try:
+            yield
+        finally:
+            self._sums_at_the_end = False
+            for root in roots:
+                self._sum_up_below(root)
 
     def lends(self, node: QuotaNode) -> bool:
         """Whether others may use what the quota does not ask for."""
@@ -56,7 +69,7 @@ class Accounting:
     def use_moves(self, pod: QuotaPod, sign: int) -> None:
         """The pod's requests are added to (1) or taken from (-1) what its quota and the ancestors use."""
         node = pod.quota
-        if node is None or not pod.counted:
+        if node is None or not pod.counted or self._sums_at_the_end:
             return
         delta = pod.counted if sign > 0 else negated(pod.counted)
         self.moved[node] = None
@@ -84,6 +97,16 @@ class Accounting:
     def recount(self, node: QuotaNode) -> None:
         """All sums of a detached quota from its own pods and its children; for a new maximum or minimum."""
         assert node.parent is None, "the ancestors would not hear of it"
+        self._sum_up(node)
+
+    def _sum_up_below(self, node: QuotaNode) -> None:
+        for child in node.children.values():
+            self._sum_up_below(child)
+        self._sum_up(node)
+        self.moved[node] = None
+        node.stale = True
+
+    def _sum_up(self, node: QuotaNode) -> None:
         for amounts in (
             node.child_request,
             node.used,
@@ -148,7 +171,7 @@ class Accounting:
 
     def _request_moves(self, pod: QuotaPod, sign: int) -> None:
         node = pod.quota
-        if node is None or not pod.counted:
+        if node is None or not pod.counted or self._sums_at_the_end:
             return
         delta = pod.counted if sign > 0 else negated(pod.counted)
         self._child_request_changes(node, delta)

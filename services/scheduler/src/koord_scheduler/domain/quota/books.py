@@ -9,6 +9,7 @@ source    scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
 
 import heapq
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -131,6 +132,10 @@ class QuotaBooks:
             return ""
         self.accounting.count(pod, self.forest.nodes[name])
         return name
+
+    def many_pods(self) -> AbstractContextManager[None]:
+        """In here nothing but pods is told, many of them; what is asked meanwhile does not know of them."""
+        return self.accounting.summed_at_the_end(self.forest.roots.values())
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted; an unknown one changes nothing."""
