@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.colocation import NodePolicies
-from koord_manager.domain.config_warnings import config_warnings, warning_drafts
+from koord_manager.domain.config_cautions import config_warnings
+from koord_manager.domain.config_warnings import warning_drafts
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.enabled import is_enabled
 from koord_manager.domain.node_drafts import device_drafts, measuring_drafts, overcommit_of, ratio_drafts, slo_drafts

@@ -30,6 +30,7 @@ class Finding(NamedTuple):
     steps       of admission that would change it
     patch       RFC 6902: how
     violations  why it would be refused; empty when it would be taken
+    warnings    what is worth a look in it, taken or not
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Finding(NamedTuple):
     steps: tuple[str, ...]
     patch: tuple[dict[str, Any], ...]
     violations: tuple[InvalidInput, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class Linter:
@@ -66,7 +68,7 @@ class Linter:
         except InvalidManifest as refused:
             return Finding(kind, namespace, name, (), (), tuple(refused.violations))
         violations = tuple(applied.refusal.violations) if applied.refusal else ()
-        return Finding(kind, namespace, name, applied.steps, applied.patch, violations)
+        return Finding(kind, namespace, name, applied.steps, applied.patch, violations, applied.warnings)
 
     def _applied(self, document: object) -> Applied:
         manifest = shape_manifest(document)

@@ -8,6 +8,7 @@ Only the leader decides; every instance folds and answers reads.
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 from koordcore.events.envelope import Origin
 from koordcore.ports.eventlog import Appended, Conflict, Full, Unavailable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
@@ -118,10 +119,11 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
                 world.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
                 _answer(work, _failed(work, f"it cannot be decided: {type(error).__name__}: {error}"))
                 continue
-        action, uid, drafts, refusal, _, _ = applied
+        action, uid, drafts, refusal = applied[:4]
         if work.dry_run:
             errors = field_errors(refusal) if refusal else []
-            _answer(work, _result(work, "refused" if refusal else action, errors=errors))
+            result = _result(work, "refused" if refusal else action, errors=errors, warnings=applied.warnings)
+            _answer(work, result)
             continue
         origin = Origin(
             causation_id=f"{work.request_id}/{work.number}",
@@ -133,7 +135,8 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
             traceparent=traceparent,
         )
         decisions.append(Decision(drafts, origin))
-        results.append((work, _result(work, action, uid=uid, traceparent=traceparent), applied))
+        result = _result(work, action, uid=uid, traceparent=traceparent, warnings=applied.warnings)
+        results.append((work, result, applied))
     # 2. append
     failpoint("documents_decided_before_append")
     outcomes = await append_decisions(world.log, decisions)
@@ -147,9 +150,7 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
             case Appended(last_seq=seq):
                 errors = field_errors(applied.refusal) if applied.refusal else []
                 action = "refused" if applied.refusal else result.action
-                _answer(
-                    work, _result(work, action, uid=result.uid, seq=seq, traceparent=result.traceparent, errors=errors)
-                )
+                _answer(work, msgspec.structs.replace(result, action=action, seq=seq, errors=errors))
                 if applied.steps:
                     await record_applied(world, work, applied, now, result.traceparent)
             case Conflict() if halted is not None:
@@ -174,12 +175,12 @@ def _result(
     action: str,
     *,
     uid: str = "",
-    seq: int = 0,
     traceparent: str = "",
     errors: list[FieldError] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Result:
     kind, namespace, name = _identity(work.subject)
-    return Result(action, kind, namespace, name, uid, seq, traceparent, errors or [])
+    return Result(action, kind, namespace, name, uid, 0, traceparent, errors or [], list(warnings))
 
 
 def _failed(work: Work, reason: str) -> Result:

@@ -92,6 +92,9 @@ async def _appended(world: World, isolation: Isolation, decisions: Sequence[Deci
 
 
 def _decide_again(world: World, group: list[Draft]) -> None:
+    if group[0].ref.kind == "config":
+        world.view.config_touched = True
+        return
     world.view.touched_nodes.add(group[0].ref.id)
     world.view.touched_inputs.add(group[0].ref.id)
 

@@ -74,6 +74,8 @@ def _documents(label: str, text: bytes) -> list[object] | None:
 
 def _report(label: str, finding: Finding, *, patch: bool) -> bool:
     where = f"{finding.kind.lower()}/{finding.name}" + (f" in {finding.namespace}" if finding.namespace else "")
+    for warning in finding.warnings:
+        errors.print(f"{label}: {where} warning: {warning}", highlight=False, markup=False)
     if finding.violations:
         errors.print(f"{label}: {where} would be refused", highlight=False, markup=False)
         for violation in finding.violations:

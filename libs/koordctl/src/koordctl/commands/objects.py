@@ -253,6 +253,8 @@ def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
         where = f"{result.get('kind', '').lower() or 'document'}/{result.get('name', '?')}"
         if result.get("namespace"):
             where += f" in {result['namespace']}"
+        for warning in result.get("warnings", []):
+            errors.print(f"{where} warning: {warning}", highlight=False, markup=False)
         if result["action"] in ("refused", "failed", "not-found"):
             fine = False
             errors.print(f"{where} {result['action']}", highlight=False)

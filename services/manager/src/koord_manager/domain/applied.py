@@ -15,6 +15,7 @@ class Applied(NamedTuple):
     refusal   for "rejected": what is wrong
     steps     of admission that changed the object
     patch     RFC 6902: what they changed, against the document
+    warnings  what is worth a look in it, taken or not
     """
 
     action: str
@@ -23,3 +24,4 @@ class Applied(NamedTuple):
     refusal: InvalidManifest | None = None
     steps: tuple[str, ...] = ()
     patch: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -58,6 +58,7 @@ from koord_manager.domain.admitting import (
 )
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply_custom import apply_custom
+from koord_manager.domain.config_cautions import cautions
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView, node_name
 
@@ -261,7 +262,9 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
     if old == config:
         return Applied("unchanged", "", [])
     names = view.admission.names
+    warnings: tuple[str, ...] = ()
     if (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name):
+        warnings = cautions(config.data)
         nodes = [
             NodeLabels(name=node_name(token), labels=node.metadata.labels)
             for token in view.nodes()
@@ -276,8 +279,9 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
             reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
             event = ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
             draft = Draft(ref, event, view.state.last_seq(ref))
-            return Applied("rejected", "", [draft], InvalidManifest(violations))
-    return _observed(view, ref, ConfigAccepted(object=config), existed=old is not None, same=False)
+            return Applied("rejected", "", [draft], InvalidManifest(violations), warnings=warnings)
+    taken = _observed(view, ref, ConfigAccepted(object=config), existed=old is not None, same=False)
+    return taken._replace(warnings=warnings)
 
 
 def _observed(

@@ -28,6 +28,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     action    created, configured, unchanged, deleted, not-found, refused, or failed (the log could not take it)
     seq       position of the document's last fact, 0 when there is none
+    warnings  what is worth a look in it, taken or not
     """
 
     action: str
@@ -38,6 +39,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: int = 0
     traceparent: str = ""
     errors: list[FieldError] = []
+    warnings: list[str] = []
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,7 +14,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.colocation_profile import pod_namespace
-from koord_manager.domain.admission.config_map_validating import validate_config
+from koord_manager.domain.admission.config_map_validating import config_cautions, validate_config
 from koord_manager.domain.admission.facts import Facts
 from koord_manager.domain.admission.node_mutating import amplify_node
 from koord_manager.domain.admission.node_validating import validate_node
@@ -105,7 +105,18 @@ def validate(request: Request, around: Surroundings) -> Verdict:
         violations = [violation_of(error, UNREADABLE)]
     except RecursionError:
         violations = [_TOO_DEEP]
-    return Verdict(object=request.object, violations=violations)
+    return Verdict(object=request.object, violations=violations, warnings=_warnings(request, around))
+
+
+def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
+    if request.resource != "configmaps" or request.object is None or request.operation is Operation.DELETE:
+        return ()
+    names = around.facts.names
+    try:
+        ours = (names.slo_namespace, names.slo_name)
+        return config_cautions(request.object, ours=ours, namespace=request.namespace)
+    except (InvalidInput, RecursionError):
+        return ()  # said as a violation
 
 
 def admit(request: Request, around: Surroundings) -> Verdict:
@@ -115,7 +126,7 @@ def admit(request: Request, around: Surroundings) -> Verdict:
         return mutated
     after = request if mutated.object is request.object else _with_object(request, mutated.object)
     verdict = validate(after, around)
-    return Verdict(object=mutated.object, steps=mutated.steps, violations=verdict.violations)
+    return Verdict(object=mutated.object, steps=mutated.steps, violations=verdict.violations, warnings=verdict.warnings)
 
 
 def _with_object(request: Request, document: JsonObject | None) -> Request:

@@ -9,6 +9,7 @@ from koordcore.protocol.config.admission import NodeLabels, validate_config_map
 
 from koord_manager.domain.admission.json_object import seen, text, texts
 from koord_manager.domain.admission.request import JsonObject, Operation, Violation
+from koord_manager.domain.config_cautions import cautions
 
 
 def validate_config(
@@ -28,13 +29,20 @@ def validate_config(
     raises      InvalidInput for a ConfigMap that cannot be read
     source      manager spec, 12; vectors manager/configmap_validate
     """
-    metadata = seen(config, "metadata")
-    if operation is Operation.DELETE:
-        return []
-    if (text(metadata, "namespace") or namespace, text(metadata, "name")) != ours:
+    if operation is Operation.DELETE or not _is(config, ours, namespace):
         return []
     old_data = texts(old, "data") if old is not None else {}
     return check_data(texts(config, "data"), old_data, list(nodes), check_names=check_names)
+
+
+def config_cautions(config: JsonObject, *, ours: tuple[str, str], namespace: str) -> tuple[str, ...]:
+    """What is worth a look in our ConfigMap, taken or not. Raises InvalidInput for one that cannot be read."""
+    return cautions(texts(config, "data")) if _is(config, ours, namespace) else ()
+
+
+def _is(config: JsonObject, ours: tuple[str, str], namespace: str) -> bool:
+    metadata = seen(config, "metadata")
+    return (text(metadata, "namespace") or namespace, text(metadata, "name")) == ours
 
 
 def check_data(

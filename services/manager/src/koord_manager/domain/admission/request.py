@@ -89,11 +89,13 @@ class Verdict:
     object       the object after mutation; the submitted one itself when nothing changed
     steps        what changed it, in order
     violations   why it is refused; empty when it is allowed
+    warnings     what is allowed and yet worth a look, said also of a refused object
     """
 
     object: JsonObject | None
     steps: tuple[str, ...] = ()
     violations: list[Violation] = field(default_factory=list[Violation])
+    warnings: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> bool:

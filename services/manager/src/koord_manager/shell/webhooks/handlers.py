@@ -80,7 +80,9 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     if (verdict.steps or not verdict.allowed) and not asked.request.dry_run:
         subject = _subject(asked)
         await tell(desk, subject, verdict, decided.patch, rfc3339(desk.clock.now()), traceparent)
-    return write_review(asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch)
+    return write_review(
+        asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch, warnings=verdict.warnings
+    )
 
 
 _NONE: Final = Violation(rule="", field="", message="")

@@ -4,6 +4,7 @@ source    manager spec, 7.1
 """
 
 import base64
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -89,13 +90,24 @@ def read_review(body: bytes) -> Asked:
 
 
 def write_review(
-    asked: Asked, *, allowed: bool, message: str = "", code: int = REFUSED, patch: list[dict[str, Any]] | None = None
+    asked: Asked,
+    *,
+    allowed: bool,
+    message: str = "",
+    code: int = REFUSED,
+    patch: list[dict[str, Any]] | None = None,
+    warnings: Sequence[str] = (),
 ) -> bytes:
-    """The answer to a review: allowed, with the patch if there is one, or refused with code and message."""
+    """The answer to a review: allowed, with the patch if there is one, or refused with code and message.
+
+    warnings    for whoever asked the API server, which cuts long ones
+    """
     response: dict[str, Any] = {"uid": asked.request.uid, "allowed": allowed}
     if not allowed:
         response["status"] = {"code": code, "message": message, "reason": "BadRequest" if code == REFUSED else ""}
     elif patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(codec.encode(patch)).decode()
+    if warnings:
+        response["warnings"] = list(warnings)
     return codec.encode({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": response})
