@@ -6,9 +6,12 @@ from datetime import timedelta
 import pytest
 from koord_manager.cycle import control_round
 from koord_manager.documents import process_documents
+from koord_manager.domain.admission.options import Options
 from koord_manager.domain.remove import Target
 from koordcore.bus.memory import MemoryLog
+from koordcore.protocol.manifests import read_documents
 from koordcore.state.aggregates import PodSpecState
+from koordctl.linting import Linter
 from manager_loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 
 
@@ -166,6 +169,45 @@ async def test_documents_may_use_what_stands_before_them_in_the_same_request() -
         results = await manager.apply(f"{gold}\n---\n{user}")
 
     assert [result.action for result in results] == ["created", "created"]
+
+
+def quota(name: str, parent: str = "", *, is_parent: bool = False) -> str:
+    prefix = "quota.scheduling.koordinator.sh"
+    labels = f'{{{prefix}/is-parent: "{str(is_parent).lower()}", {prefix}/parent: "{parent}"}}'
+    spec = "{min: {cpu: 1, memory: 1Gi}, max: {cpu: 4, memory: 4Gi}}"
+    meta = f"{{name: {name}, namespace: default, labels: {labels}}}"
+    return f"{{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: ElasticQuota, metadata: {meta}, spec: {spec}}}"
+
+
+async def test_a_quota_parent_and_its_children_come_and_go_in_one_request_in_the_order_that_linting_accepts() -> None:
+    manager = Manager(MemoryLog())
+    text = "\n---\n".join([quota("top", is_parent=True), quota("a", "top"), quota("b", "top")])
+    async with running(manager):
+        results = await manager.apply(text)
+        user = pod("web").replace("{name: web}", "{name: web, labels: {quota.scheduling.koordinator.sh/name: a}}")
+        await manager.apply(user)
+        names = [("Pod", "web"), ("ElasticQuota", "a"), ("ElasticQuota", "b"), ("ElasticQuota", "top")]
+        gone = await manager.intake.submit([Target(kind, "default", name) for kind, name in names], "d")
+
+    findings = Linter(Options()).judge(read_documents(text.encode()))
+    # the children's min together are more than the parent's
+    assert [result.action for result in results] == ["created", "created", "refused"]
+    assert [bool(finding.violations) for finding in findings] == [False, False, True]
+    assert [result.action for result in gone] == ["deleted", "deleted", "not-found", "deleted"]
+
+
+async def test_a_pod_is_mutated_by_the_profile_before_it_in_the_same_request() -> None:
+    manager = Manager(MemoryLog())
+    profile = (
+        "{apiVersion: config.koordinator.sh/v1alpha1, kind: ClusterColocationProfile, metadata: {name: p}, "
+        "spec: {labels: {mutated: 'yes'}}}"
+    )
+    namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: default}}"
+    async with running(manager):
+        await manager.apply("\n---\n".join([namespace, profile, pod("a")]))
+
+    (spec,) = manager.view.state.of_kind(PodSpecState).values()
+    assert spec.object.metadata.labels == {"mutated": "yes"}
 
 
 async def test_a_workload_whose_priority_class_is_gone_waits_for_it() -> None:

@@ -28,8 +28,20 @@ from koord_manager.world import World, epoch_of, reached, why_not_decide
 
 MAX_DOCUMENTS = 500
 """Documents decided in one go."""
-DEFINERS = frozenset(("PriorityClass", "Node", "ConfigMap", "Namespace"))
-"""Kinds that documents after them in the same request may refer to."""
+DEFINERS = frozenset(
+    (
+        "PriorityClass",
+        "Node",
+        "ConfigMap",
+        "Namespace",
+        "ClusterColocationProfile",
+        "ElasticQuota",
+        "ElasticQuotaProfile",
+    )
+)
+"""Kinds by which documents after them are judged: those wait until these are folded."""
+JUDGED_BY_ALL = frozenset(("ElasticQuota",))
+"""Kinds that are judged by what stands before them, of whatever kind it is: by other quotas, and by who uses them."""
 REFOLDS = 8
 """Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
 
@@ -64,12 +76,17 @@ async def process_documents(world: World, works: Sequence[Work]) -> None:
 
 
 def _without_repeats(world: World, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-    """Works on distinct objects up to where others may depend on what these define, and the rest for the next go."""
+    """Works on distinct objects up to where others may depend on what these define, and the rest for the next go.
+
+    So every document is judged by what those before it made of the cluster, and what cannot matter goes together.
+    """
     seen: set[tuple[str, ...]] = set()
     first: list[Work] = []
     later: list[Work] = []
     for index, work in enumerate(works):
-        if index and works[index - 1].subject.kind in DEFINERS and work.subject.kind != works[index - 1].subject.kind:
+        kind, before = work.subject.kind, works[index - 1].subject.kind if index else ""
+        depends = kind in JUDGED_BY_ALL or (before in DEFINERS and kind != before)
+        if index and depends:
             later.extend(works[index:])
             break
         claims = _claims(world, work.subject)
