@@ -13,6 +13,7 @@ from koord_manager.domain.recommender.book import ModelKey
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
+from koord_manager.domain.recommender.targets import Targets
 from koordcore.events.custom import CustomObjectDeleted, custom_ref
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.observation import ContainerUsage, Usage
@@ -107,6 +108,36 @@ def test_a_workload_target_learns_from_pods_behind_its_replica_set(cluster: Clus
     assert cluster.conditions()["LowConfidence"] == "True", "two pods give a day's samples in half a day, not a day"
     cluster.live(12 * 60)
     assert cluster.conditions() == {"RecommendationProvided": "True", "LowConfidence": "False"}
+
+
+def mirrored(kind: str, name: str, uid: str, above: dict[str, Any]) -> dict[str, Any]:
+    meta = {"namespace": "default", "name": name, "uid": uid, "ownerReferences": [{**above, "controller": True}]}
+    return {"apiVersion": "v1", "kind": kind, "metadata": meta, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "above"), [("ReplicaSet", "replicasets", "Deployment"), ("Job", "jobs", "CronJob")]
+)
+def test_a_workload_target_is_reached_through_owners_that_the_api_server_has(
+    kind: str, plural: str, above: str
+) -> None:
+    world, targets = ManagerWorld(), Targets()
+    target = {"type": "workload", "workload": {"kind": above, "name": "web", "apiVersion": "v1"}}
+    world.custom("recommendations", recommendation(target))
+    document = pod(owner="o")
+    document["metadata"]["ownerReferences"][0].update(kind=kind, name="made-up")
+    world.pod("p", document)
+    targets.refresh(world.view)
+    assert targets.of_pod(world.view, "p") == ()
+
+    # the owner is seen after its pod; another object of its name is not the owner
+    owner = {"kind": above, "name": "web", "uid": "w"}
+    world.custom(plural, mirrored(kind, "made-up", "another", owner))
+    assert targets.of_pod(world.view, "p") == ()
+    world.custom(plural, mirrored(kind, "made-up", "o", owner))
+    assert [wanted.name for wanted in targets.of_pod(world.view, "p")] == ["web"]
+    world.custom(plural, mirrored(kind, "made-up", "o", {**owner, "name": "other"}))
+    assert targets.of_pod(world.view, "p") == ()
 
 
 def test_equal_amounts_are_said_again_only_every_ten_minutes(cluster: Cluster) -> None:

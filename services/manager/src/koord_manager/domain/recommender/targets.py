@@ -3,9 +3,10 @@
 source    manager spec, 15.1
 """
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, cast
 
+import msgspec
 from koordcore.protocol.objects import OwnerReference, Pod, object_from_json
 from koordcore.protocol.recommendations import (
     PLURAL,
@@ -24,6 +25,14 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.view import ManagerView
 
 _LONGEST_CHAIN: Final = 4
+_MIRRORED_OWNERS: Final = {
+    "ReplicaSet": "replicasets",
+    "Deployment": "deployments",
+    "StatefulSet": "statefulsets",
+    "DaemonSet": "daemonsets",
+    "Job": "jobs",
+}
+"""Kinds of owners that the gateway mirrors -> their plural."""
 
 
 class Wanted(NamedTuple):
@@ -68,17 +77,35 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
 
 
 def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
-    """The pod's controllers, nearest first, as far as the chain is known."""
-    metadata = pod.metadata
+    """The pod's controllers, nearest first, as far as the chain is known: workloads of ours, and mirrored objects."""
+    references = pod.metadata.owner_references
     for _ in range(_LONGEST_CHAIN):
-        owner = next((owner for owner in metadata.owner_references if owner.controller), None)
+        owner = next((owner for owner in references if owner.controller), None)
         if owner is None:
             return
         yield owner
         above = view.state.of_kind(WorkloadState).get(owner.uid)
-        if above is None:
+        if above is not None:
+            references = above.object.metadata.owner_references
+        elif owner.kind in _MIRRORED_OWNERS:
+            references = _mirrored_owners(view, pod.metadata.namespace, owner)
+        else:
             return
-        metadata = above.object.metadata
+
+
+def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -> Sequence[OwnerReference]:
+    """Who owns an owner that is mirrored from the API server; nobody when another object has its name by now."""
+    stored = view.custom(_MIRRORED_OWNERS[owner.kind], namespace, owner.name)
+    metadata = (stored.object or {}).get("metadata") if stored is not None else None
+    if not isinstance(metadata, dict):
+        return ()
+    written = cast("dict[str, object]", metadata)
+    if written.get("uid") != owner.uid:
+        return ()
+    try:
+        return msgspec.convert(written.get("ownerReferences") or [], list[OwnerReference])
+    except msgspec.ValidationError:
+        return ()
 
 
 class Targets:
@@ -88,7 +115,7 @@ class Targets:
         self._version: int | None = None
         self._wanted: dict[str, Wanted] = {}
         self._by_namespace: dict[str, list[Wanted]] = {}
-        self._of_pod: dict[str, tuple[int, tuple[Wanted, ...]]] = {}
+        self._of_pod: dict[str, tuple[int, list[OwnerReference], tuple[Wanted, ...]]] = {}
 
     def refresh(self, view: ManagerView) -> None:
         """Take in the Recommendations as folded; answers are given anew when one changed."""
@@ -115,17 +142,20 @@ class Targets:
         spec = view.state.of_kind(PodSpecState).get(uid)
         if spec is None or spec.object.metadata.namespace not in self._by_namespace:
             return ()
+        owners = list(owners_of(view, spec.object))  # an owner may come, or be adopted, after its pods
         known = self._of_pod.get(uid)
-        if known is None or known[0] != spec.seq:
-            known = self._of_pod[uid] = (spec.seq, self.of(view, spec.object))
-        return known[1]
+        if known is None or known[0] != spec.seq or known[1] != owners:
+            known = self._of_pod[uid] = (spec.seq, owners, self._matching(spec.object, owners))
+        return known[2]
 
     def of(self, view: ManagerView, pod: Pod) -> tuple[Wanted, ...]:
         """As `of_pod`, for a pod that may not be stored yet."""
-        candidates = self._by_namespace.get(pod.metadata.namespace, ())
-        if not candidates:
+        if pod.metadata.namespace not in self._by_namespace:
             return ()
-        owners = list(owners_of(view, pod))
+        return self._matching(pod, list(owners_of(view, pod)))
+
+    def _matching(self, pod: Pod, owners: Sequence[OwnerReference]) -> tuple[Wanted, ...]:
+        candidates = self._by_namespace.get(pod.metadata.namespace, ())
         return tuple(wanted for wanted in candidates if wanted.target and wanted.target.matches(pod, owners))
 
     def candidates(self, view: ManagerView) -> list[str]:
