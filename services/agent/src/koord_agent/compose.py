@@ -81,7 +81,10 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     """
     settings, clock = shell.settings, shell.clock
     fleet = _fleet(settings, clock.unix())
-    tick_seconds = settings.tick_seconds or (LINUX_TICK_SECONDS if fleet is None else SIMULATED_TICK_SECONDS)
+    for note in settings.notes:
+        shell.log.warning("flag_translated", note=note)
+    of_machine = max(settings.collect_res_used_interval, LINUX_TICK_SECONDS)
+    tick_seconds = settings.tick_seconds or (of_machine if fleet is None else SIMULATED_TICK_SECONDS)
     real_second = clock.real_seconds(1.0)
     interval_ms = round(1000 * (tick_seconds / real_second if math.isfinite(real_second) else tick_seconds))
     kept = Kept(settings.state_dir)
@@ -140,6 +143,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
         changed=changed,
         wakeup=wakeup,
         audit=audit_log,
+        reports=settings.enable_node_metric_report,
     )
 
     def looked_at_all() -> str | None:

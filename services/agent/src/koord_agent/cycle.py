@@ -51,6 +51,7 @@ class Cycle:
     start_id       of this process's life: the cause of what nobody asked for
     changed        nodes whose desired state changed; `wakeup` is set with each
     audit          the audit log; None = switched off
+    reports        whether usage is reported at all
     """
 
     agents: Mapping[str, NodeAgent]
@@ -69,6 +70,7 @@ class Cycle:
     changed: set[str]
     wakeup: asyncio.Event
     audit: AuditLog | None = None
+    reports: bool = True
     _slots: dict[str, int] = field(default_factory=dict[str, int])
     _problems: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     _said: list[str] = field(default_factory=lambda: [""])
@@ -178,7 +180,7 @@ class Cycle:
     async def _report_all(self, now_ms: int) -> int:
         """Publishes the reports that are due: once per report interval, each node at its own moment of it."""
         ports, count = self.link.ports, 0
-        if ports is None:
+        if ports is None or not self.reports:
             return 0
         stretch = _HOST.monotonic()
         for node, agent in self.agents.items():

@@ -5,6 +5,7 @@ Part of the composition root (`compose`).
 
 import random
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordcore.service.run import Shell
@@ -12,15 +13,18 @@ from koordcore.service.run import Shell
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.prediction.model import HalfLives
 from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
+from koord_agent.domain.qos.turns import QosOptions
 from koord_agent.domain.series import SeriesStore
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.audit_log import AuditSink
 from koord_agent.shell.checkpoints import CheckpointFolder
 from koord_agent.shell.collecting import CollectOptions
+from koord_agent.shell.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
-from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.node_pods import StopContainers
 from koord_agent.shell.predicting import Predicting
+from koord_agent.shell.roots import host_roots
 from koord_agent.shell.series_archive import SeriesArchive
 from koord_agent.shell.topology import TopologyReporter
 
@@ -34,6 +38,8 @@ FLEET_WINDOW_MS = 330_000
 FLEET_SAMPLES = 150
 FLEET_TRAINED_EVERY_ROUND = 300
 """Nodes of a process whose models learn at the full pace."""
+SHORTEST_COLLECTION_SECONDS = 1.0
+"""With a shorter interval nothing is measured and nothing protected (agent spec, 2.2)."""
 OBJECT_WINDOW_MS = 660_000
 """Samples of pods and containers: reports look back 5 minutes, the search for antagonists 10 (agent spec, 7, 18)."""
 
@@ -72,13 +78,42 @@ def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
     )
 
 
+def _qos_options(settings: AgentSettings) -> QosOptions:
+    return QosOptions(
+        suppress_ms=max(settings.cpu_suppress_interval_seconds, 0) * 1000,
+        reconcile_ms=max(settings.reconcile_interval_seconds, 0) * 1000,
+        cpu_evict_ms=max(settings.cpu_evict_interval_seconds, 0) * 1000,
+        memory_evict_ms=max(settings.memory_evict_interval_seconds, 0) * 1000,
+        cpu_evict_rest_ms=settings.cpu_evict_cool_time_seconds * 1000,
+        memory_evict_rest_ms=settings.memory_evict_cool_time_seconds * 1000,
+        force_after_ms=settings.resource_force_update_seconds * 1000,
+    )
+
+
+def _stop_containers(settings: AgentSettings) -> StopContainers | None:
+    """How containers of evicted pods are ended; None = the pods are only asked to go."""
+    if settings.only_evict_by_api:
+        return None
+    given = {
+        "containerd": settings.containerd_endpoint,
+        "docker": settings.docker_endpoint,
+        "pouch": settings.pouch_endpoint,
+    }
+    return ContainerRuntimes(
+        (settings.var_run_root, settings.run_root),
+        given={runtime: path for runtime, path in given.items() if path is not None},
+        default=settings.default_runtime_type,
+        monotonic=time.monotonic,
+    ).stop
+
+
 def linux_agent(
     shell: Shell[AgentSettings], node: str, interval_ms: int, announced: set[str], audit: AuditSink, topology_said: str
 ) -> NodeAgent:
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
-        roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root, sys=settings.sys_root),
+        roots=host_roots(settings),
     )
     store = SeriesStore(
         retention_ms=round(settings.tsdb_retention_duration * 1000), object_retention_ms=OBJECT_WINDOW_MS
@@ -87,16 +122,17 @@ def linux_agent(
         node,
         host,
         interval_ms=interval_ms,
-        monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store),
+        monitor=NodeMonitor(
+            collect_interval_ms=interval_ms,
+            store=store,
+            outdated_ms=round(settings.collect_sys_metric_outdated_interval * 1000),
+        ),
         announced=announced,
         options=_collect_options(settings),
         gates=settings.feature_gates,
         audit=audit,
         draw=random.random,
-        predicting=Predicting(
-            _predictor(settings, 1),
-            CheckpointFolder(settings.state_dir / "predictions") if settings.state_dir is not None else None,
-        ),
+        predicting=Predicting(_predictor(settings, 1), _checkpoints(settings)),
         archive=_archive(shell, store),
         topology=TopologyReporter(
             host,
@@ -104,7 +140,12 @@ def linux_agent(
             reports=gates.enabled("NodeTopologyReport"),
             report_hugepages=gates.enabled("HugePageReport"),
             said=topology_said,
+            sync_ms=round(settings.node_topology_sync_interval * 1000),
         ),
+        stop=_stop_containers(settings),
+        qos=_qos_options(settings),
+        storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
+        protects=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
     )
     if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():
         shell.log.warning("cold_pages_unusable", reason="kidled is not there, or may not be set")
@@ -113,13 +154,23 @@ def linux_agent(
     return agent
 
 
+def _checkpoints(settings: AgentSettings) -> CheckpointFolder | None:
+    folder = settings.prediction_checkpoint_filepath or _kept_in(settings, "predictions")
+    return None if folder is None else CheckpointFolder(folder)
+
+
+def _kept_in(settings: AgentSettings, name: str) -> Path | None:
+    return None if settings.state_dir is None else settings.state_dir / name
+
+
 def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive | None:
     """The samples of the last process, and where those of this one go."""
     settings = shell.settings
-    if settings.state_dir is None:
+    folder = settings.tsdb_path or _kept_in(settings, "series")
+    if folder is None:
         return None
     archive = SeriesArchive(
-        settings.state_dir / "series",
+        folder,
         retention_ms=round(settings.tsdb_retention_duration * 1000),
         max_bytes=settings.tsdb_max_bytes,
     )
@@ -155,4 +206,5 @@ def simulated_agent(
         audit=audit,
         draw=random.random,
         predicting=Predicting(_predictor(settings, len(fleet.nodes))),
+        qos=_qos_options(settings),
     )

@@ -1,11 +1,13 @@
 """What the agent can be told, besides what every service can be told."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from koordcore.service.settings import Flag, Seconds, ServiceSettings
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from koord_agent.flags import accepted, container_paths
 from koord_agent.gates import GATES
 
 
@@ -47,9 +49,21 @@ class AgentSettings(ServiceSettings):
     desired_max_age: Seconds = Field(
         24 * 3600.0, gt=0, description="A kept desired state older than this is not used, in the run's time."
     )
-    cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="Where the cgroup file systems are mounted.")
-    proc_root: Path = Field(Path("/proc"), description="Where procfs is mounted.")
-    sys_root: Path = Field(Path("/sys"), description="Where sysfs is mounted.")
+    cgroup_root: Annotated[Path, Flag("cgroup-root-dir")] = Field(
+        Path("/sys/fs/cgroup"), description="Where the cgroup file systems are mounted."
+    )
+    proc_root: Annotated[Path, Flag("proc-root-dir")] = Field(Path("/proc"), description="Where procfs is mounted.")
+    sys_root: Annotated[Path, Flag("sys-root-dir")] = Field(Path("/sys"), description="Where sysfs is mounted.")
+    sys_fs_root: Annotated[Path | None, Flag("sys-fs-root-dir")] = Field(
+        None, description="Where the file systems below /sys/fs are; without it below --sys-root."
+    )
+    run_root: Annotated[Path, Flag("run-root-dir")] = Field(Path("/run"), description="The machine's /run.")
+    var_run_root: Annotated[Path, Flag("var-run-root-dir")] = Field(
+        Path("/var/run"), description="The machine's /var/run."
+    )
+    in_container: bool = Field(
+        False, description="Run commands of the machine in the mount namespace of its first process."
+    )
     kubelet_address: str = Field("", description="Where this node's kubelet is; without it pods are known by the log.")
     kubelet_port: int = Field(10250, ge=1, le=65535, description="Authenticated port of the kubelet.")
     kubelet_insecure_tls: bool = Field(False, description="Use the kubelet's read-only port, without a token.")
@@ -61,17 +75,56 @@ class AgentSettings(ServiceSettings):
     kubelet_sync_interval: Seconds = Field(10.0, gt=0, description="Between lists of pods, in the host's time.")
     kubelet_sync_timeout: Seconds = Field(3.0, gt=0, description="How long the kubelet may take to answer.")
     var_lib_kubelet_dir: Path = Field(Path("/var/lib/kubelet"), description="The kubelet's folder.")
+    only_evict_by_api: bool = Field(
+        False, description="Evicted pods are asked to go; their containers are not stopped here."
+    )
+    default_runtime_type: Literal["containerd", "docker", "pouch", "cri-o"] = Field(
+        "containerd", description="Runtime of containers that are known by their cgroup only."
+    )
+    containerd_endpoint: Path | None = Field(None, description="Socket of containerd if it is not in /run.")
+    docker_endpoint: Path | None = Field(None, description="Socket of Docker if it is not in /run.")
+    pouch_endpoint: Path | None = Field(None, description="Socket of pouch if it is not in /run.")
     disable_query_kubelet_config: bool = Field(False, description="Do not ask for the kubelet's configuration.")
+    node_topology_sync_interval: Seconds = Field(3.0, gt=0, description="Between looks at who may use which CPUs.")
+    collect_node_cpu_info_interval: Seconds = Field(60.0, gt=0, description="Between looks at which CPUs are online.")
+    collect_node_storage_info_interval: Seconds = Field(
+        1.0, gt=0, description="Between looks at which disks there are."
+    )
+    enable_node_metric_report: bool = Field(True, description="Report the node's usage.")
+    collect_res_used_interval: Seconds = Field(
+        1.0,
+        ge=0,
+        description="Between rounds of a real node, unless --tick-seconds says otherwise; below 1 s nothing is "
+        "measured and nothing protected.",
+    )
+    collect_sys_metric_outdated_interval: Seconds = Field(
+        10.0, gt=0, description="What the system uses is not told from samples that are older."
+    )
+    cpu_suppress_interval_seconds: int = Field(1, description="Between rounds of CPU suppression; 0: switched off.")
+    reconcile_interval_seconds: int = Field(
+        1, description="Between rounds of CPU burst, memory QoS, resctrl, block IO and system settings; 0: all off."
+    )
+    cpu_evict_interval_seconds: int = Field(1, description="Between rounds of evictions by CPU; 0: switched off.")
+    cpu_evict_cool_time_seconds: int = Field(20, ge=0, description="After an eviction by CPU nobody is evicted by it.")
+    memory_evict_interval_seconds: int = Field(1, description="Between rounds of evictions by memory; 0: switched off.")
+    memory_evict_cool_time_seconds: int = Field(4, ge=0, description="The same of evictions by memory.")
+    resource_force_update_seconds: int = Field(
+        60, ge=1, description="A knob is looked at again after this time although nothing new is wanted of it."
+    )
     psi_collector_interval: Seconds = Field(10.0, gt=0, description="Between looks at PSI, in the run's time.")
     cpi_collector_interval: Seconds = Field(60.0, gt=0, description="Between measurements of CPI, in the run's time.")
     collect_cpi_timewindow: Seconds = Field(10.0, gt=0, description="How long CPI is measured each time.")
     coldpage_collector_interval: Seconds = Field(5.0, gt=0, description="Between looks at cold pages.")
     resctrl_collector_interval: Seconds = Field(10.0, gt=0, description="Between looks at resctrl counters.")
     enable_resctrl_collector: bool = Field(False, description="Collect resctrl counters; needs its gate, too.")
+    tsdb_path: Path | None = Field(None, description="Folder of kept samples; without it below --state-dir.")
     tsdb_retention_duration: Seconds = Field(
         12 * 3600.0, gt=0, description="How long samples of the node are kept, in the run's time."
     )
     tsdb_max_bytes: int = Field(100 * 1024 * 1024, ge=1 << 20, description="Disk that kept samples may take.")
+    prediction_checkpoint_filepath: Path | None = Field(
+        None, description="Folder of the models of usage; without it below --state-dir."
+    )
     prediction_cold_start_duration: Seconds = Field(
         24 * 3600.0, ge=0, description="A younger pod counts with its whole request."
     )
@@ -95,3 +148,17 @@ class AgentSettings(ServiceSettings):
     audit_max_disk_space_mb: int = Field(16, ge=2, description="Disk that the audit log may take.")
     audit_max_concurrent_readers: int = Field(4, ge=1, description="Queries of the audit log that may go on at a time.")
     audit_max_events_limit: int = Field(2048, ge=1, description="Largest page of a query of the audit log.")
+    _notes: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was changed about the command line, one sentence each."""
+        return self._notes
+
+    @classmethod
+    def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
+        """As `ServiceSettings.load`, for command lines of the reference, too; see `koord_agent.flags`."""
+        taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
+        settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})
+        settings._notes = taken.notes
+        return settings

@@ -101,6 +101,16 @@ class CgroupLayout:
         parsed = _parse_scope(basename)
         return parsed[1] if parsed else None
 
+    def container_id(self, basename: str) -> str | None:
+        """`<runtime>://<id>` of a container's directory; of cgroupfs, which does not name the runtime, the bare id.
+
+        None = not a container's directory.
+        """
+        if self.driver is Driver.CGROUPFS:
+            return basename or None
+        parsed = _parse_scope(basename)
+        return f"{parsed[0]}://{parsed[1]}" if parsed else None
+
     def sandbox(self, container_ids: Sequence[str], directories: Iterable[str]) -> str | None:
         """Id (`<runtime>://<id>`) of the pod's sandbox: the one directory that no known container owns.
 

@@ -24,6 +24,8 @@ class Feature(StrEnum):
     DISK_AWAIT = "disk latency"
     TCP_RETRANSMIT = "TCP retransmissions"
     POD_EVENTS = "pod life-cycle events"
+    POD_RESOURCES = "pod resources"
+    CONTAINER_RUNTIME = "container runtime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

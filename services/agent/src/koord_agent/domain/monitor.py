@@ -102,11 +102,17 @@ class NodeMonitor:
     """The collectors of one node. Not shared: one task owns it."""
 
     def __init__(
-        self, *, collect_interval_ms: int, store: SeriesStore | None = None, with_page_cache: bool = True
+        self,
+        *,
+        collect_interval_ms: int,
+        store: SeriesStore | None = None,
+        with_page_cache: bool = True,
+        outdated_ms: int = OUTDATED_MS,
     ) -> None:
         self.store = store if store is not None else SeriesStore()
         self._interval_ms = collect_interval_ms
         self._with_page_cache = with_page_cache
+        self._outdated_ms = outdated_ms
         self._previous: dict[tuple[str, str], tuple[int, NodeCounters | CgroupCounters]] = {}
         self._last: dict[tuple[str, str], tuple[int, float]] = {}
         self._newest_ms = 0
@@ -228,7 +234,7 @@ class NodeMonitor:
                 host_apps_memory=measured(apps_bytes),
             ),
             now_ms=now_ms,
-            outdated_ms=max(OUTDATED_MS, LAST_LOOKBACK_INTERVALS * self._interval_ms),
+            outdated_ms=max(self._outdated_ms, LAST_LOOKBACK_INTERVALS * self._interval_ms),
         )
         if usage is None:
             return None

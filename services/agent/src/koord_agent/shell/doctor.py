@@ -15,7 +15,7 @@ from koordcore.service.settings import InvalidSettings
 
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.linux import LinuxHost
-from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.roots import host_roots
 
 _OK: Final = 0
 _FAILED: Final = 1
@@ -39,7 +39,7 @@ def examine(settings: AgentSettings) -> Examination:
     """Ask this machine. Raises OSError if it has no cgroup file system."""
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
-        roots=HostRoots(cgroup=settings.cgroup_root, proc=settings.proc_root, sys=settings.sys_root),
+        roots=host_roots(settings),
     )
     system = os.uname()
     return Examination(

@@ -29,16 +29,18 @@ from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.qos.interference import interference_settings
+from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions
 from koord_agent.domain.report import ReportedHostApplication, node_report
 from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
 from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.node_pods import NodePods, PodRunner, PodsRun
+from koord_agent.shell.node_pods import NodePods, PodRunner, PodsRun, StopContainers
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
+from koord_agent.shell.storage import REFRESH_MS
 from koord_agent.shell.topology import TopologyReporter
 
 ROUND_FAILED = "the round failed, what is set stays"
@@ -75,6 +77,9 @@ class NodeAgent:
     predicting    None = no prediction
     archive       where the series are kept over a restart; None = nowhere
     topology      who may use which CPUs, and the report of it; None = neither
+    qos           how often each strategy has its turn
+    protects      False = it only says which pods run here: nothing is measured, nothing written
+    stop          ends containers of evicted pods that somebody else started; None = the request alone stands
     """
 
     def __init__(
@@ -93,6 +98,10 @@ class NodeAgent:
         predicting: Predicting | None = None,
         archive: SeriesArchive | None = None,
         topology: TopologyReporter | None = None,
+        stop: StopContainers | None = None,
+        qos: QosOptions = DEFAULT_OPTIONS,
+        storage_refresh_ms: int = REFRESH_MS,
+        protects: bool = True,
     ) -> None:
         self.node = node
         self.host = host
@@ -104,8 +113,17 @@ class NodeAgent:
         self.last_decision: Decision | None = None
         self._interval_ms = interval_ms
         self._monitor = monitor
-        self._pods = NodePods(host, runner=runner, announced=announced, forget=self._forget)
-        self._qos = QosRound(node, host, interval_ms=interval_ms, gates=gates, audit=audit, draw=draw)
+        self._pods = NodePods(host, runner=runner, announced=announced, forget=self._forget, stop=stop)
+        self._qos = QosRound(
+            node,
+            host,
+            interval_ms=interval_ms,
+            gates=gates,
+            audit=audit,
+            draw=draw,
+            options=qos,
+            storage_refresh_ms=storage_refresh_ms,
+        )
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
@@ -114,6 +132,7 @@ class NodeAgent:
         self._archive = archive
         self.topology = topology
         self._be_quota_us = -1
+        self._protects = protects
 
     def tick(self, now_ms: int) -> Tick:
         """One round: run pods, look, judge, act. Never raises for what a machine or a pod may do wrong."""
@@ -125,6 +144,14 @@ class NodeAgent:
         pods_run = self.run_pods()
         problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
         problems.extend(pods_run.problems)
+        if not self._protects:
+            return Tick(
+                facts=pods_run.facts,
+                sentence=f"{self.node}: neither measured nor protected, as it was told",
+                problems=tuple(problems),
+                decision=None,
+                outcomes=(),
+            )
         try:
             return self._protect(desired, pods_run.facts, problems, now_ms)
         except Exception as error:  # noqa: BLE001 - one bad item never ends the rounds of a node (agent spec, preamble)
@@ -166,7 +193,13 @@ class NodeAgent:
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
         report_ms = desired.collect.report_interval_seconds * 1000
-        done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=self._pods.end)
+
+        def end(uid: str) -> bool:
+            ended = self._pods.end(uid)
+            problems.extend(ended.problems)
+            return ended.ended
+
+        done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=end)
         problems.extend(done.problems)
         self.last_decision = done.decision
         self._be_quota_us = done.quota_us if done.quota_us is not None else self._be_quota_us

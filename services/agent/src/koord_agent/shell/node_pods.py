@@ -4,6 +4,7 @@ The log's pods and those that a kubelet knows become one set; the kubelet's view
 here does not start again while it is still wanted.
 """
 
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -30,6 +31,17 @@ class PodRunner(Protocol):
         ...
 
 
+StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
+"""Ends containers by their ids through the machine's runtime; what went wrong."""
+
+
+class PodEnd(NamedTuple):
+    """Whether the processes of a pod were ended here; what went wrong. False = the request alone stands."""
+
+    ended: bool
+    problems: tuple[str, ...] = ()
+
+
 class PodsRun(NamedTuple):
     """What starting and ending pods came to: facts to append in order, and what could not be done."""
 
@@ -43,6 +55,7 @@ class NodePods:
     runner       None = pods are started by somebody else, and count as started once their cgroup is there
     announced    uids of the pods whose start is in the log already
     forget       called with the uids of pods that are gone
+    stop         ends containers where somebody else started them; None = an eviction is only asked for
     """
 
     def __init__(
@@ -52,6 +65,7 @@ class NodePods:
         runner: PodRunner | None,
         announced: Iterable[str],
         forget: Callable[[Iterable[str]], None],
+        stop: StopContainers | None = None,
     ) -> None:
         self.all: Mapping[str, AgentPod] = {}
         """by uid, those that can have a directory of their own"""
@@ -61,16 +75,32 @@ class NodePods:
         self._runner = runner
         self._announced = set(announced)
         self._forget = forget
+        self._stop = stop
         self._evicted: set[str] = set()
         self._taken_of: tuple[Mapping[str, AgentPod], Mapping[str, AgentPod]] | None = None
         self._refused: tuple[str, ...] = ()
 
-    def end(self, uid: str) -> bool:
-        """End an evicted pod here and now, for good; False where somebody else runs the pods."""
-        if self._runner is None:
-            return False
-        self._evicted.add(uid)
-        return self._runner.stop_pod(uid)
+    def end(self, uid: str) -> PodEnd:
+        """End an evicted pod here and now: for good where this agent runs it, else by stopping its containers."""
+        if self._runner is not None:
+            self._evicted.add(uid)
+            return PodEnd(self._runner.stop_pod(uid))
+        pod = self.all.get(uid)
+        if pod is None or self._stop is None:
+            return PodEnd(ended=False)
+        containers = self._containers(pod)
+        problems = self._stop(containers)
+        return PodEnd(bool(containers) and not problems, problems)
+
+    def _containers(self, pod: AgentPod) -> list[str]:
+        """Ids of the running containers, as the kubelet knows them; without it by the directories of the pod."""
+        running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
+        if running or any(c.container_id for c in pod.containers):
+            return running
+        layout = self._host.layout
+        below = self._host.tree(layout.pod_directory(pod.kube_qos, pod.uid))[1:]
+        found = (layout.container_id(posixpath.basename(directory)) for directory in below)
+        return [identity for identity in found if identity is not None]
 
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
         """Start what is wanted and does not run, end what runs and is not wanted; done again, it finds nothing to do.

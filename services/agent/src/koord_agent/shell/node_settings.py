@@ -49,7 +49,7 @@ class NodeSettings:
         self._audit = audit
         self._read_tasks = read_tasks
         self._mount = mount or mount_resctrl
-        self._resctrl = roots.sys / "fs" / "resctrl"
+        self._resctrl = roots.resctrl
         self._support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
         self._mount_tried = False
 

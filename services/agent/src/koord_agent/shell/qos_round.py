@@ -20,6 +20,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.arbiter import Arbitration
 from koord_agent.domain.audit_events import eviction_event, interference_event, lost_event, write_event
 from koord_agent.domain.cgroup_files import UNLIMITED, Unsupported, from_file_text
+from koord_agent.domain.executor import CACHE_LIFE_MS, WriteCache
 from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
@@ -31,6 +32,7 @@ from koord_agent.domain.qos.cpu_suppress import Decision, NodeView, SuppressMemo
 from koord_agent.domain.qos.eviction_round import EvictionBook
 from koord_agent.domain.qos.interference import CpiSettings, InterferenceSettings, Signal, interference_settings
 from koord_agent.domain.qos.memory_round import MemoryBook
+from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions, Turn
 from koord_agent.domain.suppression_summary import SuppressionSummary
 from koord_agent.gates import (
     BE_CPU_MANAGER,
@@ -49,10 +51,8 @@ from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node_settings import NodeSettings, put
-from koord_agent.shell.storage import Storage
+from koord_agent.shell.storage import REFRESH_MS, Storage, output_of
 
-STRATEGY_INTERVALS = 2
-"""A plan lives for two intervals of its strategy (agent spec, 10.2)."""
 SIGNAL_EVERY_MS = 10_000
 REPORTS_PER_FACT = 12
 """Small changes wait for so many reports, or ten minutes."""
@@ -83,6 +83,7 @@ class QosRound:
 
     interval_ms   between rounds, on the service's clock
     draw          numbers of 0 to 1
+    options       how often each strategy has its turn
     """
 
     def __init__(
@@ -94,19 +95,28 @@ class QosRound:
         gates: FeatureGates = DEFAULT_GATES,
         audit: AuditSink = no_audit,
         draw: Callable[[], float] = lambda: 0.5,
+        options: QosOptions = DEFAULT_OPTIONS,
+        storage_refresh_ms: int = REFRESH_MS,
     ) -> None:
         self._node = node
         self._host = host
         self._gates = gates
         self._audit = audit
-        self._ttl_ms = STRATEGY_INTERVALS * interval_ms
-        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout))
+        self._suppress_turn, self._reconcile_turn = (
+            Turn(every_ms, interval_ms) for every_ms in (options.suppress_ms, options.reconcile_ms)
+        )
+        self._decision: Decision | None = None
+        self._reconciled: tuple[Plan, ...] = ()
+        force_ms = options.force_after_ms
+        cache = WriteCache(force_after_ms=force_ms, life_ms=max(CACHE_LIFE_MS, 2 * force_ms))
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=cache)
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
         self._suppress = SuppressMemory()
         self._said = SuppressionSummary()
         self._burst = BurstBook(draw)
         self._memory = MemoryBook()
-        self._evictions = EvictionBook(frozenset(name for name in EVICTIONS if gates.enabled(name)))
+        features = frozenset(name for name in EVICTIONS if gates.enabled(name))
+        self._evictions = EvictionBook(features, options, interval_ms)
         self._contentions = ContentionBook()
         self._cpi = CpiBook()
         self._machine: NodeSettings | None = None
@@ -117,7 +127,11 @@ class QosRound:
                 self._block_io = BlockIo(
                     read=host.read,
                     write_root=lambda file, line: put(host.roots.cgroup / "blkio" / file, line),
-                    storage=Storage(host.roots.sys / "class" / "block"),
+                    storage=Storage(
+                        host.roots.sys / "class" / "block",
+                        run=lambda words: output_of(host.roots.command(words)),
+                        refresh_ms=storage_refresh_ms,
+                    ),
                 )
         self._signals_due_ms = 0
         self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
@@ -154,9 +168,12 @@ class QosRound:
         plans = list(decision.plans)
         if effects.suppress_causes:
             plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
-        plans.extend(self._cpi.plans(look, self._read_quota, ttl_ms=self._ttl_ms))
+        plans.extend(self._cpi.plans(look, self._read_quota, ttl_ms=self._suppress_turn.ttl_ms))
+        reconciles = self._reconcile_turn.comes(look.now_ms)
         if look.slo is not None:
-            plans.extend(self._other_plans(look, slo, effects, problems))
+            if reconciles:
+                self._reconciled = tuple(self._other_plans(look, slo, effects, problems))
+            plans.extend(self._reconciled)
 
         # 3. one value per knob, in the order that the tree needs
         arbitration = self._executor.arbitrate(plans, look.now_ms)
@@ -167,7 +184,7 @@ class QosRound:
         facts: list[Event] = [*contended, *self._tell(look, view, decision, effects, arbitration, outcomes)]
 
         # 4. what is set beside cgroups, on a real machine
-        if look.slo is not None and self._machine is not None:
+        if reconciles and look.slo is not None and self._machine is not None:
             problems.extend(self._set_machine(look, slo, self._machine))
 
         # 5. who has to go
@@ -190,7 +207,7 @@ class QosRound:
         """
         if look is not None:
             look = replace(look, now_ms=now_ms)
-            plans = self._cpi.plans(look, self._read_quota, ttl_ms=self._ttl_ms, ends=True)
+            plans = self._cpi.plans(look, self._read_quota, ttl_ms=self._suppress_turn.ttl_ms, ends=True)
             arbitration = self._executor.arbitrate(plans, now_ms)
             self._audit_writes(look, arbitration, self._executor.write(arbitration, now_ms))
         last = self._knobs.said(now_ms)
@@ -198,25 +215,35 @@ class QosRound:
         return (stopped,) if last is None else (last, stopped)
 
     def _decide(self, view: NodeView, policy: SuppressPolicy | None, effects: Effects) -> Decision:
-        """CPU suppression, its threshold lowered while contentions go on; switched off it gives back what it took."""
+        """CPU suppression, its threshold lowered while contentions go on; switched off it gives back what it took.
+
+        Between two of its turns the last decision stands.
+        """
+        last = self._decision
+        if self._suppress_turn.is_off:
+            return decide(view, None, self._suppress, ttl_ms=0)
+        if not self._suppress_turn.comes(view.now_ms) and last is not None:
+            return last
         if policy is not None and (self._gates.enabled(BE_CPU_MANAGER) or not self._gates.enabled(BE_CPU_SUPPRESS)):
             policy = replace(policy, enable=False)
         if policy is not None and effects.suppress_points:
             lowered = max(policy.threshold_percent - effects.suppress_points, policy.min_percent or 0)
             policy = replace(policy, threshold_percent=min(lowered, policy.threshold_percent))
-        return decide(view, policy, self._suppress, ttl_ms=self._ttl_ms)
+        self._decision = decide(view, policy, self._suppress, ttl_ms=self._suppress_turn.ttl_ms)
+        return self._decision
 
     def _other_plans(self, look: NodeLook, slo: Mapping[str, Any], effects: Effects, problems: list[str]) -> list[Plan]:
         plans: list[Plan] = []
+        ttl_ms = self._reconcile_turn.ttl_ms
         try:
             if self._gates.enabled(CPU_BURST):
                 burst = _section(slo, "cpuBurstStrategy")
-                plans.extend(self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=self._ttl_ms))
+                plans.extend(self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=ttl_ms))
             if self._gates.enabled(CGROUP_RECONCILE):
-                plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=self._ttl_ms))
+                plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
             if self._block_io is not None:
                 qos, halve = _section(slo, "resourceQOSStrategy"), effects.halve_io_weight
-                plans.extend(self._block_io.plans(look, qos, halve_weight=halve, ttl_ms=self._ttl_ms))
+                plans.extend(self._block_io.plans(look, qos, halve_weight=halve, ttl_ms=ttl_ms))
                 problems.extend(self._block_io.apply_root(qos))
         except InvalidInput as error:
             problems.append(f"NodeSLO: {error}")

@@ -40,6 +40,7 @@ class Storage:
 
     run      output of a command; "" = it failed or is not there
     start    does the work of a look-up
+    refresh_ms   between look-ups
     """
 
     def __init__(
@@ -48,17 +49,19 @@ class Storage:
         *,
         run: Callable[[Sequence[str]], str] = output_of,
         start: Callable[[Callable[[], None]], None] = in_thread,
+        refresh_ms: int = REFRESH_MS,
     ) -> None:
         self._block_devices = block_devices
         self._run = run
         self._start = start
+        self._refresh_ms = refresh_ms
         self._info: StorageInfo | None = None
         self._asked_ms: int | None = None
         self._is_looking = False
 
     def known(self, now_ms: int) -> StorageInfo | None:
-        """What is known; begins a new look-up once a minute. None = nothing yet."""
-        is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < REFRESH_MS
+        """What is known; begins a new look-up when it is time. None = nothing yet."""
+        is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True
             self._start(self._look)

@@ -34,6 +34,7 @@ class TopologyReporter:
 
     reports            whether changes are said at all (gate NodeTopologyReport)
     said               digest of the report that is in the log; "" = none
+    sync_ms            between looks
     kubelet            set by whoever follows the kubelet
     """
 
@@ -45,6 +46,7 @@ class TopologyReporter:
         reports: bool = True,
         report_hugepages: bool = False,
         said: str = "",
+        sync_ms: int = SYNC_EVERY_MS,
     ) -> None:
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
@@ -55,16 +57,17 @@ class TopologyReporter:
         self._reports = reports
         self._report_hugepages = report_hugepages
         self._said = said
+        self._sync_ms = sync_ms
         self._due_ms: int | None = None
 
     def round(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
-        """Look every 3 s; the report if it changed.
+        """Look when it is time; the report if it changed.
 
         raises    InvalidInput for a malformed system QoS of the node: nothing is changed or said
         """
-        if self._due_ms is not None and self._due_ms - SYNC_EVERY_MS <= now_ms < self._due_ms:
+        if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             return None
-        self._due_ms = now_ms + SYNC_EVERY_MS
+        self._due_ms = now_ms + self._sync_ms
         if not self._topology.places:
             return None
         self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
@@ -114,6 +117,6 @@ def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
         "cpuModel": lines.get("model name", ""),
         "hyperThreadEnabled": text("devices/system/cpu/smt/active") == "1",
         "turboEnabled": text("devices/system/cpu/intel_pstate/no_turbo") == "0",
-        "catL3CbmMask": text("fs/resctrl/info/L3/cbm_mask"),
+        "catL3CbmMask": (read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask")) or "").strip(),
         "vendorID": lines.get("vendor_id", ""),
     }

@@ -20,6 +20,7 @@ from koord_agent.domain.qos import cpu_evict, memory_evict
 from koord_agent.domain.qos.cpu_evict import BeCpu, BeCpuHistory, satisfaction_window_seconds
 from koord_agent.domain.qos.eviction import EvictionTask, release
 from koord_agent.domain.qos.eviction_policy import EvictionPolicy, Judgement, eviction_policy
+from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions, Turn
 
 EVICTED_LATELY_MS = 120_000
 
@@ -29,12 +30,21 @@ class EvictionBook:
     """Victims of the last two minutes and the plug-ins' rests, of one node. Owned by its agent.
 
     features   names of the gates that are on
+    options    how often the plug-ins look, how long they rest
+    round_ms   between two rounds
     """
 
     features: frozenset[str]
+    options: QosOptions = DEFAULT_OPTIONS
+    round_ms: int = 1_000
     _evicted_ms: dict[str, int] = field(default_factory=dict[str, int])
     _rests_until_ms: dict[str, int] = field(default_factory=dict[str, int])
     _began: bool = False
+    _turns: tuple[Turn, Turn] = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self._turns = Turn(options.cpu_evict_ms, self.round_ms), Turn(options.memory_evict_ms, self.round_ms)
 
     def run(
         self,
@@ -53,7 +63,7 @@ class EvictionBook:
         """
         if not self._began:
             self._began = True
-            self._rests_until_ms[cpu_evict.PLUGIN] = look.now_ms + cpu_evict.COOL_DOWN_SECONDS * 1000
+            self._rests_until_ms[cpu_evict.PLUGIN] = look.now_ms + self.options.cpu_evict_rest_ms
         if not self.features or not section.get("enable"):
             return ()
         policy = eviction_policy(section)
@@ -63,15 +73,17 @@ class EvictionBook:
         lately = self._evicted_ms.items()
         self._evicted_ms = {uid: at for uid, at in lately if 0 <= look.now_ms - at < EVICTED_LATELY_MS}
         facts: list[PodsEvictedByAgent] = []
-        for plugin, cool_seconds, judge in (
-            (cpu_evict.PLUGIN, cpu_evict.COOL_DOWN_SECONDS, self._cpu_tasks),
-            (memory_evict.PLUGIN, memory_evict.COOL_DOWN_SECONDS, self._memory_tasks),
+        of_cpu, of_memory = self._turns
+        for plugin, turn, rest_ms, judge in (
+            (cpu_evict.PLUGIN, of_cpu, self.options.cpu_evict_rest_ms, self._cpu_tasks),
+            (memory_evict.PLUGIN, of_memory, self.options.memory_evict_rest_ms, self._memory_tasks),
         ):
-            if 0 < self._rests_until_ms.get(plugin, 0) - look.now_ms <= cool_seconds * 1000:
+            rests = 0 < self._rests_until_ms.get(plugin, 0) - look.now_ms <= rest_ms
+            if rests or not turn.comes(look.now_ms):
                 continue
             done = self._evict(look, judge(look, policy), end)
             if done:
-                self._rests_until_ms[plugin] = look.now_ms + cool_seconds * 1000
+                self._rests_until_ms[plugin] = look.now_ms + rest_ms
                 facts.extend(done)
         return tuple(facts)
 

@@ -253,12 +253,16 @@ class LinuxHost:
         return counters
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        return read_resctrl_counters(self._roots.sys / "fs" / "resctrl")
+        return read_resctrl_counters(self._roots.resctrl)
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
         try:
             done = subprocess.run(
-                ["lscpu", f"-e={COLUMNS}"], capture_output=True, text=True, timeout=LSCPU_TIMEOUT_SECONDS, check=True
+                self._roots.command(["lscpu", f"-e={COLUMNS}"]),
+                capture_output=True,
+                text=True,
+                timeout=LSCPU_TIMEOUT_SECONDS,
+                check=True,
             )
         except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
             return ()

@@ -6,7 +6,7 @@ source    agent spec, 1 (3), 3.4, 6, 15
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from koordcore.protocol.qos import KubeQos
@@ -16,9 +16,11 @@ from koord_agent.domain.cgroup_layout import CgroupLayout
 from koord_agent.domain.counters import parse_busy_ticks_per_cpu
 from koord_agent.domain.features import Feature, Features, Finding
 from koord_agent.domain.resctrl_files import resctrl_support
+from koord_agent.shell.container_runtime import SOCKETS as RUNTIME_SOCKETS
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.pod_resources import SOCKET as POD_RESOURCES_SOCKET
 
 _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 """Knobs of the whole machine, looked for in the root of their hierarchy."""
@@ -57,6 +59,9 @@ class _Probe:
         yield _readable(Feature.DISK_AWAIT, roots.proc / "diskstats")
         yield _readable(Feature.TCP_RETRANSMIT, roots.proc / "self/net/snmp")
         yield self._pod_events()
+        yield _socket(Feature.POD_RESOURCES, [self._roots.kubelet / POD_RESOURCES_SOCKET], "no kubelet listens there")
+        sockets = [folder / socket for folder in self._roots.sockets for socket in RUNTIME_SOCKETS.values()]
+        yield _socket(Feature.CONTAINER_RUNTIME, sockets, "no runtime listens in its usual place: pods are asked to go")
 
     def knobs(self) -> Iterator[Finding]:
         """Every resource of the table, by its v1 name."""
@@ -121,7 +126,7 @@ class _Probe:
 
     def _resctrl(self) -> Iterator[Finding]:
         cpuinfo = self._roots.proc / "cpuinfo"
-        root = self._roots.sys / "fs/resctrl"
+        root = self._roots.resctrl
         support = resctrl_support(read_kernel_file(str(cpuinfo)) or "")
         for feature, able in ((Feature.RESCTRL_CONTROL, support.control), (Feature.RESCTRL_MONITOR, support.monitor)):
             mounted = (root / "info").is_dir()
@@ -148,3 +153,9 @@ def _readable(feature: str, file: Path, why: str = "") -> Finding:
     except OSError as error:
         return Finding(feature=feature, usable=False, file=str(file), why=str(error.strerror))
     return Finding(feature=feature, usable=True, file=str(file))
+
+
+def _socket(feature: str, places: Sequence[Path], why: str) -> Finding:
+    """The first of the places where somebody has a socket."""
+    found = next((place for place in places if place.is_socket()), None)
+    return Finding(feature=feature, usable=found is not None, file=str(found or places[0]), why="" if found else why)

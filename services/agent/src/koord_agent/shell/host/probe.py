@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,30 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Where the machine's file systems are; a container sees them elsewhere, a test brings its own."""
+    """Where the machine's file systems are; a container sees them elsewhere, a test brings its own.
+
+    filesystems      what /sys/fs holds (resctrl); None = `fs` below sys
+    sockets          folders of the runtimes' sockets: /run, /var/run
+    kubelet          the kubelet's folder
+    in_container     commands of the machine are run in the mount namespace of its first process
+    """
 
     cgroup: Path = Path("/sys/fs/cgroup")
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
+    filesystems: Path | None = None
+    sockets: tuple[Path, ...] = (Path("/run"), Path("/var/run"))
+    kubelet: Path = Path("/var/lib/kubelet")
+    in_container: bool = False
+
+    @property
+    def resctrl(self) -> Path:
+        """Where resctrl is mounted, or would be."""
+        return (self.filesystems or self.sys / "fs") / "resctrl"
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """A command that is to see the machine, not the container of the agent (agent spec, 2.2)."""
+        return [*(["nsenter", f"--mount={self.proc}/1/ns/mnt"] if self.in_container else []), *words]
 
 
 def filesystem_magic(path: Path) -> int:

@@ -1,0 +1,17 @@
+"""Where this machine's file systems are, by the settings: for the agent and for its doctor."""
+
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.host.probe import HostRoots
+
+
+def host_roots(settings: AgentSettings) -> HostRoots:
+    """Where this machine's file systems are."""
+    return HostRoots(
+        cgroup=settings.cgroup_root,
+        proc=settings.proc_root,
+        sys=settings.sys_root,
+        filesystems=settings.sys_fs_root,
+        sockets=(settings.var_run_root, settings.run_root),
+        kubelet=settings.var_lib_kubelet_dir,
+        in_container=settings.in_container,
+    )
