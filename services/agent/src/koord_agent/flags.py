@@ -1,6 +1,7 @@
 """Command lines that were written for the reference's agent: names of older releases, flags that mean nothing here.
 
-What is translated or passed over is said in the log; a flag that neither knows is refused. source    agent spec, 2.2, 23
+What is translated or passed over is said in the log; a flag that neither knows is refused.
+source    agent spec, 2.2, 23
 """
 
 from collections.abc import Collection, Mapping, Sequence
