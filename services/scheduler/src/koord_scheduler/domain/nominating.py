@@ -10,9 +10,10 @@ from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodNominated
 
+from koord_scheduler.domain.dry_run import Victim
 from koord_scheduler.domain.notices import Notice
 from koord_scheduler.domain.pods import PodRecord
-from koord_scheduler.domain.preemption import Preemption, Victim
+from koord_scheduler.domain.preemption import Preemption
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import pod_ref
 

@@ -109,6 +109,9 @@ class Views:
             )
             for reads in Reads
         }
+        load_filters = [plugin for _, plugin in self._by_reads[Reads.LOAD][0]]
+        self._single_filters = [plugin for plugin in load_filters if isinstance(plugin, SingleRowFilter)]
+        self._other_filters = [plugin for plugin in load_filters if not isinstance(plugin, SingleRowFilter)]
 
     def keeps(self, pod: PodTemplate) -> bool:
         """Whether there is a view of the template."""
@@ -144,17 +147,20 @@ class Views:
         """Whether one row passes every filter as things stand this moment, trials of the load included."""
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
-        if self.shape_of(pod).verdict.item(row) != FEASIBLE:
+        if not self.suits(pod, row):
             return False
-        for _, plugin in self._by_reads[Reads.LOAD][0]:
-            if isinstance(plugin, SingleRowFilter):
-                if plugin.code_of_row(pod, self.nodes, row):
-                    return False
-            else:
-                codes = plugin.filter(pod, self.nodes, np.array([row], np.intp))
-                if codes is not None and codes[0]:
-                    return False
+        for single in self._single_filters:
+            if single.code_of_row(pod, self.nodes, row):
+                return False
+        for plugin in self._other_filters:
+            codes = plugin.filter(pod, self.nodes, np.array([row], np.intp))
+            if codes is not None and codes[0]:
+                return False
         return True
+
+    def suits(self, pod: PodTemplate, row: int) -> bool:
+        """Whether one row passes the filters that read no load."""
+        return self.shape_of(pod).verdict.item(row) == FEASIBLE
 
     def resolvable(self, pod: PodTemplate) -> Rows:
         """The rows that a filter refuses, but might not if pods left the node; the view has to be up to date."""

@@ -17,6 +17,10 @@ class DefaultPreemption:
         """See `PreemptionPlugin.answers`: only nodes can be freed by it."""
         return rejection is None
 
+    def spares_everyone(self, pod: PodRecord) -> bool:
+        """See `PreemptionPlugin.spares_everyone`."""
+        return False
+
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
         """See `PreemptionPlugin.may_preempt`: whoever has a lower priority."""
         return True

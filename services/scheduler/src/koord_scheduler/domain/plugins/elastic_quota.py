@@ -59,6 +59,11 @@ class ElasticQuota:
         """See `PreemptionPlugin.answers`: a pod that its quota refuses, or no node suits."""
         return rejection is None or rejection.plugin == self.name
 
+    def spares_everyone(self, pod: PodRecord) -> bool:
+        """See `PreemptionPlugin.spares_everyone`: a pod without quota, and one of a default quota that is spared."""
+        known = self.quotas.pods.get(pod.uid)
+        return known is None or self.quotas.spares_everyone(known.facts)
+
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
         """See `PreemptionPlugin.may_preempt`: pods of the same quota."""
         known = self.quotas.pods.get(pod.uid)

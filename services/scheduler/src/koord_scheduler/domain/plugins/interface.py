@@ -354,6 +354,10 @@ class PreemptionPlugin(Named, Protocol):
         """Whether it can help a pod that was rejected so; None: no node was feasible."""
         ...
 
+    def spares_everyone(self, pod: PodRecord) -> bool:
+        """Whether nobody at all is a victim for the pod: no node need be looked at. False: `may_preempt` tells."""
+        ...
+
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
         """Whether the pod may take the other one's place; the other's priority is lower."""
         ...

@@ -8,6 +8,8 @@ source    scheduler-core spec, 10.5, 10.8, 10.9
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from koordcore.protocol import keys
+
 from koord_scheduler.domain.quota.accounting import masked
 from koord_scheduler.domain.quota.admission import NO_QUOTA, Admission, Standing, admit, exceeding
 from koord_scheduler.domain.quota.books import QuotaBooks
@@ -50,6 +52,11 @@ class QuotaManager(QuotaBooks):
         node = self.forest.nodes[name]
         limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)
         return QuotaRoom(node, masked(facts.requests, node), limit)
+
+    def spares_everyone(self, preemptor: PodFacts) -> bool:
+        """Whether in-quota preemption may take nobody for the pod. source    scheduler-core spec, 10.8"""
+        name = self.quota_of(preemptor)
+        return name is None or (self.settings.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
 
     def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
         """Whether in-quota preemption may take the victim (a uid); a pod that was never seen is none.
