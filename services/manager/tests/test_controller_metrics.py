@@ -1,6 +1,7 @@
 """The figures of the control rounds carry the reference's names, and forget nodes that are no longer computed."""
 
-from koord_manager.domain.node_drafts import overcommit_of, ratio_drafts
+from koord_manager.domain.gateway.requests import Meaning
+from koord_manager.domain.node_drafts import overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from manager_world import ManagerWorld
 from prometheus_client import CollectorRegistry
@@ -47,3 +48,36 @@ def test_decisions_are_counted_by_the_references_reasons() -> None:
     assert value(count, status="failed", reason="patchNodeMeta") == 1
     failed = {"plugin": "CPUNormalization", "status": "failed", "reason": "ResourceCalculate"}
     assert value("slo_controller_node_resource_run_plugin_status", **failed) == 2
+
+
+def test_with_an_api_server_its_answers_are_what_is_counted_as_reconciled() -> None:
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry, writes_objects=True)
+    world = ManagerWorld()
+    world.configure(colocation={"enable": True})
+    world.plain_node(**{"node.koordinator.sh/network-bandwidth": "1"})
+    metrics.decided([draft.event for draft in slo_drafts(world.policies, world.view, ["n"])], stored=True)
+    for purpose, meaning in (
+        ("create-nodeslo", Meaning.DONE),
+        ("update-nodeslo", Meaning.CONFLICT),
+        ("delete-nodeslo", Meaning.GONE),
+        ("node-status", Meaning.GONE),
+        ("topology-zones", Meaning.DONE),
+        ("bind", Meaning.DONE),
+    ):
+        metrics.wrote(purpose, meaning)
+
+    def reconciled(what: str) -> dict[tuple[str, str], float]:
+        (family,) = [each for each in registry.collect() if each.name == f"slo_controller_{what}_count"]
+        return {(sample.labels["status"], sample.labels["reason"]): sample.value for sample in family.samples}
+
+    assert reconciled("nodeslo_reconcile") == {
+        ("succeeded", "createNodeSLO"): 1,
+        ("failed", "updateNodeSLO"): 1,
+        ("succeeded", "deleteNodeSLO"): 1,
+    }
+    assert reconciled("node_resource_reconcile") == {
+        ("failed", "updateNodeNotFound"): 1,
+        ("succeeded", "updateNodeResourceTopology"): 1,
+    }
+    assert reconciled("nodeslo_spec_parse")["succeeded", "getSystemConfigSpec"] == 1

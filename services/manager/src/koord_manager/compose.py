@@ -96,6 +96,9 @@ def assemble(
         return None if halt is None else f"halted before event {halt.seq}: {halt.reason}"
 
     options = admission_options(settings)
+    metrics = ControllerMetrics(shell.metrics.registry, writes_objects=api is not None)
+    plugins = enabled_of(PLUGINS, settings.noderesource_plugins)
+    metrics.set_up(sorted(plugins))
     world = World(
         view=view,
         intake=intake,
@@ -116,13 +119,13 @@ def assemble(
         options=options,
         verdicts=bus.verdicts,
         standalone=api is None,
-        metrics=ControllerMetrics(shell.metrics.registry),
+        metrics=metrics,
     )
     controllers = Controllers(
         enabled=enabled_of(CONTROLLERS, settings.controllers),
         policies=NodePolicies(
             sync_shared_gpus=options.enabled("EnableSyncGPUSharedResource"),
-            plugins=enabled_of(PLUGINS, settings.noderesource_plugins),
+            plugins=plugins,
         ),
         quotas=QuotaRounds(keeps_objects=api is None),
     )
@@ -192,6 +195,7 @@ def assemble(
         runner.reached,
         slo_config=(names.slo_namespace, names.slo_name),
         other_configs=((names.enhanced_namespace, names.enhanced_name),),
+        wrote=metrics.wrote,
     )
     gateways.append(gateway)
 

@@ -233,6 +233,8 @@ def _overcommit_draft(world: World, controllers: Controllers, token: str, now: d
     view, policies = world.view, controllers.policies
     node = view.node(token)
     if node is None:
+        if world.metrics is not None:
+            world.metrics.not_found()
         return None
     policies.watch_age(token, view.reports.get(token), policies.colocation(token, node))
     found, draft = overcommit_of(policies, view, token, now)

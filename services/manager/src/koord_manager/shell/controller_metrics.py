@@ -19,8 +19,8 @@ from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.isolation import Failure
-from koord_manager.domain.node_resources.decide import Overcommit
 from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.slo_adjust.step import Level
@@ -49,6 +49,28 @@ _PLUGINS_OF: Final = {
     "ratios": ("CPUNormalization", "ResourceAmplification"),
     "devices": ("GPUDeviceResource", "RDMADeviceResource"),
 }
+_WRITES: Final = {
+    "node-status": ("node_resource", "updateNodeStatus"),
+    "node-metadata": ("node_resource", "patchNodeMeta"),
+    "topology-zones": ("node_resource", "updateNodeResourceTopology"),
+    "create-nodemetric": ("nodemetric", "createNodeMetric"),
+    "update-nodemetric": ("nodemetric", "updateNodeMetric"),
+    "delete-nodemetric": ("nodemetric", "deleteNodeMetric"),
+    "create-nodeslo": ("nodeslo", "createNodeSLO"),
+    "update-nodeslo": ("nodeslo", "updateNodeSLO"),
+    "delete-nodeslo": ("nodeslo", "deleteNodeSLO"),
+    "create-quota": ("quota_profile", "createQuota"),
+    "update-quota": ("quota_profile", "updateQuota"),
+}
+"""The gateway's writes of what is decided here -> what is reconciled and the reference's reason."""
+_NOT_FOUND: Final = {"node-status": "updateNodeNotFound", "node-metadata": "updateNodeMetaNotFound"}
+_SLO_PARTS: Final = (
+    "getResourceThresholdSpec",
+    "getResourceQOSSpec",
+    "getCPUBurstConfigSpec",
+    "getSystemConfigSpec",
+    "getHostApplicationConfig",
+)
 _SUCCEEDED, _FAILED = "succeeded", "failed"
 
 
@@ -57,9 +79,12 @@ class ControllerMetrics:
 
     The reference's counters have no `_total` in their names; a Prometheus client of Python would append it to a
     counter's, so those are gauges that only grow: queries and dashboards go by the name.
+
+    writes_objects    the objects are at an API server: its answers are what is counted as reconciled, not the facts
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, writes_objects: bool = False) -> None:
+        self._writes_objects = writes_objects
         self._reconciled = {
             what: Gauge(
                 f"slo_controller_{what}_reconcile_count",
@@ -68,6 +93,15 @@ class ControllerMetrics:
                 registry=registry,
             )
             for what in ("node_resource", "nodemetric", "nodeslo", "quota_profile")
+        }
+        self._parsed = {
+            what: Gauge(
+                f"slo_controller_{what}_spec_parse_count",
+                f"Specs of {what} worked out from the configuration by their outcome",
+                ["status", "reason"],
+                registry=registry,
+            )
+            for what in ("nodemetric", "nodeslo")
         }
         self._plugins = Gauge(
             "slo_controller_node_resource_run_plugin_status",
@@ -109,22 +143,67 @@ class ControllerMetrics:
             "koord_manager_slo_mass_abnormal", "1: more nodes look abnormal than may be lowered", registry=registry
         )
 
+    def set_up(self, plugins: Iterable[str]) -> None:
+        """These plugins compute nodes from now on."""
+        for plugin in plugins:
+            self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
+
     def decided(self, events: Iterable[Event], *, stored: bool) -> None:
         """Facts were offered to the log, which took or refused them."""
         for event in events:
+            self._part_decided(event)
             action = _ACTIONS.get(type(event))
-            if action is not None:
+            if action is not None and not (stored and self._writes_objects):
                 what, reason = action
                 self._reconciled[what].labels(_SUCCEEDED if stored else _FAILED, reason).inc()
-            if isinstance(event, NodeRatiosComputed):
+
+    def _part_decided(self, event: Event) -> None:
+        match event:
+            case NodeMetricPolicyRendered():
+                self._parsed["nodemetric"].labels(_SUCCEEDED, "getNodeMetricCollectPolicy").inc()
+            case NodeSloRendered():
+                for part in _SLO_PARTS:  # only the system part can fail: by the node's own annotation
+                    failed = bool(event.fault) and part == "getSystemConfigSpec"
+                    self._parsed["nodeslo"].labels(_FAILED if failed else _SUCCEEDED, part).inc()
+            case NodeRatiosComputed():
                 for plugin, name in (("CPUNormalization", "normalization"), ("ResourceAmplification", "amplification")):
-                    status = _FAILED if name in event.faults else _SUCCEEDED
-                    self._plugins.labels(plugin, status, "ResourceCalculate").inc()
+                    self._ran(plugin, "ResourceCalculate", failed=name in event.faults)
+                    self._ran(plugin, "NodePrepare", failed=False)
+            case NodeDevicesComputed():
+                for plugin in ("GPUDeviceResource", "RDMADeviceResource"):
+                    self._ran(plugin, "ResourceCalculate" if event.resources else "ResourceReset", failed=False)
+                    self._ran(plugin, "NodePrepare", failed=False)
+            case NodeOvercommitComputed():
+                if event.zones:
+                    self._ran("BatchResource", "NodePreUpdate", failed=False)
+                for plugin in ("BatchResource", "MidResource"):
+                    self._ran(plugin, "NodePrepare", failed=False)
+            case _:
+                pass
+
+    def _ran(self, plugin: str, reason: str, *, failed: bool) -> None:
+        self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
+
+    def wrote(self, purpose: str, meaning: str) -> None:
+        """The gateway wrote an object that is decided here, and was answered."""
+        action = _WRITES.get(purpose)
+        if action is None:
+            return
+        what, reason = action
+        if meaning == Meaning.GONE and purpose in _NOT_FOUND:
+            reason = _NOT_FOUND[purpose]
+        done = meaning == Meaning.DONE or (meaning == Meaning.GONE and purpose.startswith("delete-"))
+        self._reconciled[what].labels(_SUCCEEDED if done else _FAILED, reason).inc()
+
+    def not_found(self) -> None:
+        """A node was to be computed that does not exist any more."""
+        self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
         """A node was computed anew. at: seconds, to tell what is not computed any more."""
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
-            self._plugins.labels(plugin, _SUCCEEDED, "ResourceCalculate" if result else "ResourceReset").inc()
+            self._ran(plugin, "ResourceCalculate" if result else "ResourceReset", failed=False)
+            self._ran(plugin, "NodeStatusCheck", failed=False)
             if result is not None:
                 name = plugin.removesuffix("Resource").lower()
                 self._lent.labels(node, f"kubernetes.io/{name}-cpu", "integer").set(result.cpu_milli / 1000)
@@ -135,12 +214,14 @@ class ControllerMetrics:
         """Decisions failed; what fails at present."""
         for failure in failures:
             self._failures.labels(failure.controller).inc()
+            if failure.controller == "nodemetric":
+                self._parsed["nodemetric"].labels(_FAILED, "getNodeMetricCollectPolicy").inc()
             action = _ACTION_OF.get(failure.controller)
             if action is not None:
                 what, reason = action
                 self._reconciled[what].labels(_FAILED, reason).inc()
             for plugin in _PLUGINS_OF.get(failure.controller, ()):
-                self._plugins.labels(plugin, _FAILED, "ResourceCalculate").inc()
+                self._ran(plugin, "ResourceCalculate", failed=True)
         counts = Counts(controller for controller, _ in failing)
         for controller in self._failing_before | counts.keys():
             self._failing.labels(controller).set(counts[controller])

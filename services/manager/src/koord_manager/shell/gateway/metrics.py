@@ -3,7 +3,7 @@
 source    event-bus spec, 12 (koord_bus_drift_total); manager spec, 17.1
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from koordcore.service.metrics import BusMetrics
@@ -43,9 +43,15 @@ NO_GATEWAY_METRICS = _Nothing()
 
 
 class PrometheusGatewayMetrics:
-    """The figures on `/metrics`."""
+    """The figures on `/metrics`.
 
-    def __init__(self, registry: CollectorRegistry, bus: BusMetrics) -> None:
+    wrote    is told every write, too: purpose, and the meaning of its answer
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, bus: BusMetrics, wrote: Callable[[str, str], None] = lambda _, __: None
+    ) -> None:
+        self._wrote = wrote
         self._bus = bus  # it has the counter of drifts already
         self._writes = Counter(
             "koord_gateway_writes", "Writes to the API server by answer.", ("purpose", "answer"), registry=registry
@@ -66,6 +72,7 @@ class PrometheusGatewayMetrics:
     def written(self, purpose: str, meaning: str) -> None:
         """See `GatewayMetrics.written`."""
         self._writes.labels(purpose, meaning).inc()
+        self._wrote(purpose, meaning)
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
         """See `GatewayMetrics.watches`."""

@@ -60,11 +60,13 @@ def make_gateway(
     *,
     slo_config: tuple[str, str],
     other_configs: tuple[tuple[str, str], ...] = (),
+    wrote: Callable[[str, str], None],
 ) -> Gateway:
     """The gateway of this instance.
 
     folded         waits until the event at a position is folded
     slo_config     (namespace, name) of the configuration; other_configs: of further ConfigMaps that are read
+    wrote          is told every write: its purpose, and the meaning of its answer
     """
     settings = shell.settings
     return Gateway(
@@ -81,7 +83,7 @@ def make_gateway(
             actor=f"manager/{settings.instance}",
             instance=settings.instance,
             folded=folded,
-            metrics=PrometheusGatewayMetrics(shell.metrics.registry, shell.metrics.bus),
+            metrics=PrometheusGatewayMetrics(shell.metrics.registry, shell.metrics.bus, wrote),
         ),
         gateway_settings(settings, slo_config, other_configs),
     )
