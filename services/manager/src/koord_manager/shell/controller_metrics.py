@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.isolation import Failure
+from koord_manager.domain.node_resources.decide import Overcommit
 from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.slo_adjust.step import Level
