@@ -141,6 +141,7 @@ def linux_agent(
             report_hugepages=gates.enabled("HugePageReport"),
             said=topology_said,
             sync_ms=round(settings.node_topology_sync_interval * 1000),
+            cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
         ),
         stop=_stop_containers(settings),
         qos=_qos_options(settings),

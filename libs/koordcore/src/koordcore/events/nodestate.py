@@ -218,6 +218,17 @@ class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     allocatable: dict[str, int] = {}
 
 
+class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A last-level cache that CPUs share; id: as resctrl names it in its schemata.
+
+    cpus    CPU list; size_bytes: 0 = not told
+    """
+
+    id: int
+    cpus: str
+    size_bytes: int = 0
+
+
 @CATALOGUE.register(kind="nodestate")
 class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     """CPUs and NUMA nodes of the node as its agent sees them: the managed content of its NodeResourceTopology.
@@ -225,9 +236,11 @@ class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True)
     Said when it changed; the newest one says everything (agent spec, 4.7).
     policies      `topologyPolicies`
     annotations   CPU topology and basic info, shared pools, pods' CPUs, CPU manager policy, reservation, system QoS
+    l3_caches     by id; empty = the machine does not tell
     """
 
     policies: list[str]
     zones: list[TopologyZone]
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
+    l3_caches: list[CpuCache] = []

@@ -15,6 +15,7 @@ class Feature(StrEnum):
     CGROUP_COUNTERS = "cgroup cpu and memory"
     CPU_TOPOLOGY = "cpu topology"
     NUMA = "NUMA memory"
+    CACHES = "L3 caches"
     PSI = "PSI"
     CPI = "CPI"
     RESCTRL_CONTROL = "resctrl control"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.nodestate import CpuCache, NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
 from koordcore.protocol.qos import QosClass
@@ -173,6 +173,7 @@ class NodeTopology:
 
     basic       cpuModel, hyperThreadEnabled, ... of the machine; empty and false values are left out
     kubelet     None = no kubelet, or it has not been asked
+    l3_caches   empty = unknown
     """
 
     topology: CpuTopology
@@ -180,6 +181,7 @@ class NodeTopology:
     basic: Mapping[str, str | bool]
     kubelet: KubeletConfiguration | None = None
     kubelet_entries: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    l3_caches: Sequence[CpuCache] = ()
 
 
 def topology_reported(
@@ -216,6 +218,7 @@ def topology_reported(
         ],
         annotations=_annotations(found, pools),
         labels={**MANAGED_BY, **copied},
+        l3_caches=list(found.l3_caches),
     )
 
 

@@ -89,7 +89,8 @@ class Collectors:
         self._host = host
         self._monitor = monitor
         self._options = options
-        self._cpu_to_numa = {place.cpu: place.node for place in topology} if features.usable(Feature.NUMA) else {}
+        self._cpu_to_numa: Mapping[int, int] = {}
+        self.cpus_changed(topology)
         self._due_ms: dict[str, int] = {}
         self._measuring: _Measuring | None = None
         self._waits: dict[str, SchedCounters] = {}
@@ -133,6 +134,11 @@ class Collectors:
         if self._measures_cpi:
             self._measure_cycles(pods, now_ms)
         return latest
+
+    def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
+        """Other CPUs are online than before."""
+        if self.features.usable(Feature.NUMA):
+            self._cpu_to_numa = {place.cpu: place.node for place in topology}
 
     @property
     def cold_memory_running(self) -> bool:

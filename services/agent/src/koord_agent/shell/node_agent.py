@@ -227,6 +227,9 @@ class NodeAgent:
             return ()
         if self.topology.pools != before:
             self._owners_of = None
+        if self.topology.places != self._topology and self.topology.places:
+            self._topology, self._owners_of = self.topology.places, None
+            self._collectors.cpus_changed(self._topology)
         return () if report is None else (report,)
 
     def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:

@@ -23,10 +23,12 @@ from koord_agent.domain.topology_report import (
     topology_digest,
     topology_reported,
 )
+from koord_agent.shell.host.caches import read_l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux import LinuxHost
 
 SYNC_EVERY_MS: Final = 3_000
+CPU_INFO_EVERY_MS: Final = 60_000
 
 
 class TopologyReporter:
@@ -34,7 +36,8 @@ class TopologyReporter:
 
     reports            whether changes are said at all (gate NodeTopologyReport)
     said               digest of the report that is in the log; "" = none
-    sync_ms            between looks
+    sync_ms            between looks at who may use what
+    cpu_info_ms        between looks at which CPUs are online
     kubelet            set by whoever follows the kubelet
     """
 
@@ -47,12 +50,17 @@ class TopologyReporter:
         report_hugepages: bool = False,
         said: str = "",
         sync_ms: int = SYNC_EVERY_MS,
+        cpu_info_ms: int = CPU_INFO_EVERY_MS,
     ) -> None:
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
+        self.l3_caches = read_l3_caches(host.roots.sys)
+        self._host = host
         self._topology = CpuTopology(tuple(places))
         self._memory = host.numa.memory
+        self._cpu_info_ms = cpu_info_ms
+        self._cpu_info_due_ms: int | None = None
         self._basic = _basic_info(host)
         self._reports = reports
         self._report_hugepages = report_hugepages
@@ -68,16 +76,41 @@ class TopologyReporter:
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             return None
         self._due_ms = now_ms + self._sync_ms
+        self._look_at_cpus(now_ms)
         if not self._topology.places:
             return None
         self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
         memory = self._memory() if self._reports else None
         return None if memory is None else self._changed(self._report(desired, self.pools, memory))
 
+    @property
+    def places(self) -> tuple[CpuPlace, ...]:
+        """The CPUs that were online at the last look; empty = unknown."""
+        return self._topology.places
+
+    def _look_at_cpus(self, now_ms: int) -> None:
+        """CPUs are taken off and put on while the machine runs; a look that fails keeps what was seen."""
+        due = self._cpu_info_due_ms
+        if due is not None and due - self._cpu_info_ms <= now_ms < due:
+            return
+        self._cpu_info_due_ms = now_ms + self._cpu_info_ms
+        if due is None:
+            return  # looked at when the agent was made
+        places = self._host.cpu_topology()
+        if places and places != self._topology.places:
+            self._topology = CpuTopology(places)
+        self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches
+
     def _report(
         self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
     ) -> NodeTopologyReported | None:
-        found = NodeTopology(topology=self._topology, memory=memory, basic=self._basic, kubelet=self.kubelet)
+        found = NodeTopology(
+            topology=self._topology,
+            memory=memory,
+            basic=self._basic,
+            kubelet=self.kubelet,
+            l3_caches=self.l3_caches,
+        )
         return topology_reported(
             found,
             pools,

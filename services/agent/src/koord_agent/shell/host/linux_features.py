@@ -17,6 +17,7 @@ from koord_agent.domain.counters import parse_busy_ticks_per_cpu
 from koord_agent.domain.features import Feature, Features, Finding
 from koord_agent.domain.resctrl_files import resctrl_support
 from koord_agent.shell.container_runtime import SOCKETS as RUNTIME_SOCKETS
+from koord_agent.shell.host.caches import CPUS, read_l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots
@@ -51,6 +52,7 @@ class _Probe:
             why="" if lscpu else "the program is not installed",
         )
         yield _readable(Feature.NUMA, roots.sys / "bus/node/devices/node0/meminfo")
+        yield self._caches()
         yield self._pressure()
         yield self._cycles()
         yield from self._resctrl()
@@ -104,6 +106,11 @@ class _Probe:
     def _cgroup_counters(self) -> Finding:
         file = Path(file_path(str(self._roots.cgroup), "cpuacct.usage", "", self._version, reading=True))
         return _readable(Feature.CGROUP_COUNTERS, file)
+
+    def _caches(self) -> Finding:
+        there = bool(read_l3_caches(self._roots.sys))
+        why = "" if there else "the machine does not tell which CPUs share one"
+        return Finding(feature=Feature.CACHES, usable=there, file=str(self._roots.sys / CPUS), why=why)
 
     def _pressure(self) -> Finding:
         file = Path(file_path(str(self._roots.cgroup), "cpu.pressure", self._some_directory(), self._version))
