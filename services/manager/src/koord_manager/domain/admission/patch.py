@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 from jsonpatch import JsonPatch  # type: ignore[import-untyped]
-from jsonpointer import JsonPointer  # type: ignore[import-untyped]
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.request import JsonObject
@@ -49,7 +48,7 @@ def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
 
 def _without_secrets(operation: Operation) -> Operation:
     try:
-        return operation | {"value": _told(operation["value"], tuple(JsonPointer(operation["path"]).parts))}
+        return operation | {"value": _told(operation["value"], _parts(operation["path"]))}
     except RecursionError:
         return operation | {"value": WITHHELD}
 
@@ -107,4 +106,10 @@ def _of_lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Opera
 
 
 def _pointer(path: Path) -> str:
-    return JsonPointer.from_parts([str(step) for step in path]).path
+    """The RFC 6901 text of a path. The library's own takes 20 us, which is half of a review with 20 operations."""
+    escaped = [step.replace("~", "~0").replace("/", "~1") if isinstance(step, str) else str(step) for step in path]
+    return "".join([f"/{step}" for step in escaped])
+
+
+def _parts(pointer: str) -> tuple[str, ...]:
+    return tuple([step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]])
