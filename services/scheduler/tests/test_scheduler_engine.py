@@ -1,11 +1,12 @@
 """Decisions: choice, ties, explanation; cached views give what judging afresh gives."""
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed, Unschedulable
-from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.engine import Engine, Restriction
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.occupancy import Occupant
@@ -217,3 +218,32 @@ def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:
         for known in ledgers.occupants(name):
             made.cluster.occupancy.take(row, known)
     return made.first.engine
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from(["", "PreferNoSchedule", "NoSchedule"])), min_size=1, max_size=9
+    ),
+    st.sets(st.integers(0, 8), min_size=1),
+    st.integers(1, 4),
+    st.text(max_size=3),
+)
+def test_rows_that_are_barred_are_passed_over_in_the_order_of_all(
+    nodes: list[tuple[int, str]], barred: set[int], cpu: int, uid: str
+) -> None:
+    made = over(
+        *(
+            node(f"n{number}", cpu=str(size), taints=[{"key": "a", "value": "b", "effect": effect}] if effect else [])
+            for number, (size, effect) in enumerate(nodes)
+        )
+    )
+    wanted = pod(f"p-{uid}", {"cpu": str(cpu)})
+    subject = made.cluster.templates.read(wanted).subject
+    rows = tuple(sorted(row for row in barred if row < len(nodes)))
+    everywhere = np.arange(len(nodes), dtype=np.intp)
+    ranked, sifted = (
+        made.first.engine.decide(subject, wanted.metadata.uid, BASED_ON, Restriction(barred=rows, rows=within))
+        for within in (None, everywhere)
+    )
+    assert ranked == sifted

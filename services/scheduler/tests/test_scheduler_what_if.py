@@ -5,23 +5,9 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.packing import packing_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.what_if import Fate, WhatIf, recorded_in
+from scheduler_configurations import PACKED
 from scheduling import Scheduler, SmallLog, frameworks, node, pod
 from scheduling_stories import World, play
-
-PACKED = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: koord-scheduler
-  pluginConfig:
-  - name: NodeResourcesFit
-    args:
-      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}
-  plugins:
-    score:
-      disabled: [{name: "*"}]
-      enabled: [{name: NodeResourcesFit}]
-"""
 
 
 def rerun(log: SmallLog, begin: int = 0, configuration: str = "") -> tuple[WhatIf, list[Fate]]:

@@ -11,6 +11,7 @@ from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import PlacementExplanation, PluginExclusion
 
+from koord_scheduler.domain.amounts import needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.columns import Rows
 from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.diagnosing import diagnosis_of
@@ -154,10 +155,16 @@ class Attempt:
         source    scheduler-core spec, 1.3 (pass 1)
         """
         state, occupancy = self._state, self._state.cluster.occupancy
+        needs = needs_of(self._engine, self._subject)
+        sums_decide = only_amounts_refuse(self._engine, self._subject, occupancy)
         for node in state.nominations.nodes():
             row = state.nodes.row(node)
             rivals = state.rivals_on(node, self._pod)
             if row is None or not rivals:
+                continue
+            if sums_decide:
+                if not suffices(needs.left(state.nodes, row, rivals)):
+                    yield row
                 continue
             with occupancy.trial():
                 for rival in rivals:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from koordcore.protocol.objects import Pod
 
+from koord_scheduler.domain.amounts import move, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.plugins.interface import PreemptionPlugin, Reads
-from koord_scheduler.domain.plugins.node_resources_fit import NodeResourcesFit
+from koord_scheduler.domain.plugins.interface import PreemptionPlugin
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
@@ -46,10 +46,9 @@ class DryRuns:
         self._room = plugin.room_for(pod)
         coupled = bool(self._engine.judges(subject).filters)
         self._occupancy = state.cluster.occupancy.parts_for(subject.template, coupled=coupled)
-        fits = (plugin for plugin in self._engine.profile.filters if isinstance(plugin, NodeResourcesFit))
-        checks = next((plugin.checks_of(subject.template, state.nodes) for plugin in fits), ())
-        self._needs = [(column, amount) for _, column, amount in checks]
-        self.sums_decide = by_sums and not coupled and self._room is None and self._only_amounts_refuse()
+        self._needs = needs_of(self._engine, subject)
+        can_sum = by_sums and self._room is None
+        self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.occupancy)
 
     def victims(self, row: int) -> tuple[Victim, ...]:
         """Who has to leave the node for the pod; empty: nobody's leaving helps."""
@@ -74,19 +73,16 @@ class DryRuns:
         """Victims in the order in which they were tried; empty: the pod does not fit without all of them, either."""
         if not self._engine.views.suits(self._subject.template, row):
             return []
-        free = self._state.nodes.free
-        left = {column: free.item(column, row) - amount for column, amount in self._needs}
-        for rival in rivals:
-            _add(left, rival, -1)
+        left = self._needs.left(self._state.nodes, row, rivals)
         for occupant in by_importance:
-            _add(left, occupant, 1)
-        if not _suffices(left):
+            move(left, occupant, 1)
+        if not suffices(left):
             return []
         gone: list[Occupant] = []
         for occupant in by_importance:
-            _add(left, occupant, -1)
-            if not _suffices(left):
-                _add(left, occupant, 1)
+            move(left, occupant, -1)
+            if not suffices(left):
+                move(left, occupant, 1)
                 gone.append(occupant)
         return gone
 
@@ -115,7 +111,7 @@ class DryRuns:
     def _could_fit(self, row: int, possible: Sequence[Occupant]) -> bool:
         """Whether all possible victims together hold what the node lacks; most nodes are passed over by this alone."""
         free = self._state.nodes.free
-        for column, amount in self._needs:
+        for column, amount in self._needs.amounts:
             short = amount - free.item(column, row)
             if short <= 0:
                 continue
@@ -124,17 +120,6 @@ class DryRuns:
             if short > 0:
                 return False
         return True
-
-    def _only_amounts_refuse(self) -> bool:
-        """Whether no filter that looks at a node's pods looks at more than what they request.
-
-        One that follows the pods of nodes has said whether it does so for pods like this (`Follower.may_refuse`).
-        """
-        followers = {id(follower) for follower in self._state.cluster.occupancy.followers}
-        return not self._occupancy.followers and all(
-            plugin.reads is Reads.SHAPE or isinstance(plugin, NodeResourcesFit) or id(plugin) in followers
-            for plugin in self._engine.profile.filters
-        )
 
     def _fits(self, row: int) -> bool:
         if self._room is not None and not self._room.fits():
@@ -175,16 +160,6 @@ class DryRuns:
         if self._room is not None:
             self._room.put_back(occupant.uid)
         del gone[occupant.uid]
-
-
-def _suffices(left: dict[int, int]) -> bool:
-    return all(amount >= 0 for amount in left.values())
-
-
-def _add(left: dict[int, int], occupant: Occupant, sign: int) -> None:
-    for column, amount in occupant.demand.pairs:
-        if column in left:
-            left[column] += sign * amount
 
 
 def _importance(occupant: Occupant) -> tuple[int, float, str]:

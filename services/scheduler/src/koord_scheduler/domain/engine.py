@@ -11,9 +11,9 @@ source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from koordcore.events.envelope import BasedOn
@@ -55,6 +55,11 @@ class Restriction:
     barred: tuple[int, ...] = ()
     plugin: str = ""
 
+    @property
+    def only_bars(self) -> bool:
+        """Whether it names neither the nodes that come into question nor some to be tried first."""
+        return self.rows is None and not self.preferred
+
 
 UNRESTRICTED: Final = Restriction()
 
@@ -82,6 +87,15 @@ class _Sifted:
         """So many nodes fewer."""
         if count:
             self.exclusions.append(PluginExclusion(plugin=plugin, excluded=count, reasons={reason: count}))
+
+
+class _Choice(NamedTuple):
+    """feasible: how many nodes there were; best: rows, best first; top: what these scored."""
+
+    feasible: int
+    best: list[int]
+    top: list[NodeScore]
+    exclusions: list[PluginExclusion]
 
 
 class Engine:
@@ -118,29 +132,43 @@ class Engine:
         judges = self.judges(subject)
         sampled = self._sample(subject, judges, restriction, uid, based_on)
         view = self._look(subject.template) if sampled is None else sampled
-        is_plain = restriction is UNRESTRICTED and not self.nodes.unhealthy and not judges.scores
-        sifted = None if is_plain and not judges.filters else self._sift(view, judges, restriction)
-        if not isinstance(view, SampledLook) and (sifted is None or (is_plain and not sifted.exclusions)):
-            feasible = view.feasible
-            best = view.best(self.top_scores, text_hash(uid)) if feasible else []
-            exclusions = view.exclusions()
-            top = self._scored(best, view.totals_of(best), view.parts(best)) if best else []
+        seed = text_hash(uid)
+        is_plain = restriction.only_bars and not (self.nodes.unhealthy or judges.scores or sampled is not None)
+        can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
+        sifted = None if is_plain and can_skip and not judges.filters else self._sift(view, judges, restriction)
+        if not isinstance(view, SampledLook) and is_plain and (sifted is None or not sifted.exclusions):
+            choice = self._ranked(view, restriction.barred if sifted is None else (), seed)
         else:
             sifted = self._sift(view, judges, restriction) if sifted is None else sifted
-            feasible, exclusions = len(sifted.rows), [*view.exclusions(), *sifted.exclusions]
-            best, top = self._choose(view, judges, sifted.rows, restriction, text_hash(uid))
+            best, top = self._choose(view, judges, sifted.rows, restriction, seed)
+            choice = _Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
         explanation = PlacementExplanation(
             nodes_considered=len(self.nodes) if sampled is None else sampled.examined,
             nodes_unexamined=0 if sampled is None else len(self.nodes) - sampled.examined,
-            nodes_feasible=feasible,
-            exclusions=exclusions,
-            top=top,
+            nodes_feasible=choice.feasible,
+            exclusions=choice.exclusions,
+            top=choice.top,
             policy_version=self.policy_version,
             based_on=based_on,
         )
-        if not best:
+        if not choice.best:
             return Unschedulable(message=fit_error(explanation), explanation=explanation)
-        return Placed(node=self.nodes.names[best[0]], row=best[0], explanation=explanation)
+        return Placed(node=self.nodes.names[choice.best[0]], row=choice.best[0], explanation=explanation)
+
+    def _ranked(self, view: View | NarrowLook, barred: Iterable[int], seed: int) -> _Choice:
+        """All feasible nodes in the order of the view, without the barred ones."""
+        barred = [row for row in barred if isinstance(view, View) and view.is_feasible(row)]
+        feasible, exclusions = view.feasible - len(barred), view.exclusions()
+        best = view.best(self.top_scores + len(barred), seed) if feasible else []
+        if barred:
+            best = [row for row in best if row not in barred][: self.top_scores]
+            reasons = {BARRED_REASON: len(barred)}
+            exclusions = [
+                *exclusions,
+                PluginExclusion(plugin=NOMINATED_PODS, excluded=len(barred), reasons=reasons),
+            ]
+        top = self._scored(best, view.totals_of(best), view.parts(best)) if best else []
+        return _Choice(feasible, best, top, exclusions)
 
     def _sample(
         self, subject: Subject, judges: Judges, restriction: Restriction, uid: str, based_on: BasedOn

@@ -389,6 +389,15 @@ class View:
         self._put_total(row, total)
         return True
 
+    @property
+    def normalizes(self) -> bool:
+        """Whether totals depend on which nodes are feasible, so that they are others among some of them."""
+        return self._is_normalized()
+
+    def is_feasible(self, row: int) -> bool:
+        """Whether one row passes every filter."""
+        return self._load.verdict.item(row) == FEASIBLE
+
     def _is_normalized(self) -> bool:
         scores = self._views.profile.scores
         return any(plugin.normalizes and self._raw(index) is not None for index, (plugin, _) in enumerate(scores))
