@@ -75,11 +75,11 @@ def test_less_than_the_level_is_not_written() -> None:
 
 def test_lines_of_libraries_take_the_same_way() -> None:
     out = configured()
-    logging.getLogger("some.library").warning("reconnecting to %s", "nats://user:s3cret@h:4222")
+    logging.getLogger("some.package").warning("reconnecting to %s", "nats://user:s3cret@h:4222")
     logging.getLogger("uvicorn.error").info("chatter")
     (line,) = lines(out)
     assert line["event"] == "reconnecting to nats://**********@h:4222"
-    assert (line["logger"], line["level"], line["service"]) == ("some.library", "warning", "demo")
+    assert (line["logger"], line["level"], line["service"]) == ("some.package", "warning", "demo")
 
 
 def test_an_exception_is_written_with_its_trace_on_one_line() -> None:

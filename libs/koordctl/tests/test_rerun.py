@@ -4,22 +4,8 @@ from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.rerun import Comparison, compare
+from scheduler_configurations import PACKED
 from scheduling import Scheduler, SmallLog, node, pod
-
-PACKED = b"""
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: koord-scheduler
-  pluginConfig:
-  - name: NodeResourcesFit
-    args:
-      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}
-  plugins:
-    score:
-      disabled: [{name: "*"}]
-      enabled: [{name: NodeResourcesFit}]
-"""
 
 
 def recorded() -> MemoryLog:
@@ -54,7 +40,7 @@ async def test_the_recorded_configuration_changes_nothing() -> None:
 
 
 async def test_packing_is_told_with_every_pod_that_moves() -> None:
-    found = await rerun(recorded(), PACKED, begin=10)
+    found = await rerun(recorded(), PACKED.encode(), begin=10)
     assert (found.recorded, found.decided) == (6, 6)
     assert found.after.nodes_in_use < found.before.nodes_in_use == 4
     document = found.document()

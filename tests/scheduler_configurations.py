@@ -1,0 +1,19 @@
+"""Configurations of the scheduler that tests decide anew with."""
+
+from typing import Final
+
+PACKED: Final = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}
+  plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: NodeResourcesFit}]
+"""
+"""Pods go where most cpu is taken already: as few nodes as possible."""
