@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 from koordcore.embedded.stack import Stack, read_stack
@@ -15,6 +15,7 @@ from koordcore.embedded.stack import Stack, read_stack
 from koordctl.output import fail
 
 DEFAULT_VAR = "var"
+NOT_FOUND: Final = 404
 
 
 def var_directory() -> Path:

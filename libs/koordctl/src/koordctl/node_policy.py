@@ -9,6 +9,8 @@ from koordcore.events.nodepolicy import MidTerms, OvercommitTerms
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import NodeHealth, NodePolicyState
 
+from koordctl.units import amounts_text, cores, gibibytes
+
 Show = Callable[[int], str]
 
 
@@ -77,7 +79,7 @@ def other_lines(policy: NodePolicyState) -> Iterator[str]:
         yield f"cpu normalization {normalization}, amplification {policy.amplification or 'none'}"
         yield from (f"  {name}: {fault}" for name, fault in sorted(policy.ratio_faults.items()))
     if policy.devices:
-        yield "devices " + ", ".join(f"{name} {amount}" for name, amount in sorted(policy.devices.items()))
+        yield f"devices {amounts_text(policy.devices)}"
     if policy.metric_policy is not None:
         interval = policy.metric_policy.get("reportIntervalSeconds")
         window = policy.metric_policy.get("aggregateDurationSeconds")
@@ -101,13 +103,3 @@ def health_line(health: NodeHealth) -> str:
 def shown(resource: str) -> Show:
     """How an amount of this resource is written."""
     return cores if resource == "cpu" else gibibytes
-
-
-def cores(milli: int) -> str:
-    """Milli-cores as cores."""
-    return f"{milli / 1000:g}"
-
-
-def gibibytes(amount: int) -> str:
-    """Bytes as GiB."""
-    return f"{amount / (1 << 30):.1f}Gi"

@@ -74,16 +74,6 @@ def say_error(message: str) -> None:
     errors.print(f"error: {message}", style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def milli(value: int | None) -> str:
-    """Milli-cores as cores: 1500 -> "1.5"."""
-    return "-" if value is None else f"{value / 1000:g}"
-
-
-def gib(value: int | None) -> str:
-    """Bytes as GiB: "1.5Gi"."""
-    return "-" if value is None else f"{value / (1 << 30):.1f}Gi"
-
-
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
     """What stands at `a.b.c` in nested mappings."""
     value: Any = item

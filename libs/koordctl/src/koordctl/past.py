@@ -10,7 +10,9 @@ from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.node_policy import lent_resources
 from koordcore.values import codec
 
-from koordctl.clients import projector
+from koordctl.clients import NOT_FOUND, projector, refusal
+from koordctl.output import fail
+from koordctl.positions import parse_moment
 
 PAGE: Final = 500
 SOURCES: Final = {
@@ -24,14 +26,37 @@ SOURCES: Final = {
 }
 API_VERSIONS: Final = {"Deployment": "apps/v1", "Job": "batch/v1", "PriorityClass": "scheduling.k8s.io/v1"}
 
+CUSTOM: Final = "customspec"
+
 State = dict[str, Any]
+
+
+def moment_text(text: str) -> str:
+    """A position as it is, a time with its zone (UTC where it names none). Ends the command for what is neither."""
+    if text.isascii() and text.isdigit():
+        return text
+    try:
+        return parse_moment(text).isoformat()
+    except ValueError:
+        fail(f"--as-of must be a position of the log or an RFC 3339 time, got {text!r}", status=2)
+
+
+def ask_as_of(path: str, at: str, **params: object) -> Any:
+    """The projector's answer about a moment; None: there is no such thing then. Ends the command for a wrong moment."""
+    given = {name: value for name, value in params.items() if value is not None}
+    response = projector.request("GET", path, params={**given, "at": at})
+    if response.status_code == NOT_FOUND:
+        return None
+    if response.is_client_error:
+        fail(refusal(response).replace("at: must be", "--as-of must be", 1))
+    return projector.decoded(response)
 
 
 def objects_as_of(kind: str, at: str) -> list[State]:
     """All objects of a kind as they were, ordered by namespace and name. Ends the command for a moment that the
     projector does not know.
     """
-    states, at = _aggregates(SOURCES[kind], at)
+    states, at = _aggregates(SOURCES.get(kind, CUSTOM), moment_text(at))
     items: list[State] = []
     if kind == "Pod":
         placed, _ = _aggregates("pod", at)
@@ -47,6 +72,8 @@ def objects_as_of(kind: str, at: str) -> list[State]:
         items = [_workload(state["object"]) for state in states.values() if state["object"].get("kind") == kind]
     else:
         items = [dict(state["object"]) for state in states.values() if state.get("object")]
+    if kind not in SOURCES:
+        items = [item for item in items if item.get("kind") == kind]
     shown = [{"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, **item} for item in items]
     return sorted(shown, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
 
@@ -56,7 +83,7 @@ def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
     found: dict[str, State] = {}
     after: str | None = None
     while True:
-        page = projector.get(f"/api/objects/{kind}", {"at": at, "after": after, "limit": PAGE})
+        page = ask_as_of(f"/api/objects/{kind}", at, after=after, limit=PAGE)
         # A time is resolved once: every page and every kind shows the same position.
         at = str(page["moment"]["position"])
         found.update({entry["id"]: entry["state"] for entry in page["objects"] if entry["state"] is not None})

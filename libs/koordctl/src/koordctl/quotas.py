@@ -6,10 +6,9 @@ source    scheduler-core spec, 10.4
 from collections.abc import Mapping
 
 import msgspec
-from koordcore.values.resources import quantity_of
 from rich.markup import escape
 
-from koordctl.output import gib
+from koordctl.units import amounts_text, sentence_in_cores
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +42,8 @@ UNLIMITED = 1 << 60
 
 
 def amounts(values: Mapping[str, int]) -> str:
-    """`cpu 4, memory 8Gi`; `-` for nothing."""
-    limited = sorted((name, amount) for name, amount in values.items() if abs(amount) < UNLIMITED)
-    return ", ".join(f"{name} {_amount(name, amount)}" for name, amount in limited) or "-"
-
-
-def _amount(name: str, amount: int) -> str:
-    if name.endswith(("memory", "storage")):
-        return gib(amount)
-    return quantity_of(name, amount).canonical()
+    """`cpu 4, memory 8.0Gi`; `-` for nothing that is limited."""
+    return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
 
 
 def quota_text(row: QuotaRow) -> str:
@@ -69,4 +61,7 @@ def quota_text(row: QuotaRow) -> str:
 def sections(row: QuotaRow) -> list[str]:
     """A sentence for each resource of which something is asked, lent or borrowed, and each warning."""
     told = [share for share in row.shares if share.lent or share.borrowed or row.request.get(share.resource)]
-    return [*(f"{share.resource}: {share.reason}" for share in told), *(f"warning: {each}" for each in row.warnings)]
+    return [
+        *(f"{share.resource}: {sentence_in_cores(share.reason)}" for share in told),
+        *(f"warning: {each}" for each in row.warnings),
+    ]

@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 import typer
 from koordcore.events.envelope import StoredEvent
-from koordcore.service.clock import SystemClock
 from koordcore.state.aggregates import STATE_TYPES
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
@@ -17,6 +16,7 @@ from koordcore.values.timestamps import rfc3339
 from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.output import console, fail
 from koordctl.positions import first_at
+from koordctl.run_clock import run_clock
 
 SHOWN = 20
 WIDTH = 110
@@ -29,7 +29,9 @@ def events(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Position, RFC 3339 time, or how long ago (10m); default: the last 20."),
+        typer.Option(
+            "--since", help="Position, RFC 3339 time, or how long ago on the run's clock (10m); default: the last 20."
+        ),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="text, or json: one object per line.")] = "text",
 ) -> None:
@@ -75,7 +77,7 @@ async def _position(log: OpenLog, text: str) -> int:
         if text[:1].isdigit() and "T" in text:
             moment = text
         else:
-            moment = rfc3339(datetime.fromtimestamp(SystemClock().unix() - parse_seconds(text), UTC))
+            moment = rfc3339(datetime.fromtimestamp(run_clock().unix() - parse_seconds(text), UTC))
         return await first_at(log, moment)
     except (InvalidInput, ValueError):
         fail(f"--since must be a position, an RFC 3339 time or a length of time such as 10m, got {text!r}", status=2)

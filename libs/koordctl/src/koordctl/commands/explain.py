@@ -1,31 +1,53 @@
-"""`koord explain pod|node`: the whole story from the log, on one screen."""
+"""`koord explain pod|node`: the whole story from the log, on one screen, now or as of any position or time."""
 
-from typing import Annotated, Final
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
-from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
-
-from koordctl.clients import manager, projector
-from koordctl.log import OpenLog, open_log, wait_for
-from koordctl.node_policy import other_lines, overcommit_lines
-from koordctl.output import Format, console, fail, field, gib, milli, show_document
-from koordctl.stories import (
-    Moment,
-    NodeStory,
-    PodStory,
-    diagnosis_lines,
-    explanation_lines,
-    node_story,
-    pod_story,
-    quota,
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import (
+    HEADER_ACTOR,
+    HEADER_BASED_ON,
+    HEADER_OCCURRED_AT,
+    HEADER_SCHEMA,
+    HEADER_TRACEPARENT,
+    HEADER_TYPE,
+    AggregateRef,
+    StoredEvent,
+    name_token,
 )
+from koordcore.events.observation import NodeUsageReported, Usage
 
-NOT_FOUND: Final = 404
+from koordctl.clients import NOT_FOUND, manager, projector
+from koordctl.log import OpenLog, open_log, wait_for
+from koordctl.node_story import NodeSample, NodeStory, node_story, sample_of
+from koordctl.output import Format, console, errors, fail, field, show_document
+from koordctl.past import ask_as_of, moment_text
+from koordctl.pod_story import PodStory, Used, pod_story
+from koordctl.run_clock import clock_sentence, run_clock
+from koordctl.story_text import Line, node_lines, pod_lines
+from koordctl.units import time_text
 
-app = typer.Typer(help="Why is it as it is? The answer, from the log.", no_args_is_help=True)
+app = typer.Typer(help="Why is it as it is? A pod's or a node's story from the log.", no_args_is_help=True)
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the story as it was told then.")
+]
+
+
+class Past(NamedTuple):
+    """What the projector knows of a past moment: its position, its time, and its answer about the object."""
+
+    position: int
+    at: str
+    answer: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """For a headline."""
+        return f" as of position {self.position} ({time_text(self.at)})"
 
 
 @app.command()
@@ -35,29 +57,32 @@ def pod(
     uid: Annotated[
         str | None, typer.Option("--uid", help="A pod that is gone: its uid instead of looking it up.")
     ] = None,
+    as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """A pod's life: submitted, every verdict, the placement with its reasons, started, what it uses now.
+    """A pod's life: submitted, every verdict, the placement with its reasons, started, what it uses.
 
     Examples:
 
       koord explain pod web
 
       koord explain pod web -n shop -o json
+
+      koord explain pod web --as-of 1200
     """
-    known = uid or _uid_of(namespace, name)
-    story = wait_for(_pod_story(known))
+    path = f"/api/pods/{uid}" if uid else f"/api/namespaces/{namespace}/pods/{name}"
+    past = None if as_of is None else _past(path, as_of, f"there was no pod {namespace}/{name} up to {as_of}")
+    known = uid or (_uid_of(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
+    story = wait_for(_pod_story(known, past))
     if not story.moments:
         fail(f"nothing is known of a pod with uid {known}")
-    if output in (Format.JSON, Format.YAML):
-        show_document(msgspec.to_builtins(story), output)
-    else:
-        _print_pod(story)
+    _show(story, pod_lines(story, past.label if past else ""), output)
 
 
 @app.command()
 def node(
     name: Annotated[str, typer.Argument(help="The node's name.")],
+    as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
     """A node: what it uses, the overcommit formula with its numbers, the NodeSLO in force, best-effort suppression.
@@ -67,14 +92,27 @@ def node(
       koord explain node node-1
 
       koord explain node node-1 -o yaml
+
+      koord explain node node-1 --as-of 2026-11-21T08:30:00Z
     """
-    story = wait_for(_node_story(name))
+    past = None if as_of is None else _past(f"/api/nodes/{name}", as_of, f"there was no node {name} at {as_of}")
+    story = wait_for(_node_story(name, past))
     if not story.allocatable and not story.host:
-        fail(f"Node {name} does not exist")
+        fail(f"there is no node {name}, and there never was one")
+    _show(story, node_lines(story, past.label if past else ""), output)
+
+
+def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) -> None:
     if output in (Format.JSON, Format.YAML):
         show_document(msgspec.to_builtins(story), output)
-    else:
-        _print_node(story)
+        return
+    for line in lines:
+        console.print(
+            line.text, style=line.style or None, highlight=False, markup=False, soft_wrap=not console.is_terminal
+        )
+    clock = clock_sentence(run_clock())
+    if clock:
+        errors.print(clock, highlight=False, markup=False)
 
 
 def _uid_of(namespace: str, name: str) -> str:
@@ -88,132 +126,96 @@ def _uid_of(namespace: str, name: str) -> str:
     return str(field(projector.decoded(past), "pod.uid"))
 
 
-async def _pod_story(uid: str) -> PodStory:
+def _past(path: str, at: str, missing: str) -> Past:
+    """The projector's answer about a past moment. Ends the command when the object did not exist then."""
+    answer = ask_as_of(path, moment_text(at))
+    if answer is None:
+        fail(missing)
+    return Past(int(answer["moment"]["position"]), str(answer["moment"]["occurred_at"]), answer)
+
+
+async def _pod_story(uid: str, past: Past | None) -> PodStory:
     async with open_log() as log:
-        facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid)]
+        facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
+        placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
+        nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
+        for token in nodes:
+            facts += await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
+        if past is not None:
+            return pod_story(uid, facts, _past_verdicts(uid, past.answer["timeline"]), _past_use(past.answer))
         verdicts = await log.why.of_subject(log.names.subject("why", AggregateRef("pod", uid)))
-        placed = [event for event in facts if event.type == "PodPlaced"]
-        if not placed:
-            return pod_story(uid, facts, verdicts, [], None)
-        node_name = msgspec.json.decode(placed[-1].body)["node"]
-        states = await _aggregate(log, "nodestate", name_token(node_name), after=placed[0].seq)
-        report = await log.obs.last_of(log.names.subject("obs", AggregateRef("node", name_token(node_name))))
-        return pod_story(uid, facts, verdicts, states, report)
+        report = await _last_report(log, name_token(msgspec.json.decode(placed[-1].body)["node"])) if placed else None
+        return pod_story(uid, facts, verdicts, _use_of(uid, report))
 
 
-async def _node_story(name: str) -> NodeStory:
+async def _node_story(name: str, past: Past | None) -> NodeStory:
     token = name_token(name)
     async with open_log() as log:
-        spec = await log.bus.events.last_of(AggregateRef("nodespec", token))
-        policy = await _aggregate(log, "nodepolicy", token)
-        state = await _aggregate(log, "nodestate", token)
-        report = await log.obs.last_of(log.names.subject("obs", AggregateRef("node", token)))
-        return node_story(name, spec, policy, state, report)
+        specs = await _aggregate(log, "nodespec", token, past)
+        policy = await _aggregate(log, "nodepolicy", token, past)
+        state = await _aggregate(log, "nodestate", token, past)
+        if past is not None:
+            sample = _past_sample(past.answer)
+        else:
+            report = await _last_report(log, token)
+            sample = sample_of(report) if report is not None else None
+        return node_story(name, specs[-1] if specs else None, policy, state, sample)
 
 
-async def _aggregate(log: OpenLog, kind: str, id_: str, *, after: int = 0) -> list[StoredEvent]:
-    return await log.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
+async def _aggregate(log: OpenLog, kind: str, id_: str, past: Past | None, *, after: int = 0) -> list[StoredEvent]:
+    """The events of an aggregate, in order; up to the past moment when there is one."""
+    found = await log.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
+    return found if past is None else [event for event in found if event.seq <= past.position]
 
 
-def _print_pod(story: PodStory) -> None:
-    where = f" on {story.node}" if story.node else ""
-    _say(f"Pod {story.namespace}/{story.name}: {story.status}{where}", style="bold")
-    asked = ", ".join(f"{name} {_amount(name, amount)}" for name, amount in sorted(story.requests.items()))
-    _say(f"  uid {story.uid}, requests {asked or 'nothing'}")
-    for moment in story.moments:
-        _print_moment(moment)
-    if story.wait_ms is not None:
-        _say(f"  placed {story.wait_ms:.1f} ms after it was submitted")
-    if story.usage is not None:
-        used = f"{milli(story.usage.cpu_milli)} cores, {gib(story.usage.memory_bytes)}"
-        _say(f"  uses {used} as reported {_time(story.usage_at)}")
+async def _last_report(log: OpenLog, token: str) -> NodeUsageReported | None:
+    stored = await log.obs.last_of(log.names.subject("obs", AggregateRef("node", token)))
+    event = CATALOGUE.read(stored) if stored is not None else None
+    return event if isinstance(event, NodeUsageReported) else None
 
 
-def _print_moment(moment: Moment) -> None:
-    attempt = f" (attempt {moment.attempt})" if moment.attempt else ""
-    position = f"  position {moment.position}" if moment.position else ""
-    style = {
-        "placed": "green",
-        "started": "green",
-        "refused": "yellow",
-        "abandoned": "red",
-        "gated": "yellow",
-        "evicted": "red",
-    }.get(moment.what)
-    _say(f"  {_time(moment.at)}  {moment.what:<9} {moment.sentence}{attempt}{position}".rstrip(), style=style)
-    if moment.explanation is not None:
-        for line in explanation_lines(moment.explanation):
-            _say(f"      {line}")
-    if moment.diagnosis is not None:
-        for line in diagnosis_lines(moment.diagnosis):
-            _say(f"      {line}")
+def _use_of(uid: str, report: NodeUsageReported | None) -> Used | None:
+    found = next((each for each in report.pods if each.uid == uid), None) if report is not None else None
+    return Used(usage=found.usage, at=report.updated_at, qos=found.qos) if report is not None and found else None
 
 
-def _print_node(story: NodeStory) -> None:
-    if not story.allocatable:
-        _say(f"Node {story.name} is gone; what follows is the last that was known of it", style="bold red")
-    _say(f"Node {story.name}: {story.host or 'no agent yet'}", style="bold")
-    allocatable = ", ".join(f"{name} {_amount(name, amount)}" for name, amount in sorted(story.allocatable.items()))
-    _say(f"  allocatable {allocatable}")
-    if story.node_usage is not None:
-        system = story.system_usage
-        _say(
-            f"  uses {milli(story.node_usage.cpu_milli)} cores, {gib(story.node_usage.memory_bytes)}"
-            f" (system {milli(system.cpu_milli if system else None)} cores, best effort"
-            f" {milli(story.be_usage.cpu_milli)} cores)"
+def _past_use(answer: dict[str, Any]) -> Used | None:
+    if not answer["usage"]:
+        return None
+    last = answer["usage"][-1]
+    usage = Usage(cpu_milli=last["cpu_used"], memory_bytes=last["memory_used"])
+    return Used(usage=usage, at=last["reported_at"], qos=answer["pod"]["qos"])
+
+
+def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
+    """The newest report at the moment; None: none, or it had expired."""
+    if not answer["usage"] or answer["node"]["cpu_used"] is None:
+        return None
+    last = answer["usage"][-1]
+    return NodeSample(
+        at=last["reported_at"],
+        node=Usage(last["cpu_used"], last["memory_used"]),
+        system=Usage(last["system_cpu_used"]),
+        best_effort=Usage(last["be_cpu_used"], last["be_memory_used"]),
+    )
+
+
+def _past_verdicts(uid: str, timeline: list[dict[str, Any]]) -> list[StoredEvent]:
+    """The verdicts of a timeline, in its order: the projector keeps them all, the log's stream the newest ones."""
+    return [
+        StoredEvent(
+            seq=0,
+            ref=AggregateRef("pod", uid),
+            headers={
+                HEADER_TYPE: entry["type"],
+                HEADER_SCHEMA: str(registered.schema),
+                HEADER_OCCURRED_AT: entry["occurred_at"],
+                HEADER_ACTOR: entry["actor"],
+                HEADER_BASED_ON: str(entry["position"]),
+                HEADER_TRACEPARENT: f"00-{entry['trace_id']}" if entry["trace_id"] else "",
+            },
+            body=msgspec.json.encode(entry["body"]),
         )
-        _say(f"  {story.running} pods run, {story.pods_reported} measured, reported {_time(story.reported_at)}")
-    else:
-        _say("  no report yet")
-    _say("  overcommit", style="bold")
-    if story.batch_cpu_milli is None:
-        _say(f"    no batch resources: {story.overcommit_reason or 'not computed yet'}")
-    for line in overcommit_lines(story.policy) if story.policy else ():
-        _say(f"    {line}")
-    if story.terms:
-        _say(f"    published {_time(story.overcommit_at)}: {story.overcommit_reason}")
-    others = list(other_lines(story.policy)) if story.policy else []
-    if others:
-        _say("  also decided", style="bold")
-    for line in others:
-        _say(f"    {line}")
-    _say("  best-effort cpu", style="bold")
-    _say(f"    quota now: {quota(story.be_quota_us)}")
-    for change in story.changes:
-        _say(f"    {_time(change.at)}  {quota(change.old_us)} -> {quota(change.new_us)}: {change.reason}")
-    if story.protection or story.contended:
-        _say("  protection", style="bold")
-    for disturbed in story.contended:
-        _say(f"    disturbed now: {disturbed}", style="yellow")
-    for told in story.protection:
-        _say(f"    {_time(told.at)}  {told.what:<11} {told.sentence}")
-    _say("  NodeSLO in force", style="bold")
-    for line in _flat(story.slo or {}):
-        _say(f"    {line}")
-    if not story.slo:
-        _say("    defaults (none rendered)")
-
-
-def _flat(value: object, path: str = "") -> list[str]:
-    """One line for each leaf, `a.b.c = value`."""
-    if isinstance(value, dict):
-        lines: list[str] = []
-        for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]  # decoded JSON
-            lines += _flat(item, f"{path}.{name}" if path else str(name))  # pyright: ignore[reportUnknownArgumentType]  # decoded JSON
-        return lines
-    return [f"{path} = {value}"]
-
-
-def _amount(name: str, amount: int) -> str:
-    if name == "cpu":
-        return milli(amount)
-    return gib(amount) if name.endswith("memory") else str(amount)
-
-
-def _time(text: str) -> str:
-    """The date and time of an RFC 3339 text, to the millisecond."""
-    return text.replace("T", " ")[:23] if text else "-"
-
-
-def _say(line: str, *, style: str | None = None) -> None:
-    console.print(line, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+        for entry in timeline
+        if entry["stream"] == "why" and (registered := CATALOGUE.find(entry["type"])) is not None
+    ]

@@ -1,12 +1,16 @@
 """`koord gang`: the gangs in a line each, and what one of them waits for, from the leading scheduler."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 import typer
+from koordcore.protocol import keys
 
-from koordctl.clients import scheduler
-from koordctl.output import Format, console, fail, show_document, show_table
+from koordctl.clients import NOT_FOUND, manager, scheduler
+from koordctl.output import Format, console, fail, field, show_document, show_table
+from koordctl.units import duration_text
 
+_FROM_POD_GROUP: Final = "GangFromPodGroupCrd"
 _COLUMNS = ("namespace", "name", "phase", "members", "min", "pending", "waiting", "bound", "what")
 
 
@@ -55,8 +59,8 @@ def _row(line: dict[str, Any]) -> list[object]:
 def _show_members(gang_id: str) -> None:
     view: dict[str, Any] = scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{gang_id}")
     console.print(
-        f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, from {view['gangFrom']},"
-        f" waits {view['waitTime'] / 1e9:g} s, group {', '.join(view['gangGroup'])}",
+        f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, declared by {_origin(view)},"
+        f" waits {duration_text(view['waitTime'] / 1e9)}, group {', '.join(view['gangGroup'])}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -68,3 +72,24 @@ def _show_members(gang_id: str) -> None:
     ):
         for member in view[key]:
             console.print(f"  {member}  {what}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _origin(view: Mapping[str, Any]) -> str:
+    """What declares the gang, in words: the reference's view says "annotation" of everything but a PodGroup."""
+    if view["gangFrom"] == _FROM_POD_GROUP:
+        return "its PodGroup"
+    for member in view["children"]:
+        namespace, _, name = member.partition("/")
+        answer = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
+        if answer.status_code != NOT_FOUND:
+            return declared_by(field(manager.decoded(answer), "metadata.labels", {}))
+    return "labels or annotations of its pods"
+
+
+def declared_by(labels: Mapping[str, str]) -> str:
+    """Which part of a member's metadata names the gang; labels go before annotations.
+
+    source    protocol spec, 4.1
+    """
+    by_label = labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME)
+    return "labels of its pods" if by_label else "annotations of its pods"

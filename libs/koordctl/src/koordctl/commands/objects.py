@@ -10,6 +10,7 @@ from koord_manager.domain.admitting import WITHIN_RULE
 from koordcore.protocol.crd import accepted_kinds
 
 from koordctl.clients import manager
+from koordctl.object_tables import is_cluster_scoped, object_table
 from koordctl.output import Format, errors, fail, field, show_document, show_table
 from koordctl.past import objects_as_of
 
@@ -25,7 +26,6 @@ KINDS = {
 }  # fmt: skip
 SHORT = {"quota": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation", "pg": "PodGroup"}
 """Our own short names, beside those of the definitions."""
-CLUSTER_SCOPED = {"Node", "Namespace", "PriorityClass"}
 
 
 def kind_named(text: str) -> str:
@@ -38,12 +38,6 @@ def kind_named(text: str) -> str:
             return resource.kind
     known = sorted({*KINDS.values(), *(resource.kind for resource in accepted_kinds())})
     return found or fail(f"unknown kind {text!r}; known: {', '.join(known)}", status=2)
-
-
-def is_cluster_scoped(kind: str) -> bool:
-    """Whether objects of a kind are in no namespace."""
-    scopes = {resource.kind: resource.scope for resource in accepted_kinds()}
-    return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
 
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would become of each document; change nothing.")]
@@ -141,77 +135,8 @@ def get(
             for item in items:
                 sys.stdout.write(f"{full.lower()}/{item['metadata']['name']}\n")
         case Format.TABLE | Format.WIDE:
-            columns, rows = _table(full, items, wide=output is Format.WIDE)
+            columns, rows = object_table(full, items, wide=output is Format.WIDE)
             show_table(columns, rows, empty=f"no {kind} found")
-
-
-def _table(kind: str, items: list[dict[str, Any]], *, wide: bool) -> tuple[list[str], list[list[object]]]:
-    match kind:
-        case "Pod":
-            columns = ["namespace", "name", "status", "qos", "node"] + (["priority", "uid"] if wide else [])
-            return columns, [
-                [
-                    field(item, "metadata.namespace"),
-                    field(item, "metadata.name"),
-                    _pod_status(item),
-                    field(item, "metadata.labels", {}).get("koordinator.sh/qosClass")
-                    or field(item, "status.qosClass", "-"),
-                    field(item, "spec.nodeName") or "-",
-                    *([field(item, "spec.priority", "-"), field(item, "metadata.uid")] if wide else []),
-                ]
-                for item in items
-            ]
-        case "Node":
-            columns = ["name", "status", "cpu", "memory", "batch-cpu", "batch-memory"] + (["labels"] if wide else [])
-            return columns, [
-                [
-                    field(item, "metadata.name"),
-                    "SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready",
-                    field(item, "status.allocatable", {}).get("cpu"),
-                    field(item, "status.allocatable", {}).get("memory"),
-                    field(item, "status.allocatable", {}).get("kubernetes.io/batch-cpu"),
-                    field(item, "status.allocatable", {}).get("kubernetes.io/batch-memory"),
-                    *([",".join(f"{k}={v}" for k, v in field(item, "metadata.labels", {}).items())] if wide else []),
-                ]
-                for item in items
-            ]
-        case "ConfigMap":
-            return ["namespace", "name", "keys"], [
-                [field(item, "metadata.namespace"), field(item, "metadata.name"), len(item.get("data", {}))]
-                for item in items
-            ]
-        case "PriorityClass":
-            return ["name", "value"], [[field(item, "metadata.name"), item.get("value", 0)] for item in items]
-        case "Deployment" | "Job":
-            number = "replicas" if kind == "Deployment" else "parallelism"
-            return ["namespace", "name", number], [
-                [field(item, "metadata.namespace"), field(item, "metadata.name"), field(item, f"spec.{number}", 1)]
-                for item in items
-            ]
-        case "Namespace":
-            return ["name"], [[field(item, "metadata.name")] for item in items]
-        case _:
-            return _custom_table(kind, items)
-
-
-def _custom_table(kind: str, items: list[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
-    """The columns of the kind's definition, as kubectl shows them; ages are left to it."""
-    resource = next(found for found in accepted_kinds() if found.kind == kind and found.stored)
-    names = ["namespace", "name"] if resource.scope == "Namespaced" else ["name"]
-    columns = [column for column in resource.columns if column.type != "date"]
-    return [*names, *(column.name.lower() for column in columns)], [
-        [
-            *(field(item, f"metadata.{name}") for name in names),
-            *(field(item, column.json_path.removeprefix(".")) or "-" for column in columns),
-        ]
-        for item in items
-    ]
-
-
-def _pod_status(item: dict[str, Any]) -> str:
-    if field(item, "spec.nodeName"):
-        return "Running" if field(item, "status.phase") == "Running" else "Placed"
-    return "Pending"
 
 
 def _submit(path: str, names: list[str]) -> None:

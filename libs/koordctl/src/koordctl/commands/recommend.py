@@ -11,8 +11,8 @@ from koordcore.state.aggregates import RecommendationState
 from koordcore.state.cluster import evolve
 
 from koordctl.log import open_log, wait_for
-from koordctl.node_policy import cores, gibibytes
 from koordctl.output import Format, console, fail, show_document, show_table
+from koordctl.units import cores, gibibytes
 
 KIND = "recommendation"
 

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from koordctl.clients import projector
 from koordctl.log import open_log, wait_for
-from koordctl.output import console, fail, gib, milli, show_table
+from koordctl.output import console, fail, show_table
+from koordctl.units import cores, gibibytes
 
 app = typer.Typer(help="Who uses how much now.", no_args_is_help=True)
 
@@ -88,13 +89,13 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
     return [
         (
             node["name"],
-            milli(node["cpu_used"]),
+            cores(node["cpu_used"]),
             _share(node["cpu_used"], node["cpu_milli"]),
-            milli(node["be_cpu_used"]),
-            "unlimited" if node["be_quota_us"] < 0 else milli(node["be_quota_us"] // 100),
-            gib(node["memory_used"]),
+            cores(node["be_cpu_used"]),
+            "unlimited" if node["be_quota_us"] < 0 else cores(node["be_quota_us"] // 100),
+            gibibytes(node["memory_used"]),
             _share(node["memory_used"], node["memory_bytes"]),
-            milli(None if node["batch_cpu"] is None else node["batch_cpu"] - node["batch_cpu_requested"]),
+            cores(None if node["batch_cpu"] is None else node["batch_cpu"] - node["batch_cpu_requested"]),
             node["pods_running"],
             _time(node["reported_at"]),
         )
@@ -120,8 +121,8 @@ def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort:
             node,
             pod.qos,
             pod.priority_class,
-            milli(pod.usage.cpu_milli),
-            gib(pod.usage.memory_bytes),
+            cores(pod.usage.cpu_milli),
+            gibibytes(pod.usage.memory_bytes),
         )
         for node, pod in pods
     ]
