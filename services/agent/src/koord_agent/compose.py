@@ -164,6 +164,10 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
 
     if fleet is None:
         follow_machine(shell, agents[name], change)
+    else:
+        from koord_agent.shell.simulation_routes import simulation_routes
+
+        shell.http.routes.extend(simulation_routes(fleet))
     shell.health.add_readiness("desired", looked_at_all)
     # Stopped in reverse: no more rounds, no more changes, then what is left to say is said.
     shell.service.add(Component(name="kept", close=close))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.clients import state_file
@@ -26,15 +27,17 @@ from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, p
 from koordctl.folding import fold_to
 from koordctl.log import open_log
 from koordctl.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
-from koordctl.stack import StackOptions, manager_url, shared_clock, specs, wipe
+from koordctl.stack import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
 from koordctl.verification import verify_now
 
 WARM_UP_SECONDS: Final = 45.0
 SETTLE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 3.0
 VERIFY_SECONDS: Final = 90.0
-UNPROTECTED_SECONDS: Final = 2.4 * REPORT_REAL_SECONDS
-"""Until every agent knows, and has reported a whole interval of it."""
+HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
+"""Until every agent knows of a change, and has reported a whole interval of it."""
+RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
+"""Times what the pods used so far: users come, and batch work takes what it is not kept from."""
 VERIFY_TRIES: Final = 5
 """The summary has the three hashes at one position, although the log goes on moving."""
 CPU: Final = "cpu"
@@ -110,6 +113,9 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     loaded_s = time.monotonic() - loading
     events_after = (await log.bus.events.head()).last_seq
 
+    reports = await newest_reports(log, [node.name for node in options.nodes])
+    rushing = await _rush(processes, watching)
+
     # 4. the reckoning: three folds at one position, every invariant from the events alone
     watching.step("comparing the fold from zero, the live fold and the projector's rows")
     verdict = await verify_now(
@@ -127,14 +133,15 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     await fold_to(log.bus.events, verdict.position, see=audit.see)
     reasons = await newest_verdicts(log)
     findings = audit.findings(reasons)
-    reports = await newest_reports(log, [node.name for node in options.nodes])
     real = await newest_reports(log, [host])
 
-    # 5. what protection is worth: as it is, and switched off for two reports
+    # 5. what protection is worth in the rush: the same load with it on, and switched off
     usage, capacity = usage_of(reports), sum(node.cpu_milli for node in options.nodes)
+    await asyncio.sleep(max(0.0, rushing + HEARD_SECONDS - time.monotonic()))
+    protected = await newest_reports(log, [node.name for node in options.nodes])
     watching.step("switching the protection off for a while, to see what it is worth")
     await submit(client, [slo_controller_config(options.speed, protect=False)])
-    await asyncio.sleep(UNPROTECTED_SECONDS)
+    await asyncio.sleep(HEARD_SECONDS)
     unprotected = await newest_reports(log, [node.name for node in options.nodes])
     await submit(client, [slo_controller_config(options.speed)])
 
@@ -169,7 +176,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         real_node=host,
         real_node_cpu_milli=real_usage.cpu_milli if real_usage else 0,
         suppressions=audit.by_type.get("BeCpuSuppressed", 0),
-        protected=protection_of(reports, capacity),
+        protected=protection_of(protected, capacity),
         unprotected=protection_of(unprotected, capacity),
         position=verdict.position,
         events=audit.events,
@@ -184,6 +191,19 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         violations=violations,
     )
     return summary, f"{urls['projector']}/"
+
+
+async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
+    """Every simulated pod works harder from now on; the time of it."""
+    watching.step(
+        f"a rush: {RUSH['latencySensitiveLoad']:g} times the users,"
+        f" and best-effort work that would use {RUSH['bestEffortLoad']:g} times its requests"
+    )
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+        for spec in processes:
+            if spec.name.startswith(SIMULATOR):
+                (await client.put(f"{spec.urls['http']}/simulation", json=RUSH)).raise_for_status()
+    return time.monotonic()
 
 
 def _fresh(options: DemoOptions, host: str) -> StackOptions:

@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     hash_*           of the manager's live fold, of a fold from zero, of the projector's rows, all at `position`
     utilisation_*    cpu in use as a share of the cluster's cpu: by pods that run on their own requests, and with the
                      best-effort pods that run on what those leave unused
-    protected, unprotected   with best effort held back, and after that was switched off for a while
+    protected, unprotected   in a rush at the end, the same load: with best effort held back, and with that switched off
     violations       one sentence for each broken invariant
     """
 
@@ -129,8 +129,8 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("cpu utilisation, without overcommit", f"{summary.utilisation_requested_only_percent:.1f} %"),
         ("cpu utilisation, with overcommit", f"{summary.utilisation_with_overcommit_percent:.1f} %"),
         ("best-effort quota changes told", f"{summary.suppressions:,}"),
-        ("protection on", summary.protected.sentence()),
-        ("protection off", summary.unprotected.sentence()),
+        ("in a rush, protection on", summary.protected.sentence()),
+        ("the same rush, protection off", summary.unprotected.sentence()),
         ("this host, measured", f"{summary.real_node} uses {summary.real_node_cpu_milli / 1000:.2f} cores"),
         ("submit to placed, p50", f"{summary.submit_to_placed_p50_ms:,.1f} ms"),
         ("submit to placed, p99", f"{summary.submit_to_placed_p99_ms:,.1f} ms"),

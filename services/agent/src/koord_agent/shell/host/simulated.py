@@ -58,6 +58,8 @@ class SimulatedFleet:
         self.ls_stalled_us = np.zeros(count)
         self.be_stalled_us = np.zeros(count)
         self.slowdown = np.ones(count)
+        self.ls_load = self.be_load = 1.0
+        """times the cpu that profiles of latency-sensitive and best-effort pods say"""
         self.pods = PodColumns()
         self._snapshot: Snapshot | None = None
         self._hosts = [SimulatedHost(self, index) for index in range(count)]
@@ -80,7 +82,8 @@ class SimulatedFleet:
         if length <= 0:
             return
         pods, nodes = self.pods, len(self.nodes)
-        asked = mean_fractions(pods.profiles(), self._now_seconds, now_seconds) * pods.cpu_request
+        load = np.where(pods.is_best_effort, self.be_load, self.ls_load)
+        asked = mean_fractions(pods.profiles(), self._now_seconds, now_seconds) * pods.cpu_request * load
         wanted = np.minimum(asked, pods.cpu_limit)
         system = self._capacity * SYSTEM_CPU_FRACTION
         shares = share_cpu(

@@ -1,0 +1,41 @@
+"""GET and PUT /simulation: how hard the simulated pods of this process work, all nodes alike.
+
+    {"latencySensitiveLoad": 1.0, "bestEffortLoad": 4.0}     times what their profiles say
+
+So a rush can be shown when it suits: the same pods, with protection off and on.
+"""
+
+import msgspec
+from koordcore.values import codec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from koord_agent.shell.host.simulated import SimulatedFleet
+
+HIGHEST = 10.0
+
+
+class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Factors of cpu usage; what a request leaves out is 1."""
+
+    latency_sensitive_load: float = 1.0
+    best_effort_load: float = 1.0
+
+
+def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
+    """The route of a process of simulated nodes. 400 for anything but a load of 0 to 10."""
+
+    async def load(request: Request) -> Response:
+        if request.method == "PUT":
+            try:
+                wanted = codec.decode(await request.body(), Load)
+            except codec.DecodeError as error:
+                return PlainTextResponse(f"{error}\n", status_code=400)
+            for name, value in msgspec.to_builtins(wanted).items():
+                if not 0 <= value <= HIGHEST:
+                    return PlainTextResponse(f"{name}: must be 0 to {HIGHEST:g}, is {value}\n", status_code=400)
+            fleet.ls_load, fleet.be_load = wanted.latency_sensitive_load, wanted.best_effort_load
+        return Response(codec.encode(Load(fleet.ls_load, fleet.be_load)), media_type="application/json")
+
+    return [Route("/simulation", load, methods=["GET", "PUT"])]
