@@ -207,5 +207,15 @@ def measure(options: BenchOptions) -> Iterator[Result]:
     )
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that services run on where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(Path(sys.argv[1])))

@@ -18,29 +18,11 @@ from pathlib import Path
 from bench.results import Better, Result
 
 PODS = 100
-CONTAINERS = 2
 ROUNDS = 40
 DAY_SECONDS = 86_400
 STEP_SECONDS = 300
 AGENTS = 300
 ROUND_SECONDS = 2.0
-MEMORY_KEYS = (
-    *("cache", "rss", "rss_huge", "shmem", "mapped_file", "dirty", "writeback", "pgpgin", "pgpgout", "pgfault"),
-    *("pgmajfault", "inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable"),
-)
-MEMORY_STAT = "".join(f"{prefix}{name} 1048576\n" for prefix in ("", "total_") for name in MEMORY_KEYS)
-FILES = {
-    "cpuacct/cpuacct.usage": "123456789012\n",
-    "memory/memory.stat": MEMORY_STAT,
-    "memory/memory.numa_stat": "total=4096 N0=4096\nfile=1024 N0=1024\nanon=3072 N0=3072\nunevictable=0 N0=0\n",
-    "cpu/cpu.stat": "nr_periods 100\nnr_throttled 3\nthrottled_time 5000000\n",
-    "cpu/cpu.cfs_quota_us": "-1\n",
-    "cpu/cpu.cfs_period_us": "100000\n",
-    "cpu/cpu.shares": "1024\n",
-    "cpu/cpu.cfs_burst_us": "0\n",
-    "cpu/tasks": "",
-    "cpuset/cpuset.cpus": "0-31\n",
-}
 SLO = {
     "resourceUsedThresholdWithBE": {
         "enable": True,
@@ -135,7 +117,7 @@ def _many_agents() -> Iterator[Result]:
 
 def _one_node(folder: Path) -> dict[str, float]:
     """The figures of one node; run in a process that imports nothing but the agent."""
-    from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
+    from bench.fake_node import CPUS, MEMORY_KIB, FakeNode
     from koord_agent.domain.desired import view_of
     from koord_agent.domain.monitor import NodeMonitor
     from koord_agent.domain.pods import AgentPod, agent_pod_from_json
@@ -148,66 +130,21 @@ def _one_node(folder: Path) -> dict[str, float]:
     from koord_agent.shell.predicting import Predicting
     from koord_agent.shell.series_archive import SeriesArchive
     from koordcore.ports.desired import DesiredNode
-    from koordcore.protocol.qos import KubeQos
 
-    layout = CgroupLayout(Driver.SYSTEMD)
-
-    def put(directory: str) -> None:
-        for file, text in FILES.items():
-            hierarchy, _, name = file.partition("/")
-            path = folder / "cgroup" / hierarchy / directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+    node, now = FakeNode(folder), [0]
 
     def pod(uid: str, best_effort: bool) -> AgentPod:
-        qos, kube_qos = ("BE", KubeQos.BEST_EFFORT) if best_effort else ("LS", KubeQos.BURSTABLE)
-        ids = [f"containerd://{uid}-c{k}" for k in range(CONTAINERS)]
-        statuses: list[dict[str, object]] = [
-            {"name": f"c{k}", "containerID": identity, "state": {"running": {}}} for k, identity in enumerate(ids)
-        ]
-        resource = "kubernetes.io/batch-cpu" if best_effort else "cpu"
-        amount = "1000" if best_effort else "1"
-        made = agent_pod_from_json(
-            {
-                "metadata": {
-                    "name": uid,
-                    "namespace": "default",
-                    "uid": uid,
-                    "labels": {"koordinator.sh/qosClass": qos},
-                    "creationTimestamp": "2026-01-01T00:00:00Z",
-                },
-                "spec": {
-                    "containers": [
-                        {"name": f"c{k}", "resources": {"requests": {resource: amount}, "limits": {resource: amount}}}
-                        for k in range(CONTAINERS)
-                    ]
-                },
-                "status": {"phase": "Running", "qosClass": str(kube_qos), "containerStatuses": statuses},
-            }
-        )
-        put(layout.pod_directory(kube_qos, uid))
-        for identity in ids:
-            put(layout.container_directory(kube_qos, uid, identity))
-        return made
-
-    for qos in (KubeQos.GUARANTEED, KubeQos.BURSTABLE, KubeQos.BEST_EFFORT):
-        put(layout.qos_directory(qos))
-    now = [0]
+        return agent_pod_from_json(node.add(uid, best_effort=best_effort))
 
     def clock() -> int:
         return now[0] * 1_000_000
 
-    proc = folder / "proc"
-    proc.mkdir()
-    cpus = "".join(f"cpu{n} 50 5 25 500 15 2 3 3 0 0\n" for n in range(32))
-    (proc / "stat").write_text("cpu  1600 160 800 16000 480 64 96 96 0 0\n" + cpus + "intr 1\n")
-    (proc / "meminfo").write_text("MemTotal: 131072000 kB\nMemFree: 60000000 kB\nMemAvailable: 90000000 kB\n")
     store = SeriesStore(retention_ms=12 * 3600 * 1000, object_retention_ms=660_000)
     host = LinuxHost(
         monotonic_ns=clock,
-        roots=HostRoots(cgroup=folder / "cgroup", proc=proc, sys=Path("/sys")),
+        roots=HostRoots(cgroup=node.cgroup, proc=node.proc),
         version=1,
-        layout=layout,
+        layout=node.layout,
         jiffy=10_000_000,
     )
     archive = SeriesArchive(folder / "series")
@@ -220,7 +157,7 @@ def _one_node(folder: Path) -> dict[str, float]:
         predicting=Predicting(PeakPredictor(), CheckpointFolder(folder / "predictions")),
         archive=archive,
     )
-    amounts = {"cpu": 32_000, "memory": 131072000 * 1024}
+    amounts = {"cpu": CPUS * 1000, "memory": MEMORY_KIB * 1024}
     view = view_of(DesiredNode(node="n", slo=dict(SLO), capacity=amounts, allocatable=amounts))
     pods = {uid: pod(uid, index % 4 == 0) for index in range(PODS) for uid in (f"pod-{index}",)}
     agent.desired = replace(view, pods=pods)

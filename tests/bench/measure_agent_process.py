@@ -1,0 +1,238 @@
+"""The agent as it runs: its own process, a log server, a kubelet with 100 pods of two containers, default intervals.
+
+The machine is a fake cgroup v1 tree whose counters go on like a kernel's. One latency-sensitive pod's load rises by a
+quarter of the node at random moments; the reaction is the time until the best-effort quota is lower in its file. Cost
+is the process's own, over the same minutes.
+"""
+
+import asyncio
+import http.server
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.fake_node import CPUS, MEMORY_KIB, FakeNode, replace
+from bench.results import Better, Result
+from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.events.node import PodOnNode
+from koordcore.ports.desired import DesiredNode
+from koordcore.protocol.qos import KubeQos
+
+NODE = "bench"
+PODS = 100
+RISES = 12
+CALM_CORES, BUSY_CORES, OTHER_CORES = 4.0, 12.0, 1.0
+STEP_SECONDS = 0.005
+WARM_UP_SECONDS = 20.0
+PATIENCE_SECONDS = 6.0
+TARGET_SECONDS = 1.2
+SLO: dict[str, Any] = {
+    "resourceUsedThresholdWithBE": {
+        "enable": True,
+        "cpuSuppressThresholdPercent": 65,
+        "cpuSuppressPolicy": "cfsQuota",
+    }
+}
+
+
+@dataclass(slots=True)
+class Machine:
+    """The node whose counters go on; `cores` of the one pod that works."""
+
+    node: FakeNode
+    uid: str
+    cores: float = CALM_CORES
+    pod_ns: float = 0.0
+    other_ns: float = 0.0
+    at: float = field(default_factory=time.monotonic)
+
+    def step(self) -> None:
+        """Let time pass up to now."""
+        now = time.monotonic()
+        passed, self.at = (now - self.at) * 1e9, now
+        self.pod_ns += self.cores * passed
+        self.other_ns += OTHER_CORES * passed
+        usage = self.node.file(self.node.layout.pod_directory(KubeQos.BURSTABLE, self.uid), "cpuacct/cpuacct.usage")
+        replace(usage, f"{int(self.pod_ns)}\n")
+        self.node.set_busy_ticks(int((self.pod_ns + self.other_ns) / 1e7))
+
+    @property
+    def quota_us(self) -> int:
+        """Of best effort, as the file says."""
+        directory = self.node.layout.qos_directory(KubeQos.BEST_EFFORT)
+        text = self.node.file(directory, "cpu/cpu.cfs_quota_us").read_text().strip()
+        return int(text) if text else 0
+
+    def wait(self, seconds: float) -> None:
+        """Go on for a while."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.step()
+            time.sleep(STEP_SECONDS)
+
+    def reaction(self) -> float:
+        """Seconds from a rise of the load to a lower quota. Raises TimeoutError."""
+        self.step()
+        before, began = self.quota_us, time.monotonic()
+        self.cores = BUSY_CORES
+        while time.monotonic() - began < PATIENCE_SECONDS:
+            if 0 < self.quota_us < before:
+                return time.monotonic() - began
+            self.step()
+            time.sleep(STEP_SECONDS)
+        raise TimeoutError(f"the quota is {self.quota_us} after {PATIENCE_SECONDS} s, was {before}")
+
+
+def measure() -> Iterator[Result]:
+    """Reaction and cost of one real agent."""
+    with tempfile.TemporaryDirectory() as name:
+        reactions, cost = asyncio.run(_measure(Path(name)))
+    ordered = sorted(reactions)
+    yield Result(
+        name="agent: from a rising load to the lower quota, slowest of a dozen",
+        value=ordered[-1],
+        unit="s",
+        target=TARGET_SECONDS,
+        better=Better.LOWER,
+        note=f"fastest {ordered[0]:.2f} s, median {statistics.median(ordered):.2f} s",
+    )
+    yield Result(
+        name="agent process with a log and a kubelet: cpu",
+        value=cost.percent,
+        unit="% of a core",
+        target=3.0,
+        better=Better.LOWER,
+    )
+    yield Result(
+        name="agent process with a log and a kubelet: resident memory",
+        value=cost.resident_mib,
+        unit="MiB",
+        target=100.0,
+        better=Better.LOWER,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a process."""
+
+    percent: float
+    resident_mib: float
+
+
+async def _measure(folder: Path) -> tuple[list[float], Cost]:
+    node = FakeNode(folder)
+    pods = [node.add(f"pod-{index}", best_effort=index % 4 == 0) for index in range(PODS)]
+    with _Kubelet(pods) as kubelet_port:
+        async with NatsServer(NatsServerConfig(directory=folder / "nats")) as server:
+            settings = BusSettings(urls=(server.url,), cluster=NODE, user="agent")
+            await bootstrap_bus(settings)
+            async with open_bus(settings) as bus:
+                await bus.desired.put(_desired(pods))
+            with _agent(folder, node, server.url, kubelet_port) as pid:
+                return await asyncio.to_thread(_observe, Machine(node, "pod-1"), pid)
+
+
+def _observe(machine: Machine, pid: int) -> tuple[list[float], Cost]:
+    machine.wait(WARM_UP_SECONDS)
+    cpu, began = _cpu_seconds(pid), time.monotonic()
+    reactions: list[float] = []
+    for _ in range(RISES):
+        reactions.append(machine.reaction())
+        machine.cores = CALM_CORES
+        # at another moment of the interval each time, once best effort has everything back
+        machine.wait(4.0 + random.random())
+    percent = 100 * (_cpu_seconds(pid) - cpu) / (time.monotonic() - began)
+    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    return reactions, Cost(percent, resident)
+
+
+def _cpu_seconds(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _desired(pods: list[dict[str, Any]]) -> DesiredNode:
+    amounts = {"cpu": CPUS * 1000, "memory": MEMORY_KIB * 1024}
+    placed = [
+        PodOnNode(
+            uid=pod["metadata"]["uid"],
+            namespace="default",
+            name=pod["metadata"]["name"],
+            qos=pod["metadata"]["labels"]["koordinator.sh/qosClass"],
+            kube_qos=pod["status"]["qosClass"],
+            priority_class="koord-prod",
+            requests={"cpu": 1000},
+        )
+        for pod in pods
+    ]
+    return DesiredNode(node=NODE, pods=placed, slo=SLO, capacity=amounts, allocatable=amounts)
+
+
+class _Kubelet:
+    def __init__(self, pods: list[dict[str, Any]]) -> None:
+        body = json.dumps({"items": pods}).encode()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = body if self.path == "/pods/" else b'{"kubeletconfig":{}}'
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(found)))
+                self.end_headers()
+                self.wfile.write(found)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self.server.server_port
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@contextmanager
+def _agent(folder: Path, node: FakeNode, url: str, kubelet_port: int) -> Generator[int]:
+    flags = [
+        *("--cluster", NODE),
+        *("--node", NODE),
+        *("--host-mode", "linux"),
+        *("--nats-urls", url),
+        *("--state-dir", str(folder / "state")),
+        *("--cgroup-root", str(node.cgroup)),
+        *("--proc-root", str(node.proc)),
+        *("--kubelet-address", "127.0.0.1"),
+        "--kubelet-insecure-tls",
+        *("--kubelet-read-only-port", str(kubelet_port)),
+        *("--var-lib-kubelet-dir", str(folder / "kubelet")),
+    ]
+    with (folder / "agent.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "koord_agent", *flags], stdout=log, stderr=log)
+    try:
+        yield process.pid
+        if process.poll() is not None:
+            raise RuntimeError((folder / "agent.log").read_text()[-2000:])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
