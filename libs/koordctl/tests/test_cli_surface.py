@@ -1,6 +1,10 @@
 """What a user sees of the commands without a running stack: help, wrong usage, one sentence instead of a traceback."""
 
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -9,13 +13,24 @@ from koordctl.__main__ import run
 from koordctl.app import app
 from koordctl.nodes import host_node_name, simulated_nodes
 from koordctl.stack import StackOptions, choose_ports, shared_clock, wipe
+from typer.main import get_command
 from typer.testing import CliRunner
 
-COMMANDS = [
-    "up", "down", "status", "demo", "apply", "delete", "get", "explain pod", "explain node", "events", "replay",
-    "verify", "bus streams", "bus consumers", "bus skip", "bus dlq list", "bus dlq show", "bus dlq retry",
-    "bus dlq drop", "scheduler check-config", "recommend", "quota tree", "gang", "lint", "node doctor",
-]  # fmt: skip
+README = Path(__file__).resolve().parents[3] / "README.md"
+PLACEHOLDER_FILES = ("my.yaml",)
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command below one that is no group, with the words that call it."""
+    for name, child in getattr(command, "commands", {}).items():
+        words = (*path, name)
+        if getattr(child, "commands", None):
+            yield from leaves(child, words)
+        else:
+            yield " ".join(words), child
+
+
+COMMANDS = dict(leaves(get_command(app)))
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +47,43 @@ def koord(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return run(app)
 
 
+def examples_of(command: str) -> list[str]:
+    """The lines of a command's help that call `koord`."""
+    _, _, examples = COMMANDS[command].help.partition("Examples:")
+    return [line.strip() for line in examples.splitlines() if "koord " in line]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command: str) -> None:
     answer = CliRunner().invoke(app, [*command.split(), "--help"])
     assert answer.exit_code == 0
-    assert f"koord {command}" in answer.output.split("Examples")[1]
+    assert any(line.partition("koord ")[2].startswith(command) for line in examples_of(command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_a_call_that_is_understood(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").symlink_to(README.parent / "examples")
+    for name in PLACEHOLDER_FILES:
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for line in examples_of(command):
+        words = shlex.split(line.partition("koord ")[2].partition(" | ")[0])
+        assert words[: len(command.split())] == command.split()
+        COMMANDS[command].make_context(command, words[len(command.split()) :])
+        named = [word for word in words if word.startswith("examples/")]
+        assert all((tmp_path / name).exists() for name in named)
+
+
+def test_readme_lists_every_command_once() -> None:
+    listed = re.findall(
+        r"^\.venv/bin/koord ([a-z-]+(?: [a-z-]+)?)", README.read_text().partition("Your own objects")[0], re.M
+    )
+    called = [next(name for name in COMMANDS if f"{words} ".startswith(f"{name} ")) for words in listed]
+    groups = {name.split()[0] for name in COMMANDS} - {"explain"}
+    assert sorted(name.split()[0] for name in called if not name.startswith("explain")) == sorted(groups)
+    assert [name for name in called if name.startswith("explain")] == ["explain pod", "explain node"]
 
 
 @pytest.mark.parametrize(

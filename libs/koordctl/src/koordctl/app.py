@@ -26,6 +26,11 @@ app = typer.Typer(
     name="koord",
     help=(
         "QoS-aware colocation as an event-sourced system: run it, ask it, replay it.\n\n"
+        "A *position* is an event's number in the log (`koord events` shows it): `--as-of`, `--to`, `--from` and "
+        "`--since` take one, or a time.\n\n"
+        "Commands ask the stack that runs in `./var` or `KOORD_VAR`; elsewhere the services at `KOORD_MANAGER`, "
+        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port) and the log "
+        "at `KOORD_NATS` (nats://host:port, with the key file `KOORD_NATS_SEED`).\n\n"
         "Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted."
     ),
     no_args_is_help=True,

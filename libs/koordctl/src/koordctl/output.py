@@ -11,18 +11,16 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-console = Console(soft_wrap=False)
+console = Console(soft_wrap=not sys.stdout.isatty())
 errors = Console(stderr=True, soft_wrap=True)
 
 
 class Format(StrEnum):
-    """`-o`."""
+    """`-o` of what has one table."""
 
     TABLE = "table"
-    WIDE = "wide"
     YAML = "yaml"
     JSON = "json"
-    NAME = "name"
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:

@@ -13,7 +13,6 @@ from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.eventlog import Appended
-from koordcore.service.clock import SystemClock
 from koordcore.values.timestamps import rfc3339
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,8 +20,11 @@ from koordctl.clients import live_directory, running_stack
 from koordctl.commands import genesis
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
+from koordctl.run_clock import run_clock
 
-app = typer.Typer(help="Look at the log itself: streams, lag, parked work, skips.", no_args_is_help=True)
+app = typer.Typer(
+    help="The log itself: streams, how far services are behind, parked work, skips.", no_args_is_help=True
+)
 dlq = typer.Typer(help="Work that could not be done and was parked with its reason.", no_args_is_help=True)
 app.add_typer(dlq, name="dlq")
 app.command("genesis")(genesis.begin)
@@ -63,9 +65,9 @@ async def _streams() -> list[list[object]]:
 
 @app.command()
 def consumers() -> None:
-    """Show every fold of the running stack: how many events and seconds it is behind, and whether it halted.
+    """Show how far each service has read the log: events and seconds behind, and whether it has halted.
 
-    Exit status 1 when a fold has halted.
+    A service folds the events into its state, one by one. Exit status 1 when a fold has halted.
 
     Examples:
 
@@ -114,7 +116,7 @@ def skip(
     position: Annotated[int, typer.Argument(help="Position of the event that it cannot read.", min=1)],
     reason: Annotated[str, typer.Option("--reason", help="Why it is right to pass over the event.", prompt=True)],
 ) -> None:
-    """Record that a fold passes over one event. The record is a fact: every replay honours it.
+    """Let a halted fold pass over an event that it cannot read. The log keeps this: every replay honours it.
 
     Examples:
 
@@ -138,7 +140,7 @@ async def _skip(fold: str, position: int, reason: str) -> int:
             causation_id=f"skip/{fold}/{position}",
             correlation_id=str(ref),
             actor=f"koord/{operator}",
-            occurred_at=rfc3339(SystemClock().now()),
+            occurred_at=rfc3339(run_clock().now()),
         )
         outcome = await log.bus.events.append(
             CATALOGUE.seal([Draft(ref, event, last.seq if last is not None else 0)], origin)
@@ -200,7 +202,7 @@ def show_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
 
 @dlq.command("retry")
 def retry_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
-    """Ask for the work again, and forget the item.
+    """Have parked work done again, and forget the item.
 
     Examples:
 
@@ -247,5 +249,5 @@ async def _drop(number: int) -> None:
     async with open_log() as log:
         try:
             await DeadLetters(log.connection, log.names).drop(number)
-        except NoSuchItem as error:
-            fail(str(error))
+        except NoSuchItem:
+            fail(f"no parked item {number}")

@@ -19,7 +19,7 @@ def gang(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
-    """Gangs: how many members pend, wait with a node, are bound, and what a gang waits for.
+    """Gangs: how many members are pending, wait with a node or are bound, and what a gang waits for.
 
     Examples:
 

@@ -22,7 +22,9 @@ def replay(
     to: Annotated[
         str | None, typer.Option("--to", help="Position of the log, or RFC 3339 time; default: the newest event.")
     ] = None,
-    speed_report: Annotated[bool, typer.Option("--speed-report", help="Only say how fast it went.")] = False,
+    speed_report: Annotated[
+        bool, typer.Option("--speed-report", help="Only say how fast the events were folded.")
+    ] = False,
     rerun_scheduler: Annotated[
         bool, typer.Option("--rerun-scheduler", help="Decide what lies between --from and --to anew; nothing is done.")
     ] = False,
@@ -46,10 +48,10 @@ def replay(
         ),
     ] = None,
     output: Annotated[
-        Format, typer.Option("-o", "--output", help="With --rerun-scheduler: table, yaml, json.")
+        Format, typer.Option("-o", "--output", help="With --rerun-scheduler: how it is shown.")
     ] = Format.TABLE,
 ) -> None:
-    """Fold the log from zero to a position or time: counts by kind, the hash, and whether the projector agrees.
+    """Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.
 
     With --rerun-scheduler: what another configuration of the scheduler would have decided.
 
@@ -61,7 +63,7 @@ def replay(
 
       koord replay --to 2026-11-21T08:30:00Z
 
-      koord replay --rerun-scheduler --config packed.yaml --from 1200 --to 5000
+      koord replay --rerun-scheduler --config my.yaml --from 1200 --to 5000
 
       koord replay --recompute 5017
     """
@@ -152,7 +154,7 @@ async def _projector() -> tuple[int, str] | None:
 def verify(
     seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = 60.0,
 ) -> None:
-    """Compare three folds at one position: from zero, the manager's live one, the projector's rows. Works under load.
+    """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
 
     Exit status 0 when the hashes are equal, 1 when they differ or somebody does not answer.
 

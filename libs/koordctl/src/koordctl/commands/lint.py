@@ -1,7 +1,6 @@
 """`koord lint`: would these files be taken, and what would admission make of them? No cluster is needed."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,20 +12,23 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.linting import Finding, Linter
+from koordctl.manifest_files import manifest_texts
 from koordctl.output import errors, fail
 
-_SUFFIXES = (".yaml", ".yml", ".json")
 _GATES = [Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()]
 
 
 def lint(
-    files: Annotated[list[str], typer.Argument(help="Files, folders of *.yaml/*.yml/*.json, or - for standard input.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files, folders (their `.yaml`, `.yml` and `.json` files), or - for standard input."),
+    ],
     context: Annotated[
         list[str] | None,
         typer.Option("--context", "-c", help="Files of what the cluster has already; they are not reported."),
     ] = None,
     feature_gates: Annotated[
-        list[str] | None, typer.Option("--feature-gates", help="The manager's gates, A=true,B=false.")
+        list[str] | None, typer.Option("--feature-gates", help="The manager's feature gates, as `A=true,B=false`.")
     ] = None,
     patch: Annotated[bool, typer.Option("--patch", help="Show what admission would change, as JSON patch.")] = False,
 ) -> None:
@@ -40,7 +42,7 @@ def lint(
 
       koord lint examples/
 
-      koord lint pods.yaml --context cluster.yaml --patch
+      koord lint examples/pod.yaml --context examples/colocation.yaml --patch
     """
     try:
         gates = parse_feature_gates(feature_gates or [], _GATES)
@@ -48,11 +50,11 @@ def lint(
         fail(f"--feature-gates: {error}", status=2)
     linter = Linter(Options(gates=dict(gates.values)))
     for name in context or ():
-        for label, text in _texts(name):
+        for label, text in manifest_texts(name):
             linter.judge(_documents(label, text) or ())
     good = True
     for name in files:
-        for label, text in _texts(name):
+        for label, text in manifest_texts(name):
             documents = _documents(label, text)
             if documents is None:
                 good = False
@@ -89,16 +91,3 @@ def _report(label: str, finding: Finding, *, patch: bool) -> bool:
         for operation in finding.patch:
             sys.stdout.write(f"  {codec.encode(operation).decode()}\n")
     return True
-
-
-def _texts(name: str) -> list[tuple[str, bytes]]:
-    if name == "-":
-        return [("standard input", sys.stdin.buffer.read())]
-    path = Path(name)
-    found = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES) if path.is_dir() else [path]
-    if not found:
-        fail(f"{name}: no *.yaml, *.yml or *.json in this folder")
-    try:
-        return [(str(file), file.read_bytes()) for file in found]
-    except OSError as error:
-        fail(f"{name}: {error.strerror}")

@@ -9,14 +9,14 @@ import typer
 
 from koordctl.output import Format, fail, show_document, show_table
 
-app = typer.Typer(no_args_is_help=True, help="This machine as a node.")
+app = typer.Typer(no_args_is_help=True, help="What this machine lets an agent measure and set.")
 
 _PATIENCE_SECONDS: Final = 30.0
 
 
 @app.command()
 def doctor(
-    output: Annotated[Format, typer.Option("-o", "--output", help="table, yaml or json")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
     missing: Annotated[bool, typer.Option("--missing", help="Only what cannot be used.")] = False,
     cgroup_root: Annotated[str, typer.Option(help="Where the cgroup file systems are mounted.")] = "/sys/fs/cgroup",
     proc_root: Annotated[str, typer.Option(help="Where procfs is mounted.")] = "/proc",
@@ -26,11 +26,13 @@ def doctor(
 
     Nothing is started and nothing is written. Run it as the user that the agent will run as.
 
-    **Examples**
+    Examples:
 
-        koord node doctor
-        koord node doctor --missing
-        koord node doctor -o json
+      koord node doctor
+
+      koord node doctor --missing
+
+      koord node doctor -o json
     """
     command = [sys.executable, "-m", "koord_agent", "doctor"]
     command += [f"--cgroup-root={cgroup_root}", f"--proc-root={proc_root}", f"--sys-root={sys_root}"]

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from pathlib import Path
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,14 +10,29 @@ from koord_manager.domain.admitting import WITHIN_RULE
 from koordcore.protocol.crd import accepted_kinds
 
 from koordctl.clients import manager
+from koordctl.manifest_files import manifest_texts
 from koordctl.object_tables import is_cluster_scoped, object_table
 from koordctl.output import Format, errors, fail, field, show_document, show_table
 from koordctl.past import objects_as_of
 
 Files = Annotated[
-    list[str], typer.Option("--filename", "-f", help="File, folder of *.yaml/*.yml/*.json, or - for standard input.")
+    list[str],
+    typer.Option(
+        "--filename", "-f", help="File, folder (its `.yaml`, `.yml` and `.json` files), or - for standard input."
+    ),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of a namespaced kind.")]
+
+
+class Shown(StrEnum):
+    """`-o` of `get`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
+
 
 KINDS = {
     "pod": "Pod", "po": "Pod", "node": "Node", "no": "Node", "configmap": "ConfigMap", "cm": "ConfigMap",
@@ -50,7 +65,7 @@ def apply(filename: Files, dry_run: DryRun = False) -> None:
 
       koord apply -f examples/pod.yaml
 
-      cat *.yaml | koord apply -f -
+      cat examples/pod.yaml | koord apply -f -
 
       koord apply -f examples/ --dry-run
     """
@@ -58,8 +73,11 @@ def apply(filename: Files, dry_run: DryRun = False) -> None:
 
 
 def delete(
-    target: Annotated[list[str] | None, typer.Argument(help="KIND NAME, e.g. pod web.")] = None,
-    filename: Annotated[list[str] | None, typer.Option("--filename", "-f", help="Manifests of what to delete.")] = None,
+    target: Annotated[list[str] | None, typer.Argument(help="KIND NAME [NAME ...], or KIND/NAME.")] = None,
+    filename: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", help="Manifests that name what to delete: file, folder, or -."),
+    ] = None,
     namespace: Namespace = "default",
 ) -> None:
     """Delete objects by kind and name, or those that manifests name.
@@ -89,13 +107,14 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs, or a custom resource: "
-            "elasticquotas, clustercolocationprofiles, reservations, podgroups ..."
+            help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs, services, "
+            "poddisruptionbudgets, or a custom resource: elasticquotas, podgroups, clustercolocationprofiles, "
+            "reservations ...; short names such as po, no, cm, eq"
         ),
     ],
     name: Annotated[str | None, typer.Argument(help="One object's name.")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="table, wide, yaml, json, name")] = Format.TABLE,
+    output: Annotated[Shown, typer.Option("--output", "-o", help="How they are shown.")] = Shown.TABLE,
     as_of: Annotated[
         str | None,
         typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the objects as they were then."),
@@ -108,6 +127,8 @@ def get(
       koord get pods
 
       koord get node node-1 -o yaml
+
+      koord get elasticquotas
 
       koord get pods --as-of 1200
 
@@ -128,21 +149,23 @@ def get(
     else:
         items = manager.get(f"/v1/objects/{full}", {"namespace": where})["items"]
     match output:
-        case Format.YAML | Format.JSON:
+        case Shown.YAML | Shown.JSON:
             one = name is not None and len(items) == 1
-            show_document(items[0] if one else {"apiVersion": "v1", "kind": "List", "items": items}, output)
-        case Format.NAME:
+            show_document(
+                items[0] if one else {"apiVersion": "v1", "kind": "List", "items": items}, Format(output.value)
+            )
+        case Shown.NAME:
             for item in items:
                 sys.stdout.write(f"{full.lower()}/{item['metadata']['name']}\n")
-        case Format.TABLE | Format.WIDE:
-            columns, rows = object_table(full, items, wide=output is Format.WIDE)
+        case Shown.TABLE | Shown.WIDE:
+            columns, rows = object_table(full, items, wide=output is Shown.WIDE)
             show_table(columns, rows, empty=f"no {kind} found")
 
 
 def _submit(path: str, names: list[str]) -> None:
     failed = False
     for name in names:
-        for label, text in _texts(name):
+        for label, text in manifest_texts(name):
             response = manager.post(path, text, content_type="application/yaml")
             answer = response.json() if "json" in response.headers.get("content-type", "") else {"error": response.text}
             if "results" not in answer:
@@ -154,19 +177,6 @@ def _submit(path: str, names: list[str]) -> None:
             failed = not _report(answer, exit_on_refusal=False) or failed
     if failed:
         raise typer.Exit(1)
-
-
-def _texts(name: str) -> list[tuple[str, bytes]]:
-    if name == "-":
-        return [("standard input", sys.stdin.buffer.read())]
-    path = Path(name)
-    files = sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
-    if not files:
-        fail(f"{name}: no *.yaml, *.yml or *.json in this folder")
-    try:
-        return [(str(file), file.read_bytes()) for file in files]
-    except OSError as error:
-        fail(f"{name}: {error.strerror}")
 
 
 def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:

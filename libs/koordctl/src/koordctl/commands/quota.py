@@ -14,12 +14,12 @@ from koordctl.quotas import QuotaRow, quota_text, sections
 
 PIPED_WIDTH = 500
 
-app = typer.Typer(help="Elastic quotas as the scheduler has them.", no_args_is_help=True)
+app = typer.Typer(help="Elastic quotas: who may use how much, and who lends to whom.", no_args_is_help=True)
 
 
 @app.callback()
 def _root() -> None:  # pyright: ignore[reportUnusedFunction]  # keeps `tree` a command of its own
-    """Elastic quotas as the scheduler has them."""
+    """Elastic quotas: who may use how much, and who lends to whom."""
 
 
 @app.command()

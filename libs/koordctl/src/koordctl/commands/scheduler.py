@@ -9,12 +9,12 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.output import Format, say_error, show_document
 
-app = typer.Typer(help="The scheduler's configuration.", no_args_is_help=True)
+app = typer.Typer(help="Check a scheduler's configuration before it runs.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:  # pyright: ignore[reportUnusedFunction]  # makes a single command a subcommand
-    """The scheduler's configuration."""
+    """Check a scheduler's configuration before it runs."""
 
 
 @app.command("check-config")
@@ -38,7 +38,7 @@ def check_config(
 
       koord scheduler check-config
 
-      koord scheduler check-config koord-scheduler-config.yaml
+      koord scheduler check-config my.yaml
     """
     # Imported here: the models of a configuration take longer to build than most commands take to run.
     from koord_scheduler.domain.config.problems import InvalidConfiguration

@@ -28,20 +28,27 @@ def up(
     var: Var = None,
     port_base: Annotated[
         int | None,
-        typer.Option("--port-base", min=1024, max=65000, help="First of consecutive ports; default: free ones."),
+        typer.Option(
+            "--port-base", min=1024, max=65000, help="First of the ports, which follow each other; default: free ones."
+        ),
     ] = None,
     speed: Annotated[
-        float, typer.Option("--speed", min=0.01, help="60: an hour passes in a minute, for all services.")
+        float,
+        typer.Option(
+            "--speed", min=0.01, help="How fast the run's clock passes, for all services; 60: an hour in a minute."
+        ),
     ] = 1,
     nodes: Annotated[
         str, typer.Option("--simulated-nodes", help="A number, or a file of Node manifests (YAML or JSON).")
     ] = DEFAULT_NODES,
     agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Measure this host as a real node.")] = True,
-    sync: Annotated[str, typer.Option("--sync", help="When the log is synced to disk: `always`, or a time.")] = "1s",
+    sync: Annotated[
+        str, typer.Option("--sync", help="How often the log is synced to disk: a time, or `always`: at each write.")
+    ] = "1s",
     traces: Annotated[bool, typer.Option("--traces", help="Write spans to traces.jsonl beside the logs.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
 ) -> None:
-    """Start the embedded stack: log, store, manager, scheduler, projector, agents.
+    """Start the embedded stack: NATS, Postgres, manager, scheduler, projector, agents.
 
     Examples:
 
@@ -49,7 +56,7 @@ def up(
 
       koord up --speed 60 --simulated-nodes 100
 
-      koord up --var /tmp/koord --no-agent
+      koord up --var ./trial --no-agent
     """
     folder = (var or var_directory()).absolute()
     if foreground:

@@ -16,7 +16,7 @@ from koordctl.log import open_log, wait_for
 from koordctl.output import console, fail, show_table
 from koordctl.units import cores, gibibytes
 
-app = typer.Typer(help="Who uses how much now.", no_args_is_help=True)
+app = typer.Typer(help="Who uses how much now, by the newest reports.", no_args_is_help=True)
 
 REFRESH_SECONDS: Final = 2.0
 NODE_COLUMNS: Final = (
