@@ -35,6 +35,30 @@ def test_names_and_versions_are_complete(name: str) -> None:
         for column in version.get("additionalPrinterColumns", []):
             assert column["type"] in COLUMN_TYPES
             assert column["jsonPath"].startswith(".")
+            assert _has(version["schema"]["openAPIV3Schema"], column["jsonPath"]), column
+
+
+def _has(schema: Node, path: str) -> bool:
+    """Whether objects of a schema may have something at a path; metadata is the API server's business."""
+    steps = path.removeprefix(".").split(".")
+    if steps[0] == "metadata":
+        return True
+    node: Node = schema
+    for step in steps:
+        properties = cast("dict[str, Node]", node.get("properties") or {})
+        found = properties.get(step) or cast("Node | None", node.get("additionalProperties"))
+        if found is None:
+            return bool(node.get("x-kubernetes-preserve-unknown-fields"))
+        node = found
+    return True
+
+
+@pytest.mark.parametrize("name", [name for name in DEFINITIONS if "topolog" not in name])
+def test_every_kind_has_columns_for_kubectl_and_its_age_among_them(name: str) -> None:
+    for version in DEFINITIONS[name]["spec"]["versions"]:
+        names = [column["name"] for column in version["additionalPrinterColumns"]]
+        assert "Age" in names
+        assert len(set(names)) == len(names) > 1
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

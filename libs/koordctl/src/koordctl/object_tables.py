@@ -1,4 +1,4 @@
-"""Which columns `koord get` shows of each kind: those of the kind's definition, ours where it declares none.
+"""Which columns `koord get` shows of each kind: ours, else those of the kind's definition, which are for kubectl.
 
 Pure. Amounts are written as in `units.py`; ages are left to kubectl.
 """
@@ -77,7 +77,7 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Colum
         return _nodes(items, wide=wide)
     resource = next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
     declared = [column for column in resource.columns if column.type != "date"] if resource is not None else []
-    paths = {column.name.lower(): column.json_path.removeprefix(".") for column in declared} or COLUMNS.get(kind, {})
+    paths = COLUMNS.get(kind) or {column.name.lower(): column.json_path.removeprefix(".") for column in declared}
     names = ["name"] if is_cluster_scoped(kind) else ["namespace", "name"]
     # A definition may have a column of its own called `name`, of what the object is about.
     heads = [f"target-{column}" if column in names else column for column in paths]
