@@ -39,7 +39,8 @@ def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
     leads = Gauge("koordinator_manager_is_leader", "Whether this instance leads.", registry=shell.metrics.registry)
     leads.set_function(lambda: 1.0 if leadership.term is not None else 0.0)
     servers: list[HttpServer] = []
-    for name, address in (("metrics-port", settings.metrics_addr), ("health-port", settings.health_probe_addr)):
+    for purpose, address in settings.further_ports.items():
+        name = f"{purpose}-port"
         if address in _OFF:
             continue
         host, port = parse_address(address)

@@ -25,9 +25,11 @@ class KubernetesSettings(ElectedSettings):
     rest_config_burst: int = Field(50, ge=1, description="Requests at once beyond that rate.")
     leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
     leader_elect_resource_lock: Literal["leases"] = Field("leases", description="Kind of the lock.")
-    metrics_addr: str = Field("", description="Serve metrics on host:port, too; empty or 0: only where the rest is.")
+    metrics_addr: str = Field(
+        "auto", description="Serve metrics on host:port, too; auto: :8080 with --gateway; 0: only where the rest is."
+    )
     health_probe_addr: str = Field(
-        "", description="Serve health on host:port, too; empty or 0: only where the rest is."
+        "auto", description="Serve health on host:port, too; auto: :8000 with --gateway; 0: only where the rest is."
     )
     namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty: in all.")
     sync_period: Seconds = Field(0.0, ge=0, description="Time between full lists; 0: only when a watch is too old.")
@@ -44,6 +46,15 @@ class KubernetesSettings(ElectedSettings):
         True, description="Write the status of PodGroups, ElasticQuotas and Recommendations, and quotas of profiles."
     )
     write_node_metric_status: bool = Field(False, description="Write our agents' reports as NodeMetric status.")
+
+    @property
+    def further_ports(self) -> dict[str, str]:
+        """Purpose -> address of the reference's ports; in a cluster they are its own by default. "" or 0: none."""
+        given = {"metrics": (self.metrics_addr, ":8080"), "health": (self.health_probe_addr, ":8000")}
+        return {
+            purpose: (default if self.gateway else "") if address == "auto" else address
+            for purpose, (address, default) in given.items()
+        }
 
     @property
     def with_kubernetes(self) -> bool:
