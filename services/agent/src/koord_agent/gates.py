@@ -11,6 +11,8 @@ BE_CPU_MANAGER: Final = "BECPUManager"
 CGROUP_RECONCILE: Final = "CgroupReconcile"
 BLKIO_RECONCILE: Final = "BlkIOReconcile"
 SYSTEM_CONFIG: Final = "SystemConfig"
+GROUP_IDENTITY: Final = "GroupIdentity"
+CORE_SCHED: Final = "CoreSched"
 AUDIT_EVENTS: Final = "AuditEvents"
 AUDIT_EVENTS_HTTP: Final = "AuditEventsHTTPHandler"
 EVICTIONS: Final = (
@@ -22,13 +24,14 @@ EVICTIONS: Final = (
     "MemoryEvict",
 )
 
-_BETA: Final = (BE_CPU_SUPPRESS, CPU_BURST, RDT_RESCTRL, "NodeTopologyReport")
+_BETA: Final = (BE_CPU_SUPPRESS, CPU_BURST, RDT_RESCTRL, "NodeTopologyReport", GROUP_IDENTITY)
 _ALPHA: Final = (
     BE_CPU_MANAGER,
     *EVICTIONS,
     CGROUP_RECONCILE,
     BLKIO_RECONCILE,
     SYSTEM_CONFIG,
+    CORE_SCHED,
     "Accelerators",
     "RDMADevices",
     "CPICollector",

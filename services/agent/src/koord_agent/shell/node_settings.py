@@ -20,6 +20,8 @@ from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.qos import resctrl, system_config
+from koord_agent.domain.qos.cpu_qos_round import AUDIT_REASON, PLUGIN
+from koord_agent.domain.qos.group_identity import BvtKernel
 from koord_agent.domain.qos.system_config import PATHS, SCHED_FEATURES
 from koord_agent.domain.resctrl_files import GROUPS, Schemata, parse_schemata, resctrl_support
 from koord_agent.shell.audit_log import AuditSink
@@ -72,6 +74,26 @@ class NodeSettings:
         for feature in wanted.sched_features:
             problems.extend(self._set(features, feature, "", system_config.PLUGIN, system_config.AUDIT_REASON))
         return problems
+
+    def group_identity(self, *, has_file: bool) -> BvtKernel:
+        """What this kernel has of group identity; has_file: cpu.bvt_warp_ns in the pods' root."""
+        text = read_kernel_file(str(self._path(system_config.SCHED_GROUP_IDENTITY)))
+        is_there = self._path(system_config.SCHED_GROUP_IDENTITY).exists()
+        return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
+
+    def switch_group_identity(self) -> bool:
+        """Switch group identity on, core scheduling off: the kernel has one of them at a time. False = it would not.
+
+        A kernel without the switch always has it on.
+        """
+        switch, core_sched = self._path(system_config.SCHED_GROUP_IDENTITY), self._roots.proc / "sys/kernel/sched_core"
+        for path, value in ((core_sched, "0"), (switch, "1")):
+            current = read_kernel_file(str(path))
+            if current is None or current.strip() == value:
+                continue
+            if self._set(path, value, current.strip(), PLUGIN, AUDIT_REASON) and path == switch:
+                return False
+        return True
 
     def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
         """Groups, schemata and threads of the QoS classes of a `resourceQOSStrategy`; what could not be done."""

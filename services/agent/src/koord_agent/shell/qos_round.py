@@ -20,6 +20,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.arbiter import Arbitration
 from koord_agent.domain.audit_events import eviction_event, interference_event, lost_event, write_event
 from koord_agent.domain.cgroup_files import UNLIMITED, Unsupported, from_file_text
+from koord_agent.domain.cgroup_layout import HostApplication
 from koord_agent.domain.executor import CACHE_LIFE_MS, WriteCache
 from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
@@ -28,8 +29,10 @@ from koord_agent.domain.plan import CgroupFile, Plan, writable_trees
 from koord_agent.domain.qos.burst_round import QUOTA, BurstBook
 from koord_agent.domain.qos.contentions import VICTIMS, ContentionBook, Effects, PodLoad, PodSignals
 from koord_agent.domain.qos.cpi_book import CpiBook
+from koord_agent.domain.qos.cpu_qos_round import CpuQosBook
 from koord_agent.domain.qos.cpu_suppress import Decision, NodeView, SuppressMemory, SuppressPolicy, decide
 from koord_agent.domain.qos.eviction_round import EvictionBook
+from koord_agent.domain.qos.group_identity import BVT, BvtKernel, bvt_rule
 from koord_agent.domain.qos.interference import CpiSettings, InterferenceSettings, Signal, interference_settings
 from koord_agent.domain.qos.memory_round import MemoryBook
 from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions, Turn
@@ -39,9 +42,11 @@ from koord_agent.gates import (
     BE_CPU_SUPPRESS,
     BLKIO_RECONCILE,
     CGROUP_RECONCILE,
+    CORE_SCHED,
     CPU_BURST,
     EVICTIONS,
     GATES,
+    GROUP_IDENTITY,
     RDT_RESCTRL,
     SYSTEM_CONFIG,
 )
@@ -115,6 +120,8 @@ class QosRound:
         self._said = SuppressionSummary()
         self._burst = BurstBook(draw)
         self._memory = MemoryBook()
+        self._cpu_qos = CpuQosBook(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED))
+        self._applications: tuple[HostApplication, ...] = ()
         features = frozenset(name for name in EVICTIONS if gates.enabled(name))
         self._evictions = EvictionBook(features, options, interval_ms)
         self._contentions = ContentionBook()
@@ -176,6 +183,7 @@ class QosRound:
             plans.extend(self._reconciled)
 
         # 3. one value per knob, in the order that the tree needs
+        self._allow_applications(look)
         arbitration = self._executor.arbitrate(plans, look.now_ms)
         outcomes = self._executor.write(arbitration, look.now_ms)
         problems.extend(outcome.detail for outcome in outcomes if outcome.result in TROUBLE)
@@ -241,6 +249,8 @@ class QosRound:
                 plans.extend(self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=ttl_ms))
             if self._gates.enabled(CGROUP_RECONCILE):
                 plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
+            plans.extend(self._cpu_plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
+            problems.extend(self._cpu_qos.problems)
             if self._block_io is not None:
                 qos, halve = _section(slo, "resourceQOSStrategy"), effects.halve_io_weight
                 plans.extend(self._block_io.plans(look, qos, halve_weight=halve, ttl_ms=ttl_ms))
@@ -248,6 +258,28 @@ class QosRound:
         except InvalidInput as error:
             problems.append(f"NodeSLO: {error}")
         return plans
+
+    def _cpu_plans(self, look: NodeLook, section: Mapping[str, Any], *, ttl_ms: int) -> Sequence[Plan]:
+        has_file = self._host.read(CgroupFile(look.layout.root, BVT)) is not None
+        if self._machine is None:
+            return self._cpu_qos.plans(look, section, BvtKernel(has_file=has_file), ttl_ms=ttl_ms)
+        kernel = self._machine.group_identity(has_file=has_file)
+        plans = self._cpu_qos.plans(look, section, kernel, ttl_ms=ttl_ms)
+        is_on = self._machine.switch_group_identity() if plans and bvt_rule(section).is_enabled else True
+        return [plan for plan in plans if is_on or plan.file.resource != BVT]
+
+    def _allow_applications(self, look: NodeLook) -> None:
+        """The directories of configured host applications may be written, too."""
+        if look.host_applications == self._applications:
+            return
+        self._applications = look.host_applications
+        directories: list[str] = []
+        for application in look.host_applications:
+            try:
+                directories.append(look.layout.host_application_directory(application))
+            except ValueError:
+                continue
+        self._executor.allow(writable_trees(look.layout, directories))
 
     def _set_machine(self, look: NodeLook, slo: Mapping[str, Any], machine: NodeSettings) -> list[str]:
         problems: list[str] = []

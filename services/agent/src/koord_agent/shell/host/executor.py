@@ -66,6 +66,10 @@ class CgroupExecutor:
         self._cache = cache if cache is not None else WriteCache()
         self._purged_ms = 0
 
+    def allow(self, trees: Sequence[str]) -> None:
+        """Other trees may be written from now on: host applications were configured, or are no more."""
+        self._trees = tuple(trees)
+
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
         """Arbitrate plans and carry out what won; one outcome per knob."""
         return self.write(self.arbitrate(plans, now_ms), now_ms)

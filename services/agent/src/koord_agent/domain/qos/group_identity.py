@@ -1,0 +1,131 @@
+"""CPU QoS by group identity: which cgroups' threads run before others (cpu.bvt_warp_ns), and which only when idle.
+
+Needs a kernel that knows it (Alibaba Cloud Linux, Anolis); `cpu.idle` of the class directories is in every kernel since
+5.15. Source: runtime spec, 3.1, 3.2 (cpu.idle).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from koordcore.protocol.annotations.cpu import parse_pod_cpu_qos
+from koordcore.protocol.qos import KubeQos
+
+GROUP_IDENTITY: Final = "groupIdentity"
+CORE_SCHED: Final = "coreSched"
+BVT: Final = "cpu.bvt_warp_ns"
+IDLE: Final = "cpu.idle"
+_CLASS_OF_LABEL: Final = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass"}
+_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
+
+
+@dataclass(frozen=True, slots=True)
+class BvtRule:
+    """What a NodeSLO says.
+
+    values    class -> value; a class that is switched off has 0
+    enabled   classes that are switched on
+    """
+
+    values: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_CLASSES, 0))
+    enabled: frozenset[str] = frozenset()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether any class is switched on."""
+        return bool(self.enabled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BvtKernel:
+    """What this kernel has.
+
+    has_file             cpu.bvt_warp_ns in the pods' root
+    has_switch, is_on    sysctl kernel.sched_group_identity_enabled; None = unreadable
+    """
+
+    has_file: bool
+    has_switch: bool = False
+    is_on: bool | None = None
+
+    def takes(self, rule: BvtRule) -> bool:
+        """Whether anything is to be written at all: nothing where the switch cannot be read."""
+        if not self.has_file and not self.has_switch:
+            return False
+        if not self.has_switch or self.is_on is None:
+            return not self.has_switch
+        # zeros undo what was set earlier; where the switch is off there is nothing to undo
+        return rule.is_enabled or self.is_on
+
+
+def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
+    """The rule of a `resourceQOSStrategy` in wire spelling, its defaults filled in; None = none known: all off."""
+    if not strategy or _policy(strategy) not in ("", GROUP_IDENTITY):
+        return BvtRule()
+    enabled = frozenset(name for name in _CLASSES if _cpu_qos(strategy, name).get("enable"))
+    values = {name: _cpu_qos(strategy, name).get("groupIdentity") or 0 if name in enabled else 0 for name in _CLASSES}
+    return BvtRule(values, enabled)
+
+
+def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mapping[str, str]) -> int:
+    """The value of a pod; only an LS pod may have another one than its class, by its annotation.
+
+    raises    InvalidInput for a malformed annotation of any pod: it is left as it is
+    """
+    own = parse_pod_cpu_qos(annotations)
+    value = _value_of(rule, qos_label, kube_qos)
+    if own is None or qos_label != "LS":
+        return value
+    if not own.enable:
+        return 0
+    return value if own.group_identity is None else own.group_identity
+
+
+def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
+    """The value of a class directory; the pods' root, in which the guaranteed pods are, stays 0."""
+    match kube_qos:
+        case KubeQos.GUARANTEED:
+            return 0
+        case KubeQos.BURSTABLE:
+            return rule.values["lsClass"]
+        case KubeQos.BEST_EFFORT:
+            return rule.values["beClass"]
+
+
+def application_bvt(rule: BvtRule, qos: str) -> int:
+    """The value of a host application."""
+    of_class = _CLASS_OF_LABEL.get(qos)
+    return 0 if of_class is None else rule.values[of_class]
+
+
+def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
+    """`cpu.idle` of a class directory: 1 = it runs when nobody else wants to. Only under the policy coreSched."""
+    if not strategy or _policy(strategy) != CORE_SCHED:
+        return 0
+    of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)
+    if of_class is None:
+        of_class = "lsrClass" if _cpu_qos(strategy, "lsrClass").get("enable") else "lsClass"
+    section = _cpu_qos(strategy, of_class)
+    return int(bool(section.get("enable")) and section.get("schedIdle") == 1)
+
+
+def _value_of(rule: BvtRule, qos_label: str, kube_qos: KubeQos) -> int:
+    of_class = _CLASS_OF_LABEL.get(qos_label)
+    if of_class is not None:
+        return rule.values[of_class]
+    if kube_qos is not KubeQos.GUARANTEED:
+        return qos_bvt(rule, kube_qos)
+    of_class = next((name for name in ("lsrClass", "lsClass") if name in rule.enabled), None)
+    return 0 if of_class is None else rule.values[of_class]
+
+
+def _policy(strategy: Mapping[str, Any]) -> str:
+    return str(_object(strategy.get("policies")).get("cpuPolicy") or "")
+
+
+def _cpu_qos(strategy: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _object(_object(strategy.get(name)).get("cpuQOS"))
+
+
+def _object(found: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
