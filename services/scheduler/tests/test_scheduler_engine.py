@@ -15,7 +15,7 @@ from koordcore.protocol.objects import ContainerPort, Node, Pod
 from scheduling import frameworks, node, pod
 
 BASED_ON = BasedOn(7, 0)
-EFFECTS = ("", "PreferNoSchedule", "NoSchedule")
+TAINT_EFFECTS = st.sampled_from(["", "PreferNoSchedule", "NoSchedule"])
 
 
 def over(*nodes: Node) -> Frameworks:

@@ -18,13 +18,14 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Orig
 from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.pod import PodPlaced, PodReleased
-from koordcore.events.verdict import PodUnschedulable
-from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, Unavailable
+from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, EventLog, Unavailable
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.service.run import Shell, serve
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.service.tracing import parse_traceparent
-from scheduling import node, pod
+from scheduling import node, pod, with_metadata
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -60,7 +61,7 @@ async def scheduler(bus: Bus, log: EventLog | None = None, *flags: str) -> Async
         assert await serving == 0
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  any condition, not one that has an event
             await asyncio.sleep(0.02)
@@ -275,6 +276,44 @@ async def test_full_log_stops_decisions_and_leaves_no_assumption() -> None:
         assert running.cycle.state.nodes.requested[1, row] == 0
         assert (await running.get("/readyz")).status_code == 200
         assert where(shared) == {}
+
+
+async def test_gang_of_hundreds_is_placed_whole_though_its_turn_takes_many_bursts() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *one_node_each(300))
+    async with scheduler(bus):
+        await submit(bus.events, *members_of_gang(300))
+        await until(lambda: shared.of(AggregateRef("gang", "default=g"), 0))
+        assert len(where(shared)) == 300
+
+
+async def test_gang_that_is_too_large_for_one_append_is_told_so_and_harms_nobody() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *one_node_each(MOST_AT_ONCE // 2))
+    async with scheduler(bus) as running:
+        await submit(bus.events, *members_of_gang(MOST_AT_ONCE // 2))
+        said: Event | None = None
+        async with asyncio.timeout(30):
+            while not isinstance(said, DecisionAbandoned):
+                await asyncio.sleep(0.02)
+                latest = await bus.verdicts.latest([AggregateRef("pod", "m0")])
+                said = CATALOGUE.read(latest[0]) if latest else None
+        assert said.reason == "placing gang default/g takes 1001 events at once, and the log stores at most 1000"
+        await submit(bus.events, node("more", cpu="1"), pod("alone", {"cpu": "1"}))
+        await until(lambda: "alone" in where(shared))
+        assert running.shell.health.is_ready()
+
+
+def one_node_each(members: int) -> list[Node]:
+    return [node(f"n{number}", cpu="1") for number in range(members)]
+
+
+def members_of_gang(members: int) -> list[Pod]:
+    gang = {keys.GANG_NAME: "g", keys.GANG_MIN_AVAILABLE: str(members)}
+    wanted = (pod(f"m{number}", {"cpu": "1"}) for number in range(members))
+    return [with_metadata(each, annotations=gang) for each in wanted]
 
 
 async def test_unreadable_event_halts_until_an_operator_says_skip() -> None:

@@ -106,7 +106,8 @@ class Cycle:
             release_due(state)
             give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
-            verdicts = [*self._decide_burst(), *gated(state)]
+            verdicts, is_cut_off = self._decide_burst()
+            verdicts += gated(state)
             hear(state, verdicts)
             # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
             self._say_how_it_stands(now)
@@ -115,7 +116,7 @@ class Cycle:
             for verdict in verdicts:
                 await self.publisher.say(verdict)
             # 7. wait for an event, an answer of the log, or the end of a backoff
-            if state.queue.has_active():
+            if state.queue.has_active() or is_cut_off:
                 await asyncio.sleep(0)
             else:
                 dues = (due for due in (state.next_due(), next_status_due(state)) if due is not None)
@@ -126,13 +127,16 @@ class Cycle:
         is_behind = fold.halted is not None or fold.lag_seconds > MOST_LAG_SECONDS
         return not (is_behind or publisher.is_full or publisher.is_busy())
 
-    def _decide_burst(self) -> list[Verdict]:
+    def _decide_burst(self) -> tuple[list[Verdict], bool]:
+        """Verdicts, and whether time ended it: more may be decided at once, be it the next member of a gang."""
         verdicts: list[Verdict] = []
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began
+        is_cut_off = True
         while not self.publisher.is_busy() and before - began < BURST_REAL_SECONDS:
             decision = self._decide(now)
             if decision is None:
+                is_cut_off = False
                 break
             after = _HOST.monotonic()
             if self.state.job_attempts:
@@ -147,7 +151,7 @@ class Cycle:
                 self.decision_log.tell(decision)
             before = after
         self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
-        return verdicts
+        return verdicts, is_cut_off and not self.publisher.is_busy()
 
     def _decide(self, now: float) -> Place | list[Verdict] | None:
         """One decision; the calls of plugins are measured in few of them, at the cost of none."""

@@ -22,9 +22,8 @@ from koordcore.bus.outcome import NO_ANSWER, NO_RESPONDERS, Action, Answer, clas
 from koordcore.bus.reads import StreamReader
 from koordcore.bus.wire import encode_headers, hpub
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable
 
-MAX_BATCH = 1000
 MAX_BATCHES_IN_FLIGHT = 20
 MAX_SINGLES_IN_FLIGHT = 1000
 PUBLISH_SECONDS = 2.0
@@ -61,8 +60,8 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 
     raises    Misconfigured
     """
-    if not events or len(events) > MAX_BATCH:
-        raise Misconfigured(f"an append holds 1 to {MAX_BATCH} events, got {len(events)}")
+    if not events or len(events) > MOST_AT_ONCE:
+        raise Misconfigured(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
     if len(events) > 1 and len({event.ref for event in events}) != len(events):
         raise Misconfigured("an append holds each aggregate once")
     if len(events) > 1 and len({event.event_id for event in events}) != len(events):

@@ -6,11 +6,14 @@ source    event-bus spec, 3.2, 4.1, 4.3
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+
+MOST_AT_ONCE: Final = 1000
+"""Events that are stored all or none (event-bus spec, 1: a limit of the server)."""
 
 
 class Appended(msgspec.Struct, frozen=True):

@@ -333,10 +333,13 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
         state.settle(pod, event_id)
 
 
-def refused(state: SchedulerState, work: NodeWork, now: float, *, blame: bool = True) -> list[Verdict]:
+def refused(
+    state: SchedulerState, work: NodeWork, now: float, *, blame: bool = True, hopeless: str = ""
+) -> list[Verdict]:
     """The log has not stored the work: everything is as if it had not been decided.
 
     Work for the same node that still waited in the outbox was decided on the same wrong view and is taken back, too.
+    hopeless   why the log will never store it; "": it may the next time
     blame      whether it counts as a refusal of these decisions (a conflict) or not (the log was full)
     returns    verdicts about pods that were refused too often and wait for a backoff now
     """
@@ -349,8 +352,9 @@ def refused(state: SchedulerState, work: NodeWork, now: float, *, blame: bool = 
         if not blame or not isinstance(item, Place) or pod.phase is not Phase.QUEUED:
             continue
         pod.refolds += 1
-        if pod.refolds >= MOST_REFOLDS:
-            verdicts.append(_abandoned(item, pod.refolds))
+        if hopeless or pod.refolds >= MOST_REFOLDS:
+            conflicts = f"the log refused {pod.refolds} decisions in a row because others changed the pod or its node"
+            verdicts.append(_abandoned(item, hopeless or conflicts))
             pod.refolds = 0
             state.queue.retry_later(item.uid, now)
     state.take_back(later)
@@ -367,7 +371,7 @@ def withdraw_all(state: SchedulerState) -> None:
         state.unsay(notice)
 
 
-def _abandoned(work: Work, refolds: int) -> Verdict:
+def _abandoned(work: Work, reason: str) -> Verdict:
     assert isinstance(work, Place)
     return Verdict(
         uid=work.uid,
@@ -378,6 +382,6 @@ def _abandoned(work: Work, refolds: int) -> Verdict:
             namespace=work.namespace,
             name=work.name,
             attempt=work.attempt,
-            reason=f"the log refused {refolds} decisions in a row because others changed the pod or its node",
+            reason=reason,
         ),
     )

@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Final
 
-from koordcore.events.envelope import AggregateRef, NewEvent, Origin
+from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, Conflict, EventLog, Full, Unavailable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, Unavailable
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.clock import host_unix_nanos
 from koordcore.service.failpoints import failpoint
@@ -100,7 +100,11 @@ class Publisher:
             gang = None if drafts.gang is None else seal_gang(drafts.gang, sealed, header)
             for part in sealed:
                 self._state.own.sent(part.events())
-            self._start(self._carry_out(sealed, host_unix_nanos(), gang))
+            events = sum(len(part.pods) + 1 for part in sealed) + (gang is not None)
+            if gang is not None and events > MOST_AT_ONCE:
+                self._start(self._too_large(sealed, gang, events))
+            else:
+                self._start(self._carry_out(sealed, host_unix_nanos(), gang))
         while (taken := self._state.next_notice()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
@@ -218,6 +222,14 @@ class Publisher:
                     error="",
                 )
 
+    async def _too_large(self, sealed: Sequence[Sealed], gang: NewEvent, events: int) -> None:
+        """A gang whose members and nodes are more than the log stores all or none: its pods are told and wait."""
+        name = "/".join(namespaced_from_token(gang.ref.id))
+        reason = f"placing gang {name} takes {events} events at once, and the log stores at most {MOST_AT_ONCE}"
+        for part in sealed:
+            self._fold_others(part)
+            await self._abandon(part, reason)
+
     async def _refold(self, part: Sealed, moved: set[AggregateRef]) -> None:
         """Read what others wrote to the aggregates of a refused part, then take its assumptions back."""
         self._fold_others(part)
@@ -229,9 +241,13 @@ class Publisher:
             await self._read_ahead(ref, next(event.expected_last for event in part.events() if event.ref == ref))
         self._metrics.refolds.inc(len(work.items))
         failpoint("after_refold_before_redecide")
-        for verdict in refused(self._state, work, self._clock.unix()):
+        await self._abandon(part)
+
+    async def _abandon(self, part: Sealed, hopeless: str = "") -> None:
+        """Take a refused part back; pods that were refused too often, or for good, are told and wait."""
+        for verdict in refused(self._state, part.drafts.work, self._clock.unix(), hopeless=hopeless):
             self._metrics.of(self._state.profile_of(verdict.uid)).refused.inc()
-            self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=work.node)
+            self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=part.drafts.work.node)
             await self.say(verdict)
 
     def _fold_others(self, part: Sealed) -> None:
