@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import httpx
 from koord_agent.domain.desired import view_of
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.monitor import NodeMonitor
@@ -11,17 +12,23 @@ from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.shell.collecting import CollectOptions
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.metrics_routes import metrics_routes
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.node_series import NodeSeries
-from koord_agent.shell.observing import MOST_EVICTED, AgentMetrics
+from koord_agent.shell.observing import MOST_EVICTED, AgentMetrics, ResourceUpdates
 from koord_agent.shell.predicting import Predicting
-from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.events.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from koordcore.ports.desired import DesiredNode
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from starlette.applications import Starlette
 
 POD: dict[str, Any] = {
     "metadata": {"uid": "u", "name": "web", "namespace": "default", "labels": {"koordinator.sh/qosClass": "LS"}},
-    "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+    "spec": {
+        "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1"}}}
+        ]
+    },
     "status": {
         "phase": "Running",
         "qosClass": "Burstable",
@@ -44,12 +51,17 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
         predicting=Predicting(PeakPredictor()),
     )
     registry = CollectorRegistry()
-    registry.register(NodeSeries(lambda: [agent]))
+    registry.register(NodeSeries(lambda: [agent], reported=True))
     assert generate_latest(registry) == b""
 
     amounts = {"cpu": 4_000, "memory": 8 << 30}
-    slo = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
+    slo = {
+        "resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"},
+        "cpuBurstStrategy": {"policy": "auto", "cpuBurstPercent": 1000},
+    }
     view = view_of(DesiredNode(node="n", slo=slo, capacity=amounts, allocatable=amounts))
+    monitor.store.append(Kind.CONTAINER_PSI_CPU_FULL_SUPPORTED, 129_000, 0.0, ("u", "containerd://x"))
+    monitor.store.append(Kind.CONTAINER_PSI, 129_000, 7.5, ("u", "containerd://x", "io", "10", "full"))
     monitor.store.append(Kind.RESCTRL_LLC, 129_000, 4096.0, ("BE", "0"))
     agent.desired = replace(view, pods={"u": agent_pod_from_json(POD)})
     for second in range(1, 131):
@@ -71,6 +83,13 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     assert value("resctrl_llc_occupancy", {"node": "n", "cache_id": "0", "qos": "BE"}) == 4096.0
     assert value("node_resource_allocatable", cpu) == 4.0
     assert value("pod_psi", {**pod, **psi}) is not None
+    io = {"psi_resource_type": "io", "psi_precision": "10", "psi_degree": "full", "cpu_full_supported": "false"}
+    assert value("container_psi", {**container, **io}) == 7.5
+    scaled = {name: text for name, text in container.items() if name != "pod_uid"}
+    assert value("container_scaled_cfs_burst_us", scaled) == 1_000_000.0
+    assert value("node_metric_node_usage", cpu) is not None
+    assert value("node_metric_system_usage", cpu) is not None
+    assert (value("tsdb_series", {"node": "n"}) or 0) > 10
     assert value("container_resource_requests", {**container, "resource": "cpu", "unit": "integer"}) == 0.5
     assert value("container_resource_requests", {**container, "resource": "memory", "unit": "byte"}) == 1 << 30
     assert value("node_predicted_resource_peak", {**cpu, "predictor": "podReclaimablePredictor"}) == 0.5
@@ -92,3 +111,33 @@ def test_pods_that_were_evicted_long_ago_leave_no_series() -> None:
     told = generate_latest(registry).decode()
     assert told.count("koordlet_pod_eviction_detail_total{") == MOST_EVICTED
     assert f'koordlet_pod_eviction_total{{node="n",reason="CPUEvict"}} {2 * MOST_EVICTED}' in told
+
+
+def test_a_disturbed_pod_has_a_state_that_goes_back() -> None:
+    registry = CollectorRegistry()
+    metrics = AgentMetrics(registry, 1)
+    labels = {"node": "n", "pod_uid": "u", "kind": "psi-cpu"}
+    told: dict[str, Any] = {"contention": "c", "pod_uid": "u", "signal": "psi-cpu"}
+    began = InterferenceDetected(**told, namespace="default", name="web", qos="LS", value=30.0, threshold=20.0)
+    metrics.protected("n", {}, [began])
+    assert registry.get_sample_value("koordlet_interference_state", labels) == 1.0
+    metrics.protected("n", {}, [InterferenceEnded(**told, lasted_seconds=10.0)])
+    assert registry.get_sample_value("koordlet_interference_state", labels) == 0.0
+
+
+async def test_the_two_halves_together_are_the_whole() -> None:
+    registry = CollectorRegistry()
+    for name in ("koordlet_node_used_cpu_cores", "koordlet_pod_psi", "koordlet_tsdb_series"):
+        Gauge(name, name, registry=registry).set(1)
+    ResourceUpdates(registry).observe("cpu.cfs_quota_us", written=True, seconds=0.000_02)
+    transport = httpx.ASGITransport(app=Starlette(routes=metrics_routes(registry)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+        internal = (await client.get("/internal-metrics")).text
+        external = (await client.get("/external-metrics")).text
+    assert {line.split()[0] for line in external.splitlines() if line[0] != "#"} == {
+        "koordlet_pod_psi",
+        "koordlet_tsdb_series",
+    }
+    assert "koordlet_node_used_cpu_cores 1.0" in internal
+    assert 'milliseconds_bucket{le="0.04",status="success",type="cpu.cfs_quota_us"} 1.0' in internal
+    assert "pod_psi" not in internal

@@ -21,6 +21,7 @@ from koordcore.service.run import Shell
 
 from koord_agent.auditing import audit_log_of, audit_sink
 from koord_agent.cycle import Cycle
+from koord_agent.gates import NODE_METRIC_PROM_METRICS
 from koord_agent.machine import follow_machine
 from koord_agent.node_agents import linux_agent, simulated_agent
 from koord_agent.settings import AgentSettings
@@ -28,6 +29,7 @@ from koord_agent.shell.audit_log import no_audit
 from koord_agent.shell.desired_state import DesiredStates
 from koord_agent.shell.kept import Kept
 from koord_agent.shell.link import Link, Ports
+from koord_agent.shell.metrics_routes import metrics_routes
 from koord_agent.shell.node_series import NodeSeries
 from koord_agent.shell.nodes_file import read_nodes, shard_of
 from koord_agent.shell.observing import MOST_NODES, AgentMetrics
@@ -125,7 +127,9 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     metrics = AgentMetrics(shell.metrics.registry, len(agents))
     metrics.watch(lambda: len(outbox), lambda: outbox.dropped)
     if len(agents) <= MOST_NODES:
-        shell.metrics.registry.register(NodeSeries(agents.values))
+        reported = settings.feature_gates.enabled(NODE_METRIC_PROM_METRICS)
+        shell.metrics.registry.register(NodeSeries(agents.values, reported=reported))
+    shell.http.routes.extend(metrics_routes(shell.metrics.registry))
     cycle = Cycle(
         agents=agents,
         fleet=fleet,

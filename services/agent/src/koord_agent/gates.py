@@ -13,6 +13,7 @@ BLKIO_RECONCILE: Final = "BlkIOReconcile"
 SYSTEM_CONFIG: Final = "SystemConfig"
 GROUP_IDENTITY: Final = "GroupIdentity"
 CORE_SCHED: Final = "CoreSched"
+NODE_METRIC_PROM_METRICS: Final = "NodeMetricPromMetrics"
 AUDIT_EVENTS: Final = "AuditEvents"
 AUDIT_EVENTS_HTTP: Final = "AuditEventsHTTPHandler"
 EVICTIONS: Final = (
@@ -41,7 +42,7 @@ _ALPHA: Final = (
     "ColdPageCollector",
     "HugePageReport",
     "PodResourcesProxy",
-    "NodeMetricPromMetrics",
+    NODE_METRIC_PROM_METRICS,
     "PerCPUMetric",
     "HamiCoreVGPUMonitor",
     AUDIT_EVENTS,

@@ -23,6 +23,7 @@ from koord_agent.shell.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node_agent import NodeAgent
 from koord_agent.shell.node_pods import StopContainers
+from koord_agent.shell.observing import ResourceUpdates
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.roots import host_roots
 from koord_agent.shell.series_archive import SeriesArchive
@@ -146,6 +147,7 @@ def linux_agent(
         stop=_stop_containers(settings),
         qos=_qos_options(settings),
         storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
+        observe_write=ResourceUpdates(shell.metrics.registry).observe,
         protects=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
     )
     if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():

@@ -24,6 +24,7 @@ from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.node_look import NodeLook
+from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import AgentPod
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.qos.be_cpuset import CpuOwners
@@ -31,16 +32,17 @@ from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.qos.interference import interference_settings
 from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions
 from koord_agent.domain.report import ReportedHostApplication, node_report
+from koord_agent.domain.series import SeriesStore
 from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
-from koord_agent.shell.host.executor import Outcome
+from koord_agent.shell.host.executor import ObserveWrite, Outcome
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.node_pods import NodePods, PodRunner, PodsRun, StopContainers
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
-from koord_agent.shell.storage import REFRESH_MS
+from koord_agent.shell.storage import REFRESH_MS, Storage
 from koord_agent.shell.topology import TopologyReporter
 
 ROUND_FAILED = "the round failed, what is set stays"
@@ -101,6 +103,7 @@ class NodeAgent:
         stop: StopContainers | None = None,
         qos: QosOptions = DEFAULT_OPTIONS,
         storage_refresh_ms: int = REFRESH_MS,
+        observe_write: ObserveWrite = lambda _resource, _written, _seconds: None,
         protects: bool = True,
     ) -> None:
         self.node = node
@@ -110,6 +113,7 @@ class NodeAgent:
         """what a kubelet says of its pods; empty without one"""
         self.kubelet_static = False
         self.last_look: NodeLook | None = None
+        self.last_report: NodeUsageReported | None = None
         self.last_decision: Decision | None = None
         self._interval_ms = interval_ms
         self._monitor = monitor
@@ -123,6 +127,7 @@ class NodeAgent:
             draw=draw,
             options=qos,
             storage_refresh_ms=storage_refresh_ms,
+            observe=observe_write,
         )
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
@@ -295,13 +300,14 @@ class NodeAgent:
             )
         metrics = Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)
         window_ms = report.policy.report_interval_seconds * 1000
-        return usage_reported(
+        self.last_report = usage_reported(
             report,
             updated_at=rfc3339_of(now_ms),
             be_quota_us=self._be_quota_us,
             prediction=prediction,
             signals=node_signals(self.host, metrics, self._pods.all.values(), window_ms),
         )
+        return self.last_report
 
     @property
     def running_pods(self) -> frozenset[str]:
@@ -325,6 +331,21 @@ class NodeAgent:
     def last_prediction(self) -> ProdPrediction | None:
         """What was predicted for the last report."""
         return self._predicting.last if self._predicting is not None else None
+
+    @property
+    def scaled(self) -> Mapping[CgroupFile, int]:
+        """Quotas and bursts that CPU burst asked for last."""
+        return self._qos.scaled
+
+    @property
+    def storage(self) -> Storage | None:
+        """The disks, where block IO is set."""
+        return self._qos.storage
+
+    @property
+    def store(self) -> SeriesStore:
+        """Its samples."""
+        return self._monitor.store
 
     @property
     def features(self) -> Features:

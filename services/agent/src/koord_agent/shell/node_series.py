@@ -4,46 +4,44 @@ Names and labels are the reference's. Values are those of the agent's last look 
 node vanishes from here. source    agent spec, 21
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.cpuset import parse_cpuset
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from koord_agent.domain.cgroup_files import CFS_PERIOD_US
-from koord_agent.domain.metric_kinds import CYCLES, INSTRUCTIONS, PSI_PRECISION, Kind
+from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
-from koord_agent.domain.pods import AgentContainer, AgentPod
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
-from koord_agent.domain.pressure import DEGREES, RESOURCES
 from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.topology_report import CpuPools
 from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.pod_series import SLOW_MS, Families, add_pod
+from koord_agent.shell.storage import Looks
 
-SLOW_MS: Final = 150_000
-"""How old the value of a collector of its own interval may be: two intervals of the slowest, and a little."""
-_PER_POD: Final = ("node", "pod_namespace", "pod_name", "pod_uid")
-_PER_CONTAINER: Final = (*_PER_POD, "container_id", "container_name")
-_PSI: Final = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
 _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 class NodeSeries(Collector):
     """The series of a process's nodes.
 
-    agents    read at each scrape; a process of many nodes gives none
+    agents      read at each scrape; a process of many nodes gives none
+    reported    whether the last report is told, too (gate NodeMetricPromMetrics)
     """
 
-    def __init__(self, agents: Callable[[], Iterable[NodeAgent]]) -> None:
+    def __init__(self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False) -> None:
         self._agents = agents
+        self._reported = reported
 
     def collect(self) -> Iterator[Metric]:
         """All families; see `Collector`."""
-        families = _Families()
+        families = Families()
         for agent in self._agents():
             look = agent.last_look
             if look is not None:
@@ -52,27 +50,16 @@ class NodeSeries(Collector):
                 _caches(families, look)
                 _pools(families, look, agent.topology.pools if agent.topology is not None else None)
                 _prediction(families, look.node, agent.last_prediction)
+                if self._reported:
+                    _report(families, look.node, agent.last_report)
+                _looks(families, agent)
+                _store(families, agent)
                 for pod in look.pods:
-                    _pod(families, look, pod)
+                    add_pod(families, look, pod, agent.scaled)
         yield from families.all.values()
 
 
-class _Families:
-    """Families by name; each made with its first sample."""
-
-    def __init__(self) -> None:
-        self.all: dict[str, GaugeMetricFamily] = {}
-
-    def add(self, name: str, labels: Mapping[str, str], value: float | None) -> None:
-        if value is None:
-            return
-        family = self.all.get(name)
-        if family is None:
-            family = self.all[name] = GaugeMetricFamily(f"koordlet_{name}", name.replace("_", " "), labels=list(labels))
-        family.add_metric(list(labels.values()), value)
-
-
-def _node(families: _Families, look: NodeLook) -> None:
+def _node(families: Families, look: NodeLook) -> None:
     node, metrics = {"node": look.node}, look.metrics
     families.add("node_used_cpu_cores", node, metrics.last(Kind.NODE_CPU))
     families.add("node_used_memory_bytes", node, metrics.last(Kind.NODE_MEMORY))
@@ -90,7 +77,7 @@ def _node(families: _Families, look: NodeLook) -> None:
             families.add("host_application_resource_usage", {**labels, **unit, **classes}, value)
 
 
-def _best_effort(families: _Families, look: NodeLook, decision: Decision | None, quota_us: int) -> None:
+def _best_effort(families: Families, look: NodeLook, decision: Decision | None, quota_us: int) -> None:
     node = {"node": look.node}
     used_milli = look.metrics.last(Kind.BE_CPU_USAGE)
     families.add("be_suppress_be_used_cpu_cores", node, None if used_milli is None else used_milli / 1000)
@@ -102,7 +89,7 @@ def _best_effort(families: _Families, look: NodeLook, decision: Decision | None,
         families.add("be_suppress_cpu_cores", {**node, "type": "cfsQuota"}, quota_us / CFS_PERIOD_US)
 
 
-def _caches(families: _Families, look: NodeLook) -> None:
+def _caches(families: Families, look: NodeLook) -> None:
     """Counters of resctrl groups: occupancy by cache, bandwidth by cache and kind."""
     for name, kind in (("resctrl_llc_occupancy", Kind.RESCTRL_LLC), ("resctrl_memory_bandwidth", Kind.RESCTRL_MB)):
         for of in sorted(look.metrics.store.held(kind)):
@@ -113,7 +100,7 @@ def _caches(families: _Families, look: NodeLook) -> None:
             families.add(name, labels, look.metrics.last(kind, of, within_ms=SLOW_MS))
 
 
-def _pools(families: _Families, look: NodeLook, pools: CpuPools | None) -> None:
+def _pools(families: Families, look: NodeLook, pools: CpuPools | None) -> None:
     if pools is None:
         return
     for name, shared in (("cpuset_share_pool", pools.ls), ("cpuset_be_share_pool", pools.be)):
@@ -123,7 +110,7 @@ def _pools(families: _Families, look: NodeLook, pools: CpuPools | None) -> None:
             families.add(f"{name}_info", {"node": look.node, "cpu": str(cpu)}, 1.0)
 
 
-def _prediction(families: _Families, node: str, found: ProdPrediction | None) -> None:
+def _prediction(families: Families, node: str, found: ProdPrediction | None) -> None:
     if found is None:
         return
     predictors = {
@@ -151,30 +138,42 @@ def _resources(peak: Peak) -> Iterator[tuple[str, float]]:
     yield MEMORY, peak.memory_bytes
 
 
-def _pod(families: _Families, look: NodeLook, pod: AgentPod) -> None:
-    labels = dict(zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
-    supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)
-    if supported is not None:
-        for resource in RESOURCES:
-            for degree in DEGREES:
-                pressure = look.metrics.pressure(pod.uid, resource, degree, within_ms=SLOW_MS)
-                psi = dict(zip(_PSI, (resource, PSI_PRECISION, degree, str(bool(supported)).lower()), strict=True))
-                families.add("pod_psi", {**labels, **psi}, pressure)
-    for container in pod.containers:
-        if container.container_id:
-            names = (*labels.values(), container.container_id, container.name)
-            _container(families, look, pod, container, dict(zip(_PER_CONTAINER, names, strict=True)))
+def _report(families: Families, node: str, report: NodeUsageReported | None) -> None:
+    """Usage as it was reported last: of the node, of the system, of NUMA nodes."""
+    if report is None:
+        return
+    for name, usage in (("node_usage", report.node_usage), ("system_usage", report.system_usage)):
+        for resource, value in _used(usage):
+            labels = {"node": node, "resource": resource, "unit": _UNIT_OF[resource]}
+            families.add(f"node_metric_{name}", labels, value)
+    for numa in report.numa:
+        for name, usage in (("numa_node_usage", numa.node_usage), ("numa_system_usage", numa.system_usage)):
+            for resource, value in _used(usage):
+                labels = {"node": node, "numa_node_id": str(numa.numa_node)}
+                unit = {"resource": resource, "unit": _UNIT_OF[resource]}
+                families.add(f"node_metric_{name}", {**labels, **unit}, value)
 
 
-def _container(
-    families: _Families, look: NodeLook, pod: AgentPod, container: AgentContainer, labels: Mapping[str, str]
-) -> None:
-    for field, of_kind in (("cycles", CYCLES), ("instructions", INSTRUCTIONS)):
-        counted = look.metrics.last(Kind.CONTAINER_CPI, (pod.uid, container.container_id, of_kind), within_ms=SLOW_MS)
-        families.add("container_cpi", {**labels, "cpi_field": field}, counted)
-    for name, amounts in (("requests", container.requests), ("limits", container.limits)):
-        for resource, amount in amounts.items():
-            is_cpu = resource.endswith("cpu")
-            unit = {"resource": resource, "unit": "integer" if is_cpu else "byte"}
-            value = amount / 1000 if resource == CPU else amount
-            families.add(f"container_resource_{name}", {**labels, **unit}, value)
+def _used(usage: Usage | None) -> Iterator[tuple[str, float]]:
+    if usage is not None:
+        yield CPU, usage.cpu_milli / 1000
+        yield MEMORY, usage.memory_bytes
+
+
+def _looks(families: Families, agent: NodeAgent) -> None:
+    """How looks at CPUs, NUMA nodes and disks went."""
+    topology, storage = agent.topology, agent.storage
+    found: dict[str, Looks] = {}
+    if topology is not None:
+        found |= {"node_cpu_info": topology.cpu_looks, "node_numa_info": topology.numa_looks}
+    if storage is not None:
+        found["node_local_storage_info"] = storage.looks
+    for name, looks in found.items():
+        for status, number in (("succeeded", looks.succeeded), ("failed", looks.failed)):
+            families.add(f"collect_{name}_status", {"node": agent.node, "status": status}, number)
+
+
+def _store(families: Families, agent: NodeAgent) -> None:
+    """How much the store of samples holds."""
+    families.add("tsdb_series", {"node": agent.node}, len(agent.store))
+    families.add("tsdb_size_bytes", {"node": agent.node}, agent.store.size_bytes)

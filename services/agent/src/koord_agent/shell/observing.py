@@ -15,6 +15,9 @@ MOST_NODES: Final = 16
 MOST_EVICTED: Final = 500
 """Evicted pods that are counted by name."""
 
+MOST_DISTURBED: Final = 1_000
+"""States of interference that are told, by pod and signal."""
+
 
 class AgentMetrics:
     """Instruments of one process."""
@@ -41,6 +44,13 @@ class AgentMetrics:
             ["kind"],
             registry=registry,
         )
+        self._states = Gauge(
+            "koordlet_interference_state",
+            "1: a pod is disturbed in this respect; 0: it was",
+            ["node", "pod_uid", "kind"],
+            registry=registry,
+        )
+        self._disturbed: dict[tuple[str, str, str], None] = {}
         self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
         self.nodes.set(nodes)
         self.pods = Gauge("koord_agent_running_pods", "Pods that run on the nodes of this process", registry=registry)
@@ -72,10 +82,24 @@ class AgentMetrics:
                         self._count_evicted(node, fact)
                 case InterferenceDetected():
                     self._interference.labels(fact.signal).inc()
+                    self._disturb((node, fact.pod_uid, fact.signal), 1)
                 case InterferenceEnded():
                     self._interference.labels(fact.signal).dec()
+                    self._disturb((node, fact.pod_uid, fact.signal), 0)
                 case _:
                     pass
+
+    def _disturb(self, labels: tuple[str, str, str], state: int) -> None:
+        """Set a pod's state; those that were said of longest ago give way."""
+        if not self._per_node:
+            return
+        self._states.labels(*labels).set(state)
+        self._disturbed.pop(labels, None)
+        self._disturbed[labels] = None
+        while len(self._disturbed) > MOST_DISTURBED:
+            oldest = next(iter(self._disturbed))
+            del self._disturbed[oldest]
+            self._states.remove(*oldest)
 
     def _count_evicted(self, node: str, fact: PodsEvictedByAgent) -> None:
         """Count by name; the series of pods that were evicted long ago give way."""
@@ -111,3 +135,20 @@ class KubeletRequests:
     def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
         """One request; status 0 = no answer. Called from the thread that made it."""
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
+
+
+class ResourceUpdates:
+    """How long writes to the kernel's files take (agent spec, 9, 21)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._milliseconds = Histogram(
+            "koordlet_resource_update_duration_milliseconds",
+            "Time of writes to the kernel's files",
+            ["type", "status"],
+            registry=registry,
+            buckets=tuple(0.01 * 4**power for power in range(8)),
+        )
+
+    def observe(self, resource: str, written: bool, seconds: float) -> None:
+        """One write. Called from the thread that made it."""
+        self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)

@@ -6,6 +6,7 @@
 Strategies are pure (`koord_agent.domain.qos`); this is the only place that runs them. Source: agent spec, 10 to 19.
 """
 
+import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,13 +53,15 @@ from koord_agent.gates import (
 )
 from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.block_io import BlockIo
-from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
+from koord_agent.shell.host.executor import CgroupExecutor, ObserveWrite, Outcome, Result
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node_settings import NodeSettings, put
 from koord_agent.shell.storage import REFRESH_MS, Storage, output_of
 
 SIGNAL_EVERY_MS = 10_000
+MOST_SCALED = 2_000
+"""Knobs whose scaled value is remembered before those of gone pods are dropped."""
 REPORTS_PER_FACT = 12
 """Small changes wait for so many reports, or ten minutes."""
 TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
@@ -89,6 +92,7 @@ class QosRound:
     interval_ms   between rounds, on the service's clock
     draw          numbers of 0 to 1
     options       how often each strategy has its turn
+    observe       told about every write
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class QosRound:
         draw: Callable[[], float] = lambda: 0.5,
         options: QosOptions = DEFAULT_OPTIONS,
         storage_refresh_ms: int = REFRESH_MS,
+        observe: ObserveWrite = lambda _resource, _written, _seconds: None,
     ) -> None:
         self._node = node
         self._host = host
@@ -114,11 +119,13 @@ class QosRound:
         self._reconciled: tuple[Plan, ...] = ()
         force_ms = options.force_after_ms
         cache = WriteCache(force_after_ms=force_ms, life_ms=max(CACHE_LIFE_MS, 2 * force_ms))
-        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=cache)
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=cache, observe=observe)
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
         self._suppress = SuppressMemory()
         self._said = SuppressionSummary()
         self._burst = BurstBook(draw)
+        self.scaled: dict[CgroupFile, int] = {}
+        """quotas and bursts of containers that CPU burst asked for last"""
         self._memory = MemoryBook()
         self._cpu_qos = CpuQosBook(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED))
         self._applications: tuple[HostApplication, ...] = ()
@@ -128,17 +135,20 @@ class QosRound:
         self._cpi = CpiBook()
         self._machine: NodeSettings | None = None
         self._block_io: BlockIo | None = None
+        self.storage: Storage | None = None
+        """the disks of a real machine, where block IO is set"""
         if isinstance(host, LinuxHost):
             self._machine = NodeSettings(host.roots, audit=audit, read_tasks=host.read)
             if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
+                self.storage = Storage(
+                    host.roots.sys / "class" / "block",
+                    run=lambda words: output_of(host.roots.command(words)),
+                    refresh_ms=storage_refresh_ms,
+                )
                 self._block_io = BlockIo(
                     read=host.read,
                     write_root=lambda file, line: put(host.roots.cgroup / "blkio" / file, line),
-                    storage=Storage(
-                        host.roots.sys / "class" / "block",
-                        run=lambda words: output_of(host.roots.command(words)),
-                        refresh_ms=storage_refresh_ms,
-                    ),
+                    storage=self.storage,
                 )
         self._signals_due_ms = 0
         self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
@@ -246,7 +256,9 @@ class QosRound:
         try:
             if self._gates.enabled(CPU_BURST):
                 burst = _section(slo, "cpuBurstStrategy")
-                plans.extend(self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=ttl_ms))
+                scaled = self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=ttl_ms)
+                self._remember_scaled(look, scaled)
+                plans.extend(scaled)
             if self._gates.enabled(CGROUP_RECONCILE):
                 plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
             plans.extend(self._cpu_plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
@@ -258,6 +270,16 @@ class QosRound:
         except InvalidInput as error:
             problems.append(f"NodeSLO: {error}")
         return plans
+
+    def _remember_scaled(self, look: NodeLook, plans: Sequence[Plan]) -> None:
+        self.scaled.update((plan.file, int(plan.value)) for plan in plans)
+        if len(self.scaled) > MOST_SCALED:
+            there = {look.pod_directory(pod) for pod in look.pods}
+            self.scaled = {
+                file: value
+                for file, value in self.scaled.items()
+                if file.directory in there or posixpath.dirname(file.directory) in there
+            }
 
     def _cpu_plans(self, look: NodeLook, section: Mapping[str, Any], *, ttl_ms: int) -> Sequence[Plan]:
         has_file = self._host.read(CgroupFile(look.layout.root, BVT)) is not None

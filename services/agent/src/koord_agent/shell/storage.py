@@ -6,6 +6,7 @@ source    agent spec, 6.11
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
@@ -35,6 +36,21 @@ def in_thread(work: Callable[[], None]) -> None:
     Thread(target=work, name="storage", daemon=True).start()
 
 
+@dataclass(slots=True)
+class Looks:
+    """How many looks at something of the machine went well, and how many did not."""
+
+    succeeded: int = 0
+    failed: int = 0
+
+    def count(self, *, succeeded: bool) -> None:
+        """One look."""
+        if succeeded:
+            self.succeeded += 1
+        else:
+            self.failed += 1
+
+
 class Storage:
     """The disks of one machine as they were looked up last; none before the first look-up has ended.
 
@@ -58,6 +74,7 @@ class Storage:
         self._info: StorageInfo | None = None
         self._asked_ms: int | None = None
         self._is_looking = False
+        self.looks = Looks()
 
     def known(self, now_ms: int) -> StorageInfo | None:
         """What is known; begins a new look-up when it is time. None = nothing yet."""
@@ -71,6 +88,7 @@ class Storage:
         try:
             texts = {name: self._run(command) for name, command in COMMANDS.items()}
             self._info = parse_storage(**texts, parents=self._parents())
+            self.looks.count(succeeded=bool(texts["lsblk"]))
         finally:
             self._is_looking = False
 

@@ -26,6 +26,7 @@ from koord_agent.domain.topology_report import (
 from koord_agent.shell.host.caches import read_l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.storage import Looks
 
 SYNC_EVERY_MS: Final = 3_000
 CPU_INFO_EVERY_MS: Final = 60_000
@@ -55,6 +56,7 @@ class TopologyReporter:
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
+        self.cpu_looks, self.numa_looks = Looks(), Looks()
         self.l3_caches = read_l3_caches(host.roots.sys)
         self._host = host
         self._topology = CpuTopology(tuple(places))
@@ -80,7 +82,10 @@ class TopologyReporter:
         if not self._topology.places:
             return None
         self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
-        memory = self._memory() if self._reports else None
+        memory = self._memory()
+        self.numa_looks.count(succeeded=memory is not None)
+        if not self._reports:
+            return None
         return None if memory is None else self._changed(self._report(desired, self.pools, memory))
 
     @property
@@ -94,9 +99,9 @@ class TopologyReporter:
         if due is not None and due - self._cpu_info_ms <= now_ms < due:
             return
         self._cpu_info_due_ms = now_ms + self._cpu_info_ms
-        if due is None:
-            return  # looked at when the agent was made
-        places = self._host.cpu_topology()
+        # the first look was made with the agent
+        places = self._host.cpu_topology() if due is not None else self._topology.places
+        self.cpu_looks.count(succeeded=bool(places))
         if places and places != self._topology.places:
             self._topology = CpuTopology(places)
         self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches

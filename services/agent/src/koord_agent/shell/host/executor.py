@@ -6,7 +6,8 @@ executor per host; calls must not overlap.
 """
 
 import posixpath
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,14 +55,26 @@ class Outcome:
     detail: str = ""
 
 
+ObserveWrite = Callable[[str, bool, float], None]
+"""Told about each write: resource, whether the kernel took it, seconds."""
+
+
 class CgroupExecutor:
     """The executor of one host.
 
     trees     directories (relative) that may be written, with everything below them; see `writable_trees`
     """
 
-    def __init__(self, host: Host, *, trees: Sequence[str], cache: WriteCache | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        *,
+        trees: Sequence[str],
+        cache: WriteCache | None = None,
+        observe: ObserveWrite = lambda _resource, _written, _seconds: None,
+    ) -> None:
         self._host = host
+        self._observe = observe
         self._trees = tuple(trees)
         self._cache = cache if cache is not None else WriteCache()
         self._purged_ms = 0
@@ -163,13 +176,16 @@ class CgroupExecutor:
         return True
 
     def _write(self, write: Write, before: str | None) -> Outcome:
-        update = write.update
+        update, began, written = write.update, time.monotonic(), False
         try:
             self._host.write(update.file, write.value)
+            written = True
         except (Vanished, Unsupported) as error:
             return _outcome(update, Result.IGNORED, before=before, detail=str(error))
         except WriteFailed as error:
             return _outcome(update, Result.FAILED, before=before, detail=str(error))
+        finally:
+            self._observe(update.file.resource, written, time.monotonic() - began)
         after = self._host.read(update.file)
         held = after is not None and is_equal(update.file.resource, after, write.value, self._host.cgroup_version)
         detail = "" if held else f"{update.file.key}: wrote {write.value!r}, reads {after!r}"
