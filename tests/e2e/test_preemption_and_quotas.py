@@ -152,6 +152,21 @@ def test_urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord)
     assert "PodNominated" in koord.run("events", "--kind", "pod")
 
 
+def test_what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
+    now = koord.ask("explain", "pod", "urgent")
+    kinds = [moment["what"] for moment in now["moments"]]
+    before = kinds.index("placed")
+    at = str(now["moments"][before]["position"] - 1)
+    then = koord.ask("explain", "pod", "urgent", "--as-of", at)
+    assert then["status"] == "Pending"
+    assert then["moments"] == now["moments"][:before]
+    assert koord.run("explain", "pod", "urgent").count("low-") <= 1  # preemption is told once
+    assert f"as of position {at}" in koord.run("explain", "node", "node-1", "--as-of", at)
+    quotas = koord.run("get", "elasticquotas", "--as-of", at)
+    assert quotas.split()[:4] == ["NAMESPACE", "NAME", "PARENT", "CPU-MIN"]
+    assert quotas.splitlines()[1].split()[:4] == ["default", "team-a", "koordinator-root-quota", "4"]
+
+
 def test_pod_that_fits_nowhere_names_its_nodes(koord: Koord) -> None:
     koord.apply(pod("huge", "64"))
     koord.until(lambda: "refused" in koord.steps("huge"), "the verdict")

@@ -23,16 +23,30 @@ def test_every_custom_kind_has_columns_besides_its_name(kind: str) -> None:
     assert len(set(columns)) == len(columns) == len(row)
 
 
-def test_columns_of_a_definition_are_used_where_we_have_none() -> None:
-    assert "Reservation" not in COLUMNS
+def test_columns_of_a_definition_are_used_and_ours_only_where_it_has_none() -> None:
+    declared = {found.kind for found in accepted_kinds() if any(column.type != "date" for column in found.columns)}
+    assert not declared & set(COLUMNS)
     assert table("Reservation", status={"phase": "Available"})[0] == ["name", "phase", "node", "ttl", "expires"]
+    assert table("Recommendation")[0] == [*NAMES, "type", "kind", "target-name"]
 
 
 def test_quota_shows_its_parent_and_its_amounts_in_cores_and_gibibytes() -> None:
     metadata = {"name": "a", "namespace": "d", "labels": {keys.QUOTA_PARENT: "root"}}
-    columns, row = table("ElasticQuota", metadata=metadata, spec={"min": {"cpu": "1500m", "memory": "8Gi"}})
-    assert columns == [*NAMES, "parent", "min", "max", "used"]
-    assert row == ["d", "a", "root", "cpu 1.5, memory 8.0Gi", None, None]
+    columns, row = table("ElasticQuota", metadata=metadata, spec={"min": {"cpu": "1500m", "memory": "8192Mi"}})
+    shown = dict(zip(columns, row, strict=True))
+    assert (shown["parent"], shown["cpu-min"], shown["memory-min"]) == ("root", "1.5", "8.0Gi")
+    assert (shown["cpu-max"], shown["cpu-used"]) == (None, None)
+
+
+def test_pod_shows_the_class_that_it_counts_as() -> None:
+    def shown(**pod: Any) -> object:
+        return dict(zip(*table("Pod", **pod), strict=True))["qos"]
+
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    alike = {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]}
+    assert shown(spec={"containers": [{"name": "c"}]}) == "BE"
+    assert shown(spec=alike) == shown(status={"qosClass": "Guaranteed"}) == "LSR"
+    assert shown(spec=alike, metadata={"name": "o", "labels": {keys.QOS_CLASS: "LS"}}) == "LS"
 
 
 def test_node_shows_batch_resources_in_the_units_of_its_own() -> None:
@@ -41,12 +55,15 @@ def test_node_shows_batch_resources_in_the_units_of_its_own() -> None:
     assert table("Node", status={"allocatable": {"cpu": "16"}})[1] == ["o", "Ready", "16", None, None, None]
 
 
-def test_selectors_and_lists_stand_on_one_line() -> None:
-    _, row = table(
-        "ClusterColocationProfile", spec={"selector": {"matchLabels": {"b": "2", "a": "x"}}, "qosClass": "BE"}
-    )
-    assert row == ["o", "a=x,b=2", "BE", None, None]
-    assert table("Device", spec={"devices": [{}, {}]})[1] == ["o", 2]
+def test_lists_stand_on_one_line_and_what_is_counted_is_a_number() -> None:
+    topology: dict[str, Any] = {"topologyPolicies": ["None", "Restricted"], "zones": [{}, {}]}
+    assert table("NodeResourceTopology", **topology)[1] == ["o", "None,Restricted", 2]
+    assert table("ConfigMap", data={"a": "", "b": ""})[1] == ["d", "o", 2]
+
+
+def test_answers_are_yes_or_no_in_small_letters() -> None:
+    columns, row = table("ScheduleExplanation", status={"schedulable": False})
+    assert dict(zip(columns, row, strict=True))["schedulable"] == "false"
 
 
 def test_gang_named_by_a_label_is_not_said_to_come_from_an_annotation() -> None:

@@ -5,9 +5,11 @@ With KOORD_SCREENSHOTS=<folder> the pictures of the README are written there, fr
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+from koordcore.events.verdict import PodUnschedulable
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from projector_service import served_in_a_thread
 from servers import fresh_database
@@ -160,6 +162,19 @@ def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: Syntheti
     expect(page.locator(".life li.step-unschedulable").first).to_contain_text("nodes are available")
     decision.get_by_role("link", name="event").click()
     expect(decision.locator("pre")).to_contain_text('"policy_version"')
+
+
+def test_verdicts_that_say_the_same_are_one_step(page: Page, cluster: SyntheticCluster) -> None:
+    messages: dict[str, list[str]] = {}
+    for verdict in cluster.verdicts:
+        assert isinstance(verdict.event, PodUnschedulable)
+        messages.setdefault(verdict.ref.id, []).append(verdict.event.message)
+    uid = max(messages, key=lambda each: len(messages[each]))
+    runs = [len(list(run)) for _, run in groupby(messages[uid])]
+    assert max(runs) > 2
+    page.goto(f"/#/pods/{uid}")
+    expect(page.locator(".life li.step-unschedulable")).to_have_count(len(runs))
+    expect(page.locator(".life .again").first).to_contain_text(f"again {max(runs) - 1} times, for the same reasons")
 
 
 def test_pending_pods_are_shown_with_their_reasons(page: Page) -> None:

@@ -1,5 +1,9 @@
 """Answers made of stored facts and verdicts: a pod's life in order, reasons counted."""
 
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import Fact, pod_timeline, trace_id
 from koord_projector.domain.verdicts import VerdictRow, verdict_row
@@ -45,6 +49,17 @@ def test_a_verdict_stands_behind_the_newest_fact_it_was_based_on() -> None:
     assert [entry.step for entry in life] == ["submitted", *["unschedulable"] * 3, "placed"]
     assert life[1].sentence == "0/3 nodes are available"
     assert life[1].explanation == {"nodes_considered": 3}
+
+
+@given(known=st.lists(st.integers(0, 9), max_size=5), order=st.randoms(use_true_random=False))
+def test_facts_and_verdicts_each_keep_the_order_of_their_stream(known: list[int], order: Random) -> None:
+    verdicts = [verdict(number, based_on) for number, based_on in enumerate(known, 1)]
+    facts = [fact(seq, "PodSpecChanged") for seq in range(1, 9)]
+    order.shuffle(verdicts)
+    order.shuffle(facts)
+    life = pod_timeline(facts, verdicts)
+    assert [entry.position for entry in life if entry.stream == "ev"] == list(range(1, 9))
+    assert [entry.event_id for entry in life if entry.stream == "why"] == [f"v{n}" for n in range(1, len(known) + 1)]
 
 
 def test_a_trace_id_is_cut_out_of_its_context() -> None:

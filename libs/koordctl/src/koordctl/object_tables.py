@@ -1,19 +1,22 @@
-"""Which columns `koord get` shows of each kind: ours, else those of the kind's definition, which are for kubectl.
+"""Which columns `koord get` shows of each kind: those of its definition, as kubectl does; ours where it declares none.
 
 Pure. Amounts are written as in `units.py`; ages are left to kubectl.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from koordcore.protocol import keys
 from koordcore.protocol.crd import accepted_kinds
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.qos import qos
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
 
 from koordctl.output import field
-from koordctl.units import amount_text, amounts_text
+from koordctl.units import amount_text
 
 Item: TypeAlias = dict[str, Any]
 Columns: TypeAlias = list[str]
@@ -21,41 +24,8 @@ Rows: TypeAlias = list[list[object]]
 
 CLUSTER_SCOPED: Final = ("Node", "Namespace", "PriorityClass")
 NODE_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "batch-cpu": BATCH_CPU, "batch-memory": BATCH_MEMORY}
-_PARENT: Final = f"metadata.labels/{keys.QUOTA_PARENT}"
 COLUMNS: Final[dict[str, dict[str, str]]] = {
-    "ElasticQuota": {"parent": _PARENT, "min": "spec.min", "max": "spec.max", "used": "status.used"},
-    "ElasticQuotaProfile": {"quota": "spec.quotaName", "node-selector": "spec.nodeSelector.matchLabels"},
-    "PodGroup": {
-        "phase": "status.phase",
-        "min-member": "spec.minMember",
-        "scheduled": "status.scheduled",
-        "running": "status.running",
-    },
-    "ClusterColocationProfile": {
-        "selector": "spec.selector.matchLabels",
-        "qos": "spec.qosClass",
-        "priority-class": "spec.priorityClassName",
-        "probability": "spec.probability",
-    },
     "ClusterNetworkTopology": {"layers": "spec.networkTopologySpec", "nodes-seen": "status.detailStatus"},
-    "Device": {"devices": "spec.devices"},
-    "ScheduleExplanation": {
-        "asked": "spec.questionObjectKey",
-        "schedulable": "status.schedulable",
-        "after-preemption": "status.schedulableAfterPreemption",
-        "why-not": "status.failedMessage",
-    },
-    "NodeMetric": {
-        "updated": "status.updateTime",
-        "used": "status.nodeMetric.nodeUsage.resources",
-        "report-seconds": "spec.metricCollectPolicy.reportIntervalSeconds",
-    },
-    "NodeSLO": {
-        "suppresses-be": "spec.resourceUsedThresholdWithBE.enable",
-        "threshold%": "spec.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent",
-        "policy": "spec.resourceUsedThresholdWithBE.cpuSuppressPolicy",
-        "cpu-burst": "spec.cpuBurstStrategy.policy",
-    },
     "NodeResourceTopology": {"policies": "topologyPolicies", "zones": "zones"},
     "ConfigMap": {"keys": "data"},
     "PriorityClass": {"value": "value"},
@@ -63,9 +33,12 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "Job": {"parallelism": "spec.parallelism"},
     "Namespace": {},
 }
-"""Kind -> column -> path below the object; `/` ends it with a key that has dots in it."""
-COUNTED: Final = ("keys", "devices", "zones", "layers", "nodes-seen")
+"""Kind -> column -> path below the object, in the manner of a definition's `jsonPath`."""
+COUNTED: Final = ("keys", "zones", "layers", "nodes-seen")
 """Columns that show how many entries there are."""
+AMOUNTS: Final = ("cpu", "memory")
+"""A path that ends so leads to an amount of that resource."""
+_STEP: Final = re.compile(r"(?:\\.|[^.\\])+")
 DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
 
 
@@ -77,7 +50,7 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Colum
         return _nodes(items, wide=wide)
     resource = next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
     declared = [column for column in resource.columns if column.type != "date"] if resource is not None else []
-    paths = COLUMNS.get(kind) or {column.name.lower(): column.json_path.removeprefix(".") for column in declared}
+    paths = {column.name.lower(): column.json_path for column in declared} or COLUMNS.get(kind, {})
     names = ["name"] if is_cluster_scoped(kind) else ["namespace", "name"]
     # A definition may have a column of its own called `name`, of what the object is about.
     heads = [f"target-{column}" if column in names else column for column in paths]
@@ -97,23 +70,25 @@ def is_cluster_scoped(kind: str) -> bool:
 
 
 def _value(item: Item, path: str) -> object:
-    parent, _, key = path.partition("/")
-    found = field(item, parent)
-    return found.get(key) if key and isinstance(found, Mapping) else found  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  # decoded JSON
+    """What stands at `.a.b.c`; a dot inside a key is written `\\.`; amounts in our units."""
+    steps = [step.replace("\\", "") for step in _STEP.findall(path)]
+    value: object = item
+    for step in steps:
+        value = cast("Mapping[str, object]", value).get(step) if isinstance(value, Mapping) else None
+    if steps[-1] in AMOUNTS and isinstance(value, str | int):
+        try:
+            return amount_text(steps[-1], parse_amounts({steps[-1]: value})[steps[-1]])
+        except InvalidInput:
+            return value
+    return value
 
 
 def _cell(column: str, value: object) -> object:
-    """A value for one line: resource lists in our units, selectors as `a=b`, the size of what is counted."""
+    """A value for one line; the size of what is counted."""
     if column in COUNTED:
         return len(cast("Sequence[object]", value or ()))
     if value in (None, "", {}, []):
         return DEFAULTS.get(column)
-    if isinstance(value, Mapping):
-        texts = {str(key): str(each) for key, each in cast("Mapping[object, object]", value).items()}
-        try:
-            return amounts_text(parse_amounts(texts))
-        except InvalidInput:
-            return ",".join(f"{key}={each}" for key, each in sorted(texts.items()))
     if isinstance(value, list):
         return ",".join(str(each) for each in cast("list[object]", value))
     return str(value).lower() if isinstance(value, bool) else value
@@ -126,7 +101,7 @@ def _pods(items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
             field(item, "metadata.namespace"),
             field(item, "metadata.name"),
             _pod_status(item),
-            field(item, "metadata.labels", {}).get(keys.QOS_CLASS) or field(item, "status.qosClass"),
+            qos(codec.convert(item, Pod)),
             field(item, "spec.nodeName") or None,
             *([field(item, "spec.priority"), field(item, "metadata.uid")] if wide else []),
         ]

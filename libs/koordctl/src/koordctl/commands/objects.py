@@ -109,7 +109,7 @@ def get(
         typer.Argument(
             help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs, services, "
             "poddisruptionbudgets, or a custom resource: elasticquotas, podgroups, clustercolocationprofiles, "
-            "reservations ...; short names such as po, no, cm, eq"
+            "reservations ...; short names such as po, no, cm, quota, pg, pdb"
         ),
     ],
     name: Annotated[str | None, typer.Argument(help="One object's name.")] = None,

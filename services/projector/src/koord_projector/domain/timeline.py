@@ -1,7 +1,7 @@
 """One pod's life in order: what was said about it, decided about it, done with it, each with when, who and why.
 
-Facts stand in the order of the log. A verdict is not in that log; it stands behind the newest fact that the scheduler
-had folded when it judged.
+Facts stand in the order of the log, verdicts in the order of their own stream, whatever any clock says. A verdict is
+not in the log; it stands behind the newest fact that the scheduler had folded when it judged.
 """
 
 from collections.abc import Iterable
@@ -81,8 +81,10 @@ STEPS = {
 
 def pod_timeline(facts: Iterable[Fact], verdicts: Iterable[VerdictRow]) -> list[TimelineEntry]:
     """All steps of one pod, oldest first."""
-    keyed = [((fact.seq, 0, 0, ""), _entry_of_fact(fact)) for fact in facts]
-    for row in verdicts:
+    keyed = [((fact.seq, 0, 0), _entry_of_fact(fact)) for fact in facts]
+    known = 0
+    for row in sorted(verdicts, key=lambda verdict: verdict.seq):
+        known = max(known, row.based_on)
         body: dict[str, Any] = msgspec.json.decode(row.body)
         entry = TimelineEntry(
             position=row.based_on,
@@ -97,7 +99,7 @@ def pod_timeline(facts: Iterable[Fact], verdicts: Iterable[VerdictRow]) -> list[
             explanation=body.get("explanation"),
             body=body,
         )
-        keyed.append(((row.based_on, 1, row.seq, row.occurred_at), entry))
+        keyed.append(((known, 1, row.seq), entry))
     return [entry for _, entry in sorted(keyed, key=lambda pair: pair[0])]
 
 

@@ -60,7 +60,7 @@ export function diagnosis(found) {
     victims.length > 0 ? line("preemption:", `${preemption.node} is free once `,
       victims.map((pod, index) => [index > 0 && ", ", h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}` }, `${pod.namespace}/${pod.name}`)]), " left")
       : preemption?.failed_message && line("preemption:", preemption.failed_message),
-    suggestion && line("suggestion:", `${suggestion.message} (${suggestion.type})`));
+    suggestion && !(victims.length > 0 && suggestion.type === "WaitingVictimReleased") && line("suggestion:", `${suggestion.message} (${suggestion.type})`));
 }
 
 const NODES_NAMED = 5;

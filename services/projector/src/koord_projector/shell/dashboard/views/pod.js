@@ -25,7 +25,7 @@ export async function podView(root, { parameters, at, signal }) {
   }
   const page = root.kept;
   fill(page.head, h("h1", {}, h("span", { class: "note" }, `${pod.namespace}/`), pod.name), h("span", { class: `phase ${pod.phase}` }, pod.phase));
-  fill(page.life, answer.timeline.map((entry) => step(entry, answer.timeline[0], page)));
+  fill(page.life, alike(answer.timeline).map((entries) => step(entries, answer.timeline[0], page)));
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
   const suffix = at ? `?at=${encodeURIComponent(at)}` : "";
   fill(page.facts,
@@ -51,7 +51,26 @@ export async function podView(root, { parameters, at, signal }) {
   return answer.moment;
 }
 
-function step(entry, first, page) {
+// Steps one by one; verdicts that say the same one after the other together.
+function alike(timeline) {
+  const groups = [];
+  let said = "";
+  for (const entry of timeline) {
+    const { diagnosis: why, explanation: found } = entry.body;
+    const says = entry.stream === "why" ? JSON.stringify([entry.step, entry.sentence, why, found?.exclusions]) : "";
+    if (says && says === said) groups.at(-1).push(entry);
+    else groups.push([entry]);
+    said = says;
+  }
+  return groups;
+}
+
+// The diagnosis tells of preemption by name: the sentence does not have to as well.
+const sentence = (entry) => (entry.body.diagnosis?.preemption ? entry.sentence.split(" preemption: ")[0] : entry.sentence);
+
+function step(entries, first, page) {
+  const [entry] = entries;
+  const last = entries.at(-1);
   const key = entry.event_id || `${entry.stream}/${entry.position}`;
   const body = h("pre", { class: "mono", hidden: !page.open.has(key), css: { overflow: "auto", "max-height": "360px" } });
   const show = () => { body.textContent = JSON.stringify(entry.body, null, 2); };
@@ -64,9 +83,10 @@ function step(entry, first, page) {
   return h("li", { class: `step-${entry.step}` },
     h("div", { class: "head" }, h("span", { class: "step" }, entry.step),
       h("span", { class: "when" }, moment(entry.occurred_at), entry !== first && ` · +${between(first.occurred_at, entry.occurred_at)}`)),
-    h("div", {}, entry.sentence),
+    h("div", {}, sentence(entry)),
     entry.explanation && explanation(entry.explanation, entry.body.node ?? ""),
     entry.body.diagnosis && diagnosis(entry.body.diagnosis),
+    entries.length > 1 && h("div", { class: "again" }, `again ${entries.length === 2 ? "once" : `${grouped(entries.length - 1)} times`}, for the same reasons, until ${moment(last.occurred_at)}`),
     h("div", { class: "who" },
       h("span", {}, entry.stream === "ev" ? `position ${grouped(entry.position)}` : `verdict after position ${grouped(entry.position)}`),
       h("span", {}, `by ${entry.actor || "unknown"}`),
