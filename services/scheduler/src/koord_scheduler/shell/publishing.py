@@ -1,7 +1,7 @@
 """Work from the outbox to the log, several batches at a time, and the log's answers back into the state.
 
     take -> seal -> append -> stored        confirmed
-                           -> conflict      each node's part alone; what is refused again is refolded and decided anew
+                           -> conflict      each part alone; what is refused again is refolded and decided anew
                            -> unavailable   the same bytes again, until there is an answer
                            -> full          taken back; nothing is decided for a while
 
@@ -31,7 +31,7 @@ from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
-from koord_scheduler.shell.sealing import Header, Sealed, seal_gang, seal_notice, seal_work
+from koord_scheduler.shell.sealing import Header, Part, Sealed, fitting, seal_gang, seal_notice, seal_work
 
 MOST_IN_FLIGHT: Final = 6
 """Batches at a time; the server allows 50 per stream, the spec 20 per scheduler. Measured: more do not help."""
@@ -94,20 +94,29 @@ class Publisher:
     def pump(self) -> None:
         """Append what may be appended now; returns at once."""
         while len(self._tasks) < MOST_IN_FLIGHT and self._state.outbox.has_ready():
-            drafts = drafts_of(self._state, self._state.outbox.take(MOST_PER_BATCH))
-            header = self._header()
-            sealed = [seal_work(node, header, self._tracer) for node in drafts.nodes]
-            gang = None if drafts.gang is None else seal_gang(drafts.gang, sealed, header)
-            for part in sealed:
-                self._state.own.sent(part.events())
-            events = sum(len(part.pods) + 1 for part in sealed) + (gang is not None)
-            if gang is not None and events > MOST_AT_ONCE:
-                self._start(self._too_large(sealed, gang, events))
-            else:
-                self._start(self._carry_out(sealed, host_unix_nanos(), gang))
+            for parts in fitting(self._taken()):
+                for part in parts:
+                    self._state.own.sent([event for node in part.nodes for event in node.events()])
+                is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
+                self._start(self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos()))
         while (taken := self._state.next_notice()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
+
+    def _taken(self) -> list[Part]:
+        """Sealed work of about one append: gangs, and nodes that stand for themselves."""
+        header, room = self._header(), MOST_PER_BATCH
+        parts: list[Part] = []
+        while room > 0 and self._state.outbox.has_ready():
+            batch = self._state.outbox.take(room)
+            room -= len(batch.items)
+            drafts = drafts_of(self._state, batch)
+            nodes = [seal_work(node, header, self._tracer) for node in drafts.nodes]
+            if drafts.gang is None:
+                parts += [Part([node]) for node in nodes]
+            else:
+                parts.append(Part(nodes, seal_gang(drafts.gang, nodes, header)))
+        return parts
 
     def _header(self) -> Header:
         return Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.position)
@@ -155,43 +164,44 @@ class Publisher:
             case Full():
                 self._state.notice_refused(taken)
 
-    async def _carry_out(self, sealed: Sequence[Sealed], started_nanos: int, gang: NewEvent | None = None) -> None:
+    async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
-        watched = self._monitor.begin([item for part in sealed for item in part.drafts.work.items])
+        watched = self._monitor.begin(
+            [item for part in parts for node in part.nodes for item in node.drafts.work.items]
+        )
         try:
-            await self._stored(sealed, started_nanos, gang)
+            await self._stored(parts, started_nanos)
         finally:
             self._monitor.end(watched)
 
-    async def _stored(self, sealed: Sequence[Sealed], started_nanos: int, gang: NewEvent | None) -> None:
-        events = [event for part in sealed for event in part.events()]
-        outcome = await self._append(events if gang is None else [*events, gang])
+    async def _stored(self, parts: Sequence[Part], started_nanos: int) -> None:
+        outcome = await self._append([event for part in parts for event in part.events()])
         failpoint("after_append_before_confirm")
         match outcome:
             case Appended(seqs=seqs):
-                if gang is not None:
-                    self._state.notices.seqs[gang.ref] = seqs[-1]
                 at = 0
-                for part in sealed:
-                    until = at + len(part.pods)
-                    self._confirm(part, seqs[until], seqs[at:until], started_nanos)
-                    at = until + 1
-            case Conflict() if gang is not None:
-                await self._read_ahead(gang.ref, gang.expected_last)
-                for part in sealed:
-                    await self._refold(part, set())
+                for part in parts:
+                    for node in part.nodes:
+                        until = at + len(node.pods)
+                        self._confirm(node, seqs[until], seqs[at:until], started_nanos)
+                        at = until + 1
+                    if part.gang is not None:
+                        self._state.notices.seqs[part.gang.ref] = seqs[at]
+                        at += 1
             case Conflict(moved=moved):
-                await self._one_by_one(sealed, {ref for ref, _ in moved}, started_nanos)
+                await self._one_by_one(parts, {ref for ref, _ in moved}, started_nanos)
             case Full(reason=reason):
-                await self._full(sealed, reason)
+                await self._full(parts, reason)
 
-    async def _one_by_one(self, sealed: Sequence[Sealed], moved: set[AggregateRef], started_nanos: int) -> None:
-        """Each node's part by itself; a part whose aggregates have moved, or which was alone, is decided anew."""
-        stale = [part for part in sealed if len(sealed) == 1 or any(event.ref in moved for event in part.events())]
-        fresh = [part for part in sealed if part not in stale]
+    async def _one_by_one(self, parts: Sequence[Part], moved: set[AggregateRef], started_nanos: int) -> None:
+        """Each part by itself; one whose aggregates have moved, or which was alone, is decided anew."""
+        stale = [part for part in parts if len(parts) == 1 or any(event.ref in moved for event in part.events())]
         for part in stale:
-            await self._refold(part, moved)
-        for part in fresh:
+            if part.gang is not None:
+                await self._read_ahead(part.gang.ref, part.gang.expected_last)
+            for node in part.nodes:
+                await self._refold(node, moved if part.gang is None else set())
+        for part in [part for part in parts if part not in stale]:
             await self._carry_out([part], started_nanos)
 
     async def _append(self, events: Sequence[NewEvent]) -> Appended | Conflict | Full:
@@ -222,13 +232,14 @@ class Publisher:
                     error="",
                 )
 
-    async def _too_large(self, sealed: Sequence[Sealed], gang: NewEvent, events: int) -> None:
+    async def _too_large(self, part: Part) -> None:
         """A gang whose members and nodes are more than the log stores all or none: its pods are told and wait."""
-        name = "/".join(namespaced_from_token(gang.ref.id))
-        reason = f"placing gang {name} takes {events} events at once, and the log stores at most {MOST_AT_ONCE}"
-        for part in sealed:
-            self._fold_others(part)
-            await self._abandon(part, reason)
+        assert part.gang is not None, "one node's work is no larger than a batch"
+        name = "/".join(namespaced_from_token(part.gang.ref.id))
+        reason = f"placing gang {name} takes {len(part)} events at once, and the log stores at most {MOST_AT_ONCE}"
+        for node in part.nodes:
+            self._fold_others(node)
+            await self._abandon(node, reason)
 
     async def _refold(self, part: Sealed, moved: set[AggregateRef]) -> None:
         """Read what others wrote to the aggregates of a refused part, then take its assumptions back."""
@@ -264,12 +275,12 @@ class Publisher:
                 self._logger.error("event_unreadable", seq=error.seq, reason=error.reason)
                 break
 
-    async def _full(self, sealed: Sequence[Sealed], reason: str) -> None:
+    async def _full(self, parts: Sequence[Part], reason: str) -> None:
         if not self.is_full:
             self._logger.error("log_full", reason=reason)
         self.is_full = True
-        for part in sealed:
-            self._fold_others(part)
-            refused(self._state, part.drafts.work, self._clock.unix(), blame=False)
+        for node in (node for part in parts for node in part.nodes):
+            self._fold_others(node)
+            refused(self._state, node.drafts.work, self._clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False

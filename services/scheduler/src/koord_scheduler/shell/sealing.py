@@ -9,11 +9,13 @@ an earlier one with the same first pod by the number of its pods, and content is
 source    event-bus spec, 3.1
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import Draft, NewEvent, Origin, seal
+from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, seal
+from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.tracing import TraceContext, Tracer, parse_traceparent
 
 from koord_scheduler.domain.deciding import NodeDrafts
@@ -35,6 +37,40 @@ class Sealed(NamedTuple):
     def events(self) -> list[NewEvent]:
         """In the order of the append: the pods, then their node."""
         return [*self.pods, self.node]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What is stored all or none: one node's work, or a gang with all its nodes and its own fact."""
+
+    nodes: list[Sealed]
+    gang: NewEvent | None = None
+
+    def __len__(self) -> int:
+        """Number of events."""
+        return sum(len(node.pods) + 1 for node in self.nodes) + (self.gang is not None)
+
+    def events(self) -> list[NewEvent]:
+        """In the order of the append: node by node, then the gang."""
+        events = [event for node in self.nodes for event in node.events()]
+        return events if self.gang is None else [*events, self.gang]
+
+
+def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Parts in their order, as many together as one append may hold; each gang once. One that is too large is alone."""
+    together: list[Part] = []
+    gangs: set[AggregateRef] = set()
+    room = MOST_AT_ONCE
+    for part in parts:
+        if together and (len(part) > room or (part.gang is not None and part.gang.ref in gangs)):
+            yield together
+            together, gangs, room = [], set[AggregateRef](), MOST_AT_ONCE
+        together.append(part)
+        room -= len(part)
+        if part.gang is not None:
+            gangs.add(part.gang.ref)
+    if together:
+        yield together
 
 
 class Header(NamedTuple):
