@@ -1,5 +1,7 @@
 """Which parts go into one append."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_scheduler.domain.deciding import NodeDrafts
@@ -27,7 +29,7 @@ def test_appends_hold_what_the_log_stores_at_once_in_order_and_each_gang_once(si
         gangs = [one.gang.ref for one in append if one.gang is not None]
         assert len(gangs) == len(set(gangs))
         assert len(append) == 1 or sum(map(len, append)) <= MOST_AT_ONCE
-    for before, after in zip(appends, appends[1:], strict=False):
+    for before, after in pairwise(appends):
         gangs = {one.gang.ref for one in before if one.gang is not None}
         is_full = sum(map(len, before)) + len(after[0]) > MOST_AT_ONCE
         assert is_full or (after[0].gang is not None and after[0].gang.ref in gangs)
