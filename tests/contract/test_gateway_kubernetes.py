@@ -13,7 +13,7 @@ from koordcore.embedded.tls import ensure_tls_files
 from koordcore.events import CATALOGUE
 from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged
 from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.custom import custom_ref
+from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.diagnosis import NodeFailure
 from koordcore.events.envelope import AggregateRef, BasedOn, Origin
 from koordcore.events.explanation import PlacementExplanation
@@ -292,6 +292,34 @@ async def test_an_object_that_cannot_be_read_stops_nothing(tmp_path: Path) -> No
         await world.mirrored("good")
 
         assert world.spec(world.uid("broken")) is None
+
+
+async def test_an_object_that_the_log_holds_in_a_bad_shape_holds_up_no_other_and_is_mended_when_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        ref = custom_ref("elasticquotas", "default", "bad")
+        await world.append(ref, CustomObjectObserved(object={"metadata": "x", "spec": 1}))
+        for name in ("bad", "good"):  # the status of the first cannot be worked out: its object has no name
+            status = QuotaStatusComputed(name=name, namespace="default", used={"cpu": 1000}, runtime={})
+            await world.append(AggregateRef("quota", name), status)
+        for name in ("good", "bad"):
+            await world.server.apply(
+                {
+                    "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+                    "kind": "ElasticQuota",
+                    "metadata": {"name": name, "namespace": "default"},
+                    "spec": {"max": {"cpu": 8}},
+                }
+            )
+
+            def used(name: str = name) -> object:
+                return (world.server.object("elasticquotas", "default", name) or {}).get("status", {}).get("used")
+
+            await world.until(lambda used=used: used() == {"cpu": "1"})
+        await world.until(lambda: world.gateway.is_idle)
 
 
 # -- bindings ---------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from koordcore.state.aggregates import (
     PodSpecState,
     PriorityClassState,
 )
+from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.facts import ConfigNames, Facts
 from koord_manager.domain.admission.json_object import seen
@@ -90,5 +91,9 @@ def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
 
 
 def _observe(facts: Facts, ref_id: str, document: JsonObject) -> None:
-    metadata = seen(document, "metadata")
+    try:
+        metadata = seen(document, "metadata")
+    except InvalidInput as error:
+        facts.unreadable[ref_id] = str(error)
+        return
     facts.observe(plural_of(ref_id), str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), document)

@@ -244,7 +244,9 @@ def _custom(view: ManagerView, seen: Seen, found: Object) -> Draft | None:
 
 
 def _uid(document: Json) -> str:
-    return str(document["metadata"].get("uid", ""))
+    """Uid of an object; "" for one that an older version stored without metadata that could be read."""
+    metadata: object = document.get("metadata")
+    return str(cast("Json", metadata).get("uid", "")) if isinstance(metadata, dict) else ""
 
 
 def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object]:

@@ -10,14 +10,15 @@ from typing import Any, cast
 
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.observation import NodeUsageReported
-from koordcore.ports.eventlog import Appended
+from koordcore.ports.eventlog import Appended, Misconfigured
 
 from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.shell.gateway.isolated import Isolated
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
-from koord_manager.shell.gateway.scribe import Scribe
+from koord_manager.shell.gateway.scribe import NotLeading, Scribe
 
 MOST_AT_ONCE = 500
 """Objects decided in one go."""
@@ -40,7 +41,9 @@ class Ingest:
         *,
         report: Report,
         changed: Callable[[str, str], None],
+        isolated: Isolated,
     ) -> None:
+        self._isolated = isolated
         self._scribe = scribe
         self._queue = queue
         self._report = report
@@ -93,10 +96,11 @@ class Ingest:
         """Facts for what was seen; sightings of one object one after the other, those of others together."""
         waiting: dict[AggregateRef, deque[Seen]] = {}
         for index, seen in enumerate(batch):
-            if seen.resource.intake in (Intake.KNOWN, Intake.METRIC):
-                await self._know(seen)
-            else:
-                waiting.setdefault(seen.ref, deque()).append(seen)
+            with self._isolated(seen.resource.name):
+                if seen.resource.intake in (Intake.KNOWN, Intake.METRIC):
+                    await self._know(seen)
+                else:
+                    waiting.setdefault(seen.ref, deque()).append(seen)
             if index % 100 == 99:
                 await asyncio.sleep(0)
         while waiting:
@@ -104,16 +108,38 @@ class Ingest:
             for ref, sightings in list(waiting.items()):
                 draft = None
                 while sightings and draft is None:
-                    draft = next_draft(self._scribe.view, sightings[0])
+                    with self._isolated(ref):
+                        draft = next_draft(self._scribe.view, sightings[0])
                     if draft is None:
                         sightings.popleft()
                 if draft is None:
                     del waiting[ref]
                 else:
                     drafts.append(draft)
-            if drafts:
-                outcomes = await self._scribe.append(drafts)
-                self.facts += sum(isinstance(outcome, Appended) for outcome in outcomes)
+            for draft in await self._append(drafts):
+                del waiting[draft.ref]
+
+    async def _append(self, drafts: list[Draft]) -> list[Draft]:
+        """Appends drafts; those that cannot be sent at all are left out, and are returned.
+
+        raises    NotLeading; Misconfigured when the log itself is not as it has to be
+        """
+        if not drafts:
+            return []
+        try:
+            outcomes = await self._scribe.append(drafts)
+        except NotLeading:
+            raise
+        except Exception as error:
+            if isinstance(error, Misconfigured) and error.__cause__ is None:
+                raise
+            if len(drafts) > 1:
+                return [left_out for draft in drafts for left_out in await self._append([draft])]
+            with self._isolated(drafts[0].ref):
+                raise
+            return drafts
+        self.facts += sum(isinstance(outcome, Appended) for outcome in outcomes)
+        return []
 
     async def _know(self, seen: Seen) -> None:
         found = cast("dict[str, Any]", seen.object)

@@ -27,6 +27,10 @@ class GatewayMetrics(Protocol):
         """A sweep found fold and API server apart."""
         ...
 
+    def failed(self, part: str) -> None:
+        """One object could not be worked on: `ingest`, `outbox`, `words`, `reports`, `sweep` or `owed`."""
+        ...
+
 
 class _Nothing:
     def written(self, purpose: str, meaning: str) -> None:
@@ -37,6 +41,9 @@ class _Nothing:
 
     def drifted(self, kind: str) -> None:
         """See `GatewayMetrics.drifted`."""
+
+    def failed(self, part: str) -> None:
+        """See `GatewayMetrics.failed`."""
 
 
 NO_GATEWAY_METRICS = _Nothing()
@@ -56,6 +63,9 @@ class PrometheusGatewayMetrics:
         self._writes = Counter(
             "koord_gateway_writes", "Writes to the API server by answer.", ("purpose", "answer"), registry=registry
         )
+        self._failures = Counter(
+            "koord_gateway_failures", "Objects that could not be worked on.", ("part",), registry=registry
+        )
         self._lists = Gauge(
             "koord_gateway_lists", "Lists of a resource in this term.", ("resource",), registry=registry
         )
@@ -68,6 +78,10 @@ class PrometheusGatewayMetrics:
         self._unreadable = Gauge(
             "koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",), registry=registry
         )
+
+    def failed(self, part: str) -> None:
+        """See `GatewayMetrics.failed`."""
+        self._failures.labels(part).inc()
 
     def written(self, purpose: str, meaning: str) -> None:
         """See `GatewayMetrics.written`."""

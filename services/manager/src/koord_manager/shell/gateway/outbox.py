@@ -49,6 +49,7 @@ from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.topology_object import owed_topology
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
+from koord_manager.shell.gateway.isolated import Isolated
 from koord_manager.shell.gateway.patience import Backoff
 from koord_manager.shell.gateway.scribe import NotLeading, Scribe
 
@@ -102,7 +103,9 @@ class Outbox:
         counted: Counted = lambda _, __: None,
         spoken: Callable[[], None] = lambda: None,
         workers: int = WORKERS,
+        isolated: Isolated | None = None,
     ) -> None:
+        self._isolated = isolated or Isolated("outbox", logger)
         self._api = api
         self._scribe = scribe
         self._owed = owed
@@ -176,8 +179,10 @@ class Outbox:
         return None
 
     async def _attempt(self, key: Key, room: asyncio.Semaphore) -> None:
+        done: bool | float = 0.0
         try:
-            done = await self._carry_out(key)
+            with self._isolated("/".join(key)):
+                done = await self._carry_out(key)
         finally:
             room.release()
             self._in_flight.discard(key)

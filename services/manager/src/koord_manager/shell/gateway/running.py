@@ -34,6 +34,7 @@ from koord_manager.domain.view import ManagerView
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
+from koord_manager.shell.gateway.isolated import Isolated
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS, GatewayMetrics
 from koord_manager.shell.gateway.outbox import Outbox, Writes
@@ -180,7 +181,13 @@ class _TermOfGateway:
         self._scribe = Scribe(
             world.view, world.log, world.leadership, world.clock, world.tracer, world.logger, world.folded, world.actor
         )
-        self._ingest = Ingest(self._scribe, self._queue, report=self._report, changed=self._known_changed)
+        self._ingest = Ingest(
+            self._scribe,
+            self._queue,
+            report=self._report,
+            changed=self._known_changed,
+            isolated=self._isolated("ingest"),
+        )
         self._outbox = Outbox(
             world.api,
             self._scribe,
@@ -190,6 +197,7 @@ class _TermOfGateway:
             writes=settings.writes,
             counted=world.metrics.written,
             spoken=lambda: self._words.wake(),
+            isolated=self._isolated("outbox"),
         )
         self._words = Words(
             world.api,
@@ -200,6 +208,7 @@ class _TermOfGateway:
             world.logger,
             world.instance,
             world.metrics.written,
+            self._isolated("words"),
         )
         self._watches = [
             ListWatch(
@@ -215,6 +224,9 @@ class _TermOfGateway:
         ]
         self._reported: dict[str, str] = {}
 
+    def _isolated(self, part: str) -> Isolated:
+        return Isolated(part, self._world.logger, self._world.metrics.failed)
+
     @property
     def problem(self) -> str | None:
         """Why not everything has been taken in; None: it has."""
@@ -228,7 +240,10 @@ class _TermOfGateway:
 
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
         """Takes note of folded events."""
-        self._owed.note(self._world.view, folded)
+        isolated = self._isolated("owed")
+        for ref, event in folded:
+            with isolated(ref):
+                self._owed.note(self._world.view, [(ref, event)])
         self._outbox.wake()
         self._words.wake()
 
@@ -270,7 +285,8 @@ class _TermOfGateway:
         sweep = Sweep(self._world.api, self._scribe, self._settings.resources, self._world.logger, self._world.metrics)
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
-            await sweep.once()
+            with self._isolated("sweep")("the whole sweep"):
+                await sweep.once()
 
     def _known_changed(self, plural: str, name: str) -> None:
         if plural in ("nodeslos", "nodemetrics"):
@@ -303,16 +319,17 @@ class _TermOfGateway:
                 ):
                     continue
                 self._scribe.require_term()
-                request = node_metric_status(name, report)
-                try:
-                    answer = await world.api.request(
-                        request.method, request.path, body=request.body, content_type=request.content_type
-                    )
-                except Unreachable:
-                    break
-                world.metrics.written(request.purpose, meaning_of(answer.status))
-                if answer.ok:
-                    self._reported[token] = report.updated_at
+                with self._isolated("reports")(name):
+                    request = node_metric_status(name, report)
+                    try:
+                        answer = await world.api.request(
+                            request.method, request.path, body=request.body, content_type=request.content_type
+                        )
+                    except Unreachable:
+                        break
+                    world.metrics.written(request.purpose, meaning_of(answer.status))
+                    if answer.ok:
+                        self._reported[token] = report.updated_at
 
     async def _watch_figures(self) -> None:
         """Figures of the watches, once a second."""

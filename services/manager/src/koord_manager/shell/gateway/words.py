@@ -29,6 +29,7 @@ from koord_manager.domain.gateway.pod_words import (
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.isolated import Isolated
 from koord_manager.shell.gateway.outbox import Counted
 from koord_manager.shell.gateway.patience import Backoff
 
@@ -50,7 +51,9 @@ class Words:
         logger: Logger,
         instance: str,
         counted: Counted = lambda _, __: None,
+        isolated: Isolated | None = None,
     ) -> None:
+        self._isolated = isolated or Isolated("words", logger)
         self._api = api
         self._view = view
         self._owed = owed
@@ -78,12 +81,17 @@ class Words:
         while True:
             if self._owed.nominated:
                 uid = next(iter(self._owed.nominated))
-                await self._nominate(uid, self._owed.nominated.pop(uid))
+                node = self._owed.nominated.pop(uid)
+                with self._isolated(uid):
+                    await self._nominate(uid, node)
             elif self._pending:
                 uid, verdict = self._pending.popitem(last=False)
-                await self._explain(uid, verdict)
+                with self._isolated(uid):
+                    await self._explain(uid, verdict)
             elif self._owed.words:
-                await self._record(self._owed.words.popleft())
+                word = self._owed.words.popleft()
+                with self._isolated(word.name):
+                    await self._record(word)
             else:
                 self._news.clear()
                 if self.is_idle:
