@@ -27,6 +27,7 @@ from koord_agent.node_agents import linux_agent, simulated_agent
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.audit_log import no_audit
 from koord_agent.shell.desired_state import DesiredStates
+from koord_agent.shell.installed import installed_extensions
 from koord_agent.shell.kept import Kept
 from koord_agent.shell.link import Link, Ports
 from koord_agent.shell.metrics_routes import metrics_routes
@@ -100,7 +101,11 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     name = node_name(settings, os.environ)
     if fleet is None:
         said = kept.topologies().get(name, "")
-        agents = {name: linux_agent(shell, name, interval_ms, announced.get(name, set()), audit, said)}
+        extensions = installed_extensions(settings.qos_extension_plugins)
+        known = announced.get(name, set[str]())
+        agents = {name: linux_agent(shell, name, interval_ms, known, audit, topology_said=said, extensions=extensions)}
+        for controller, run in extensions.controllers.items():
+            shell.service.add(Component(name=f"extension-{controller}", run=run))
     else:
         agents = {
             node.name: simulated_agent(settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit)

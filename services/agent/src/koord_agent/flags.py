@@ -44,7 +44,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "kube-api-burst": _NO_API,
     "configmap-name": _NO_API,
     "configmap-namespace": _NO_API,
-    "qos-extension-plugins": "extensions are installed as packages",
     "report-interval": _DEPRECATED,
     "pod-resources-proxy-path": "the pod-resources proxy does not exist yet",
     "xpu-device-infos-dir": _NO_DEVICES,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from koordcore.service.run import Shell
 
+from koord_agent.domain.extensions import Extensions
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.prediction.model import HalfLives
 from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
@@ -109,7 +110,14 @@ def _stop_containers(settings: AgentSettings) -> StopContainers | None:
 
 
 def linux_agent(
-    shell: Shell[AgentSettings], node: str, interval_ms: int, announced: set[str], audit: AuditSink, topology_said: str
+    shell: Shell[AgentSettings],
+    node: str,
+    interval_ms: int,
+    announced: set[str],
+    audit: AuditSink,
+    *,
+    topology_said: str,
+    extensions: Extensions,
 ) -> NodeAgent:
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
@@ -147,6 +155,7 @@ def linux_agent(
         stop=_stop_containers(settings),
         qos=_qos_options(settings),
         storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
+        extensions=extensions,
         observe_write=ResourceUpdates(shell.metrics.registry).observe,
         protects=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
     )

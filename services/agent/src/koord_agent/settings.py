@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from koordcore.service.settings import Flag, Seconds, ServiceSettings
+from koordcore.service.settings import Flag, Seconds, ServiceSettings, TextList
 from pydantic import Field, PrivateAttr
 
 from koord_agent.flags import accepted, container_paths
@@ -108,6 +108,7 @@ class AgentSettings(ServiceSettings):
     cpu_evict_cool_time_seconds: int = Field(20, ge=0, description="After an eviction by CPU nobody is evicted by it.")
     memory_evict_interval_seconds: int = Field(1, description="Between rounds of evictions by memory; 0: switched off.")
     memory_evict_cool_time_seconds: int = Field(4, ge=0, description="The same of evictions by memory.")
+    qos_extension_plugins: TextList = Field((), description="Strategies of installed packages: A=true,B=false.")
     resource_force_update_seconds: int = Field(
         60, ge=1, description="A knob is looked at again after this time although nothing new is wanted of it."
     )

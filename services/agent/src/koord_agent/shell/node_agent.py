@@ -18,6 +18,7 @@ from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.desired import DesiredView
+from koord_agent.domain.extensions import Extensions, StateChanges
 from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.features import Features
 from koord_agent.domain.known_pods import KnownPods
@@ -80,6 +81,7 @@ class NodeAgent:
     archive       where the series are kept over a restart; None = nowhere
     topology      who may use which CPUs, and the report of it; None = neither
     qos           how often each strategy has its turn
+    extensions    what installed packages add
     protects      False = it only says which pods run here: nothing is measured, nothing written
     stop          ends containers of evicted pods that somebody else started; None = the request alone stands
     """
@@ -104,6 +106,7 @@ class NodeAgent:
         qos: QosOptions = DEFAULT_OPTIONS,
         storage_refresh_ms: int = REFRESH_MS,
         observe_write: ObserveWrite = lambda _resource, _written, _seconds: None,
+        extensions: Extensions | None = None,
         protects: bool = True,
     ) -> None:
         self.node = node
@@ -128,7 +131,10 @@ class NodeAgent:
             options=qos,
             storage_refresh_ms=storage_refresh_ms,
             observe=observe_write,
+            extensions=extensions,
         )
+        self._state_changes = StateChanges(extensions or Extensions())
+        self._evict = extensions.evict if extensions is not None else None
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
@@ -195,11 +201,14 @@ class NodeAgent:
         )
         look = self.last_look = self._look(desired, pods, now_ms)
         problems.extend(self._keep(look.metrics, pods, now_ms))
+        self._state_changes.tell(look, self.topology.pools if self.topology is not None else None, problems)
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
         report_ms = desired.collect.report_interval_seconds * 1000
 
         def end(uid: str) -> bool:
+            if self._evict is not None and uid in self._pods.all:
+                return self._evict(self._pods.all[uid])
             ended = self._pods.end(uid)
             problems.extend(ended.problems)
             return ended.ended

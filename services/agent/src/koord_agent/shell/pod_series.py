@@ -46,13 +46,13 @@ def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[C
 
     scaled    quotas and bursts that CPU burst asked for
     """
-    labels = dict(zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
+    labels = dict[str, str](zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)
     _pressure(families, look, ("pod_psi", Kind.POD_PSI, (pod.uid,)), labels, supported)
     for container in pod.containers:
         if container.container_id:
             names = (*labels.values(), container.container_id, container.name)
-            of_container = dict(zip(_PER_CONTAINER, names, strict=True))
+            of_container = dict[str, str](zip(_PER_CONTAINER, names, strict=True))
             _container(families, look, pod, container, of_container)
             _scaled(families, look, pod, container, scaled)
 

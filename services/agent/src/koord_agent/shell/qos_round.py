@@ -23,6 +23,7 @@ from koord_agent.domain.audit_events import eviction_event, interference_event, 
 from koord_agent.domain.cgroup_files import UNLIMITED, Unsupported, from_file_text
 from koord_agent.domain.cgroup_layout import HostApplication
 from koord_agent.domain.executor import CACHE_LIFE_MS, WriteCache
+from koord_agent.domain.extensions import Extensions
 from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
@@ -93,6 +94,7 @@ class QosRound:
     draw          numbers of 0 to 1
     options       how often each strategy has its turn
     observe       told about every write
+    extensions    what installed packages add
     """
 
     def __init__(
@@ -107,7 +109,9 @@ class QosRound:
         options: QosOptions = DEFAULT_OPTIONS,
         storage_refresh_ms: int = REFRESH_MS,
         observe: ObserveWrite = lambda _resource, _written, _seconds: None,
+        extensions: Extensions | None = None,
     ) -> None:
+        self._extensions = extensions or Extensions()
         self._node = node
         self._host = host
         self._gates = gates
@@ -174,6 +178,7 @@ class QosRound:
         problems: list[str] = []
         self._tell_every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
         slo: Mapping[str, Any] = look.slo or {}
+        look = self._extensions.with_policies(look, problems)
 
         # 1. who is disturbed
         settings = _settings(slo, problems)
@@ -189,7 +194,9 @@ class QosRound:
         reconciles = self._reconcile_turn.comes(look.now_ms)
         if look.slo is not None:
             if reconciles:
-                self._reconciled = tuple(self._other_plans(look, slo, effects, problems))
+                ttl_ms = self._reconcile_turn.ttl_ms
+                extended = self._extensions.plans(look, ttl_ms=ttl_ms, problems=problems)
+                self._reconciled = (*self._other_plans(look, slo, effects, problems), *extended)
             plans.extend(self._reconciled)
 
         # 3. one value per knob, in the order that the tree needs
