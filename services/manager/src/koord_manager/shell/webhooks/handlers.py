@@ -28,7 +28,7 @@ from koord_manager.domain.view import ManagerView
 from koord_manager.shell.decisions import Subject, tell
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import QuotaGate
-from koord_manager.shell.webhooks.review import Asked, read_review, write_review
+from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
 
 Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"
@@ -69,7 +69,10 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     asked = read_review(body)
     began = desk.steady()
     with desk.tracer.span(f"manager.{kind}.{asked.request.resource}") as span:
-        decided = await _decide(desk, kind, asked.request)
+        try:
+            decided = await _decide(desk, kind, asked.request)
+        except Exception as error:  # noqa: BLE001 - told with its cause; the request is answered, not broken off
+            return _broken(desk, kind, asked, error)
         traceparent = span.context.traceparent
     verdict = decided.verdict
     status = "allowed" if verdict.allowed else "rejected"
@@ -83,6 +86,16 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     return write_review(
         asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch, warnings=verdict.warnings
     )
+
+
+def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
+    """The answer when deciding itself failed: refused with 500, as the reference does. source    manager spec, 7.1"""
+    request = asked.request
+    cause = f"{type(error).__name__}: {error}"
+    named = f"{request.resource} {request.namespace}/{_subject(asked).name}"
+    desk.logger.error("review_failed", kind=kind, object=named, uid=request.uid, error=cause, exc_info=error)
+    desk.metrics.duration.labels(kind, request.resource, str(request.operation), "failed", "rejected").observe(0)
+    return write_review(asked, allowed=False, message=f"internal failure: {cause}", code=INTERNAL)
 
 
 _NONE: Final = Violation(rule="", field="", message="")

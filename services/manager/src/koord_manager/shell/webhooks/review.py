@@ -15,6 +15,8 @@ from koord_manager.domain.admission.request import Operation, Request
 
 VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 REFUSED: Final = 400
+INTERNAL: Final = 500
+_REASONS: Final = {REFUSED: "BadRequest", INTERNAL: "InternalError"}
 
 
 class _Resource(msgspec.Struct):
@@ -104,7 +106,7 @@ def write_review(
     """
     response: dict[str, Any] = {"uid": asked.request.uid, "allowed": allowed}
     if not allowed:
-        response["status"] = {"code": code, "message": message, "reason": "BadRequest" if code == REFUSED else ""}
+        response["status"] = {"code": code, "message": message, "reason": _REASONS.get(code, "")}
     elif patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(codec.encode(patch)).decode()
