@@ -28,8 +28,12 @@ def demo(
     end: Annotated[bool, typer.Option("--exit", help="End by itself; status 0 only if every invariant held.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pods.")] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Only so many nodes, of every kind.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long the pods keep arriving.")] = 75.0,
-    speed: Annotated[float, typer.Option("--speed", min=0.1, help="How fast the cluster's day passes.")] = 360.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="How long pods keep arriving, real seconds.")
+    ] = 75.0,
+    speed: Annotated[
+        float, typer.Option("--speed", min=0.1, help="How fast the run's clock passes; 360: a day in 4 min.")
+    ] = 360.0,
     trace: Annotated[
         Path | None, typer.Option("--trace", help=f"Folder of the trace; default: {TRACE_FOLDER}.")
     ] = None,
