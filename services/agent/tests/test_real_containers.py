@@ -9,11 +9,14 @@ import pytest
 from cri import containerd, missing_program
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.desired import view_of
+from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.usage import cgroup_usage
+from koord_agent.shell.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.node_pods import NodePods
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
@@ -51,6 +54,38 @@ def cores(host: LinuxHost, agent: NodeAgent, directory: str) -> float:
     assert before is not None
     assert after is not None
     return cgroup_usage(before, after) or 0.0
+
+
+def test_the_containers_of_an_evicted_pod_end_at_once_through_the_runtime(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("grpc", reason="no grpcio: real containers are run over CRI")
+    if os.geteuid() != 0 or not os.access("/sys/fs/cgroup/cpu/tasks", os.W_OK):
+        pytest.skip("needs root and a writable cgroup v1")
+    missing = missing_program()
+    if missing:
+        pytest.skip(missing)
+    layout = CgroupLayout(Driver.CGROUPFS, kubepods=f"kubepods-evict-{os.getpid()}")
+    request.addfinalizer(lambda: remove_tree(layout.root))
+    crunch = pod("crunch", "BE")
+    with containerd(tmp_path) as containers:
+        parent = layout.pod_directory(KubeQos.BEST_EFFORT, crunch.uid)
+        identity = containers.run_pod(crunch.name, f"/{parent}", BURN)
+        directory = layout.container_directory(KubeQos.BEST_EFFORT, crunch.uid, f"containerd://{identity}")
+        tasks = Path("/sys/fs/cgroup/cpu") / directory / "tasks"
+        assert tasks.read_text().split()
+        host = LinuxHost(monotonic_ns=time.monotonic_ns, layout=layout)
+        runtimes = ContainerRuntimes(
+            (), given={"containerd": tmp_path / "containerd.sock"}, monotonic=time.monotonic, seconds=30.0
+        )
+        pods = NodePods(host, runner=None, announced=(), forget=lambda _: None, stop=runtimes.stop)
+        pods.run(view_of(DesiredNode(node="n", pods=[crunch])), KnownPods())
+        began = time.monotonic()
+        ended = pods.end(crunch.uid)
+        print(f"ended after {time.monotonic() - began:.2f} s")
+        assert ended.problems == ()
+        assert ended.ended
+        assert not tasks.exists() or not tasks.read_text().split()
 
 
 def remove_tree(name: str) -> None:

@@ -344,12 +344,12 @@ class NodeAgent:
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:
         """Quotas and bursts that CPU burst asked for last."""
-        return self._qos.scaled
+        return self._qos.reconciling.scaled
 
     @property
     def storage(self) -> Storage | None:
         """The disks, where block IO is set."""
-        return self._qos.storage
+        return self._qos.reconciling.storage
 
     @property
     def store(self) -> SeriesStore:

@@ -6,7 +6,6 @@
 Strategies are pure (`koord_agent.domain.qos`); this is the only place that runs them. Source: agent spec, 10 to 19.
 """
 
-import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,37 +27,25 @@ from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile, Plan, writable_trees
-from koord_agent.domain.qos.burst_round import QUOTA, BurstBook
+from koord_agent.domain.qos.burst_round import QUOTA
 from koord_agent.domain.qos.contentions import VICTIMS, ContentionBook, Effects, PodLoad, PodSignals
 from koord_agent.domain.qos.cpi_book import CpiBook
-from koord_agent.domain.qos.cpu_qos_round import CpuQosBook
 from koord_agent.domain.qos.cpu_suppress import Decision, NodeView, SuppressMemory, SuppressPolicy, decide
 from koord_agent.domain.qos.eviction_round import EvictionBook
-from koord_agent.domain.qos.group_identity import BVT, BvtKernel, bvt_rule
 from koord_agent.domain.qos.interference import CpiSettings, InterferenceSettings, Signal, interference_settings
-from koord_agent.domain.qos.memory_round import MemoryBook
 from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions, Turn
 from koord_agent.domain.suppression_summary import SuppressionSummary
 from koord_agent.gates import (
     BE_CPU_MANAGER,
     BE_CPU_SUPPRESS,
-    BLKIO_RECONCILE,
-    CGROUP_RECONCILE,
-    CORE_SCHED,
-    CPU_BURST,
     EVICTIONS,
     GATES,
-    GROUP_IDENTITY,
-    RDT_RESCTRL,
-    SYSTEM_CONFIG,
 )
 from koord_agent.shell.audit_log import AuditSink, no_audit
-from koord_agent.shell.block_io import BlockIo
 from koord_agent.shell.host.executor import CgroupExecutor, ObserveWrite, Outcome, Result
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.host.linux import LinuxHost
-from koord_agent.shell.node_settings import NodeSettings, put
-from koord_agent.shell.storage import REFRESH_MS, Storage, output_of
+from koord_agent.shell.reconciling import Reconciling, section_of
+from koord_agent.shell.storage import REFRESH_MS
 
 SIGNAL_EVERY_MS = 10_000
 MOST_SCALED = 2_000
@@ -111,49 +98,33 @@ class QosRound:
         observe: ObserveWrite = lambda _resource, _written, _seconds: None,
         extensions: Extensions | None = None,
     ) -> None:
-        self._extensions = extensions or Extensions()
         self._node = node
         self._host = host
         self._gates = gates
         self._audit = audit
-        self._suppress_turn, self._reconcile_turn = (
-            Turn(every_ms, interval_ms) for every_ms in (options.suppress_ms, options.reconcile_ms)
-        )
+        self._suppress_turn = Turn(options.suppress_ms, interval_ms)
         self._decision: Decision | None = None
-        self._reconciled: tuple[Plan, ...] = ()
+        self.reconciling = Reconciling(
+            host,
+            turn=Turn(options.reconcile_ms, interval_ms),
+            gates=gates,
+            audit=audit,
+            draw=draw,
+            storage_refresh_ms=storage_refresh_ms,
+            extensions=extensions or Extensions(),
+            read_quota=self._read_quota,
+        )
         force_ms = options.force_after_ms
         cache = WriteCache(force_after_ms=force_ms, life_ms=max(CACHE_LIFE_MS, 2 * force_ms))
         self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=cache, observe=observe)
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
         self._suppress = SuppressMemory()
         self._said = SuppressionSummary()
-        self._burst = BurstBook(draw)
-        self.scaled: dict[CgroupFile, int] = {}
-        """quotas and bursts of containers that CPU burst asked for last"""
-        self._memory = MemoryBook()
-        self._cpu_qos = CpuQosBook(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED))
         self._applications: tuple[HostApplication, ...] = ()
         features = frozenset(name for name in EVICTIONS if gates.enabled(name))
         self._evictions = EvictionBook(features, options, interval_ms)
         self._contentions = ContentionBook()
         self._cpi = CpiBook()
-        self._machine: NodeSettings | None = None
-        self._block_io: BlockIo | None = None
-        self.storage: Storage | None = None
-        """the disks of a real machine, where block IO is set"""
-        if isinstance(host, LinuxHost):
-            self._machine = NodeSettings(host.roots, audit=audit, read_tasks=host.read)
-            if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
-                self.storage = Storage(
-                    host.roots.sys / "class" / "block",
-                    run=lambda words: output_of(host.roots.command(words)),
-                    refresh_ms=storage_refresh_ms,
-                )
-                self._block_io = BlockIo(
-                    read=host.read,
-                    write_root=lambda file, line: put(host.roots.cgroup / "blkio" / file, line),
-                    storage=self.storage,
-                )
         self._signals_due_ms = 0
         self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
         self._class_directories = frozenset(host.layout.qos_directory(qos) for qos in KubeQos)
@@ -178,7 +149,7 @@ class QosRound:
         problems: list[str] = []
         self._tell_every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
         slo: Mapping[str, Any] = look.slo or {}
-        look = self._extensions.with_policies(look, problems)
+        look = self.reconciling.extensions.with_policies(look, problems)
 
         # 1. who is disturbed
         settings = _settings(slo, problems)
@@ -191,13 +162,7 @@ class QosRound:
         if effects.suppress_causes:
             plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
         plans.extend(self._cpi.plans(look, self._read_quota, ttl_ms=self._suppress_turn.ttl_ms))
-        reconciles = self._reconcile_turn.comes(look.now_ms)
-        if look.slo is not None:
-            if reconciles:
-                ttl_ms = self._reconcile_turn.ttl_ms
-                extended = self._extensions.plans(look, ttl_ms=ttl_ms, problems=problems)
-                self._reconciled = (*self._other_plans(look, slo, effects, problems), *extended)
-            plans.extend(self._reconciled)
+        plans.extend(self.reconciling.plans(look, halve_io_weight=effects.halve_io_weight, problems=problems))
 
         # 3. one value per knob, in the order that the tree needs
         self._allow_applications(look)
@@ -209,8 +174,7 @@ class QosRound:
         facts: list[Event] = [*contended, *self._tell(look, view, decision, effects, arbitration, outcomes)]
 
         # 4. what is set beside cgroups, on a real machine
-        if reconciles and look.slo is not None and self._machine is not None:
-            problems.extend(self._set_machine(look, slo, self._machine))
+        problems.extend(self.reconciling.set_machine(look))
 
         # 5. who has to go
         if look.slo is not None:
@@ -257,46 +221,6 @@ class QosRound:
         self._decision = decide(view, policy, self._suppress, ttl_ms=self._suppress_turn.ttl_ms)
         return self._decision
 
-    def _other_plans(self, look: NodeLook, slo: Mapping[str, Any], effects: Effects, problems: list[str]) -> list[Plan]:
-        plans: list[Plan] = []
-        ttl_ms = self._reconcile_turn.ttl_ms
-        try:
-            if self._gates.enabled(CPU_BURST):
-                burst = _section(slo, "cpuBurstStrategy")
-                scaled = self._burst.plans(look, burst, read_quota=self._read_quota, ttl_ms=ttl_ms)
-                self._remember_scaled(look, scaled)
-                plans.extend(scaled)
-            if self._gates.enabled(CGROUP_RECONCILE):
-                plans.extend(self._memory.plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
-            plans.extend(self._cpu_plans(look, _section(slo, "resourceQOSStrategy"), ttl_ms=ttl_ms))
-            problems.extend(self._cpu_qos.problems)
-            if self._block_io is not None:
-                qos, halve = _section(slo, "resourceQOSStrategy"), effects.halve_io_weight
-                plans.extend(self._block_io.plans(look, qos, halve_weight=halve, ttl_ms=ttl_ms))
-                problems.extend(self._block_io.apply_root(qos))
-        except InvalidInput as error:
-            problems.append(f"NodeSLO: {error}")
-        return plans
-
-    def _remember_scaled(self, look: NodeLook, plans: Sequence[Plan]) -> None:
-        self.scaled.update((plan.file, int(plan.value)) for plan in plans)
-        if len(self.scaled) > MOST_SCALED:
-            there = {look.pod_directory(pod) for pod in look.pods}
-            self.scaled = {
-                file: value
-                for file, value in self.scaled.items()
-                if file.directory in there or posixpath.dirname(file.directory) in there
-            }
-
-    def _cpu_plans(self, look: NodeLook, section: Mapping[str, Any], *, ttl_ms: int) -> Sequence[Plan]:
-        has_file = self._host.read(CgroupFile(look.layout.root, BVT)) is not None
-        if self._machine is None:
-            return self._cpu_qos.plans(look, section, BvtKernel(has_file=has_file), ttl_ms=ttl_ms)
-        kernel = self._machine.group_identity(has_file=has_file)
-        plans = self._cpu_qos.plans(look, section, kernel, ttl_ms=ttl_ms)
-        is_on = self._machine.switch_group_identity() if plans and bvt_rule(section).is_enabled else True
-        return [plan for plan in plans if is_on or plan.file.resource != BVT]
-
     def _allow_applications(self, look: NodeLook) -> None:
         """The directories of configured host applications may be written, too."""
         if look.host_applications == self._applications:
@@ -310,14 +234,6 @@ class QosRound:
                 continue
         self._executor.allow(writable_trees(look.layout, directories))
 
-    def _set_machine(self, look: NodeLook, slo: Mapping[str, Any], machine: NodeSettings) -> list[str]:
-        problems: list[str] = []
-        if self._gates.enabled(SYSTEM_CONFIG):
-            problems.extend(machine.apply_system(look, _section(slo, "systemStrategy")))
-        if self._gates.enabled(RDT_RESCTRL):
-            problems.extend(machine.apply_resctrl(look, _section(slo, "resourceQOSStrategy")))
-        return problems
-
     def _evict(
         self,
         look: NodeLook,
@@ -326,7 +242,7 @@ class QosRound:
         end: Callable[[str], bool],
         problems: list[str],
     ) -> tuple[PodsEvictedByAgent, ...]:
-        section = _section(slo, "resourceUsedThresholdWithBE")
+        section = section_of(slo, "resourceUsedThresholdWithBE")
         try:
             facts = self._evictions.run(look, section, memory_points=effects.memory_points, end=end)
         except InvalidInput as error:
@@ -418,10 +334,6 @@ class QosRound:
         except (InvalidInput, Unsupported):
             return None
         return quota if quota >= 0 else UNLIMITED
-
-
-def _section(slo: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return slo.get(name) or _NOTHING
 
 
 def _settings(slo: Mapping[str, Any], problems: list[str]) -> InterferenceSettings:
