@@ -169,11 +169,13 @@ class ControllerMetrics:
             case NodeRatiosComputed():
                 for plugin, name in (("CPUNormalization", "normalization"), ("ResourceAmplification", "amplification")):
                     self._ran(plugin, "ResourceCalculate", failed=name in event.faults)
-                    self._ran(plugin, "NodePrepare", failed=False)
+                    for stage in ("NodeStatusCheckMeta", "NodePrepare"):
+                        self._ran(plugin, stage, failed=False)
             case NodeDevicesComputed():
                 for plugin in ("GPUDeviceResource", "RDMADeviceResource"):
                     self._ran(plugin, "ResourceCalculate" if event.resources else "ResourceReset", failed=False)
-                    self._ran(plugin, "NodePrepare", failed=False)
+                    for stage in ("NodeStatusCheckMeta", "NodePrepare"):
+                        self._ran(plugin, stage, failed=False)
             case NodeOvercommitComputed():
                 if event.zones:
                     self._ran("BatchResource", "NodePreUpdate", failed=False)
