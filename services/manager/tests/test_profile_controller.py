@@ -49,6 +49,18 @@ async def test_a_waiting_pod_gets_a_profile_that_came_later_without_its_schedule
         assert after["spec"]["schedulerName"] == "koord-scheduler"
 
 
+async def test_a_profile_that_makes_no_pod_of_a_pod_holds_up_no_other(tmp_path: Path) -> None:
+    flags = ("--feature-gates=ColocationProfileController=true", "--colocation-profile-reconcile-interval=20ms")
+    spec: Json = {"selector": {"matchLabels": {"app": "web"}}, "patch": {"spec": {"containers": "none"}}}
+    broken = {**PROFILE, "metadata": {**PROFILE["metadata"], "name": "broken"}, "spec": spec}
+    async with webhook_world(tmp_path, *flags) as world:
+        await world.apply(POD, broken, PROFILE)
+        async with asyncio.timeout(20):
+            while "seen" not in (await world.plain.get("/v1/objects/pods/web")).json()["metadata"]["labels"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert not world.shell.service.stopping
+
+
 def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> None:
     rounds = Rounds(ControllerPolicy(force_update=300, qps=1, burst=2))
     profile, changed = read_profile(PROFILE), read_profile({**PROFILE, "spec": {"labels": {"x": "y"}}})

@@ -47,8 +47,12 @@ async def keep_profiles(
     rounds = Rounds(policy)
     while True:
         await asyncio.sleep(policy.interval)
-        if await why_not_decide(world) is None:
+        if await why_not_decide(world) is not None:
+            continue
+        try:
             await profile_round(world, policy, rounds, api, steady)
+        except Exception as error:
+            world.logger.error("profile_round_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
 
 
 async def profile_round(
@@ -75,6 +79,11 @@ async def profile_round(
                 changed += await _change(world, uid, pod, profile, api)
             except InvalidInput as error:
                 world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence())
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                world.logger.error(
+                    "profile_not_applied", profile=profile.name, pod_uid=uid, reason=reason, exc_info=error
+                )
     if changed:
         world.logger.info("profiles_applied", pods=changed)
     return changed

@@ -77,8 +77,13 @@ async def keep_checkpoints(
     """Saves the book every ten minutes while this instance leads; one that cannot be saved costs a longer restart."""
     while True:
         await asyncio.sleep(CHECKPOINT_SECONDS)
-        if leads() and rounds.book.models:
+        if not (leads() and rounds.book.models):
+            continue
+        try:
             await save_checkpoint(rounds, snapshots, now(), logger, code_version=code_version)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            logger.error("recommender_checkpoint_not_saved", reason=reason, exc_info=error)
 
 
 async def save_checkpoint(
