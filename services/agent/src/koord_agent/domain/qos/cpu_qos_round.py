@@ -45,7 +45,9 @@ class CpuQosBook:
     problems: tuple[str, ...] = ()
     _pods: tuple[AgentPod, ...] = ()
     _section: Mapping[str, Any] | None = None
-    _at_ms: int | None = None
+    _at_ms: int = 0
+    _changed_ms: int = 0
+    _is_off: bool = False
 
     def plans(self, look: NodeLook, section: Mapping[str, Any], kernel: BvtKernel, *, ttl_ms: int) -> tuple[Plan, ...]:
         """Plans for every file that the settings name; none while nothing changed and they are fresh.
@@ -55,16 +57,22 @@ class CpuQosBook:
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )
-        is_fresh = self._at_ms is not None and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
-        if same_pods and self._section is section and is_fresh:
+        is_same = same_pods and self._section is section
+        is_fresh = 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
+        is_done = self._is_off and look.now_ms - self._changed_ms >= 2 * RENEW_AFTER_MS
+        if is_same and (is_fresh or is_done):
             return ()
-        self._pods, self._section, self._at_ms = look.pods, section, look.now_ms
         rule = bvt_rule(section)
+        idle = [(CgroupFile(look.layout.qos_directory(qos), IDLE), qos_idle(section, qos)) for qos in KubeQos]
+        self._pods, self._section, self._at_ms = look.pods, section, look.now_ms
+        self._changed_ms = self._changed_ms if is_same else look.now_ms
+        # zeros are wished for twice, for a write that failed, and then no more: nobody else gives a class an identity
+        self._is_off = not rule.is_enabled and not any(value for _, value in idle)
         wanted: list[tuple[CgroupFile, int]] = []
         if self.identity and kernel.takes(rule):
             wanted.extend(self._identities(look, rule))
         if self.idle:
-            wanted.extend((CgroupFile(look.layout.qos_directory(qos), IDLE), qos_idle(section, qos)) for qos in KubeQos)
+            wanted.extend(idle)
         return tuple(
             Plan(
                 plugin=PLUGIN,
