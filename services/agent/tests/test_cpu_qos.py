@@ -12,7 +12,8 @@ from koord_agent.domain.qos.group_identity import qos_idle
 from koord_agent.gates import GATES
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node_agent import NodeAgent, Tick
+from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.tick import Tick
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.gates import parse_feature_gates

@@ -4,10 +4,7 @@
 the last desired state. One process may hold many of them (simulated nodes); each belongs to one task.
 """
 
-import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from koordcore.events.envelope import Event
@@ -36,7 +33,7 @@ from koord_agent.domain.report import ReportedHostApplication, node_report
 from koord_agent.domain.series import SeriesStore
 from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
-from koord_agent.shell.host.executor import ObserveWrite, Outcome
+from koord_agent.shell.host.executor import ObserveWrite
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.node_pods import NodePods, PodRunner, PodsRun, StopContainers
 from koord_agent.shell.predicting import Predicting
@@ -44,27 +41,10 @@ from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
 from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
 from koord_agent.shell.storage import REFRESH_MS, Storage
+from koord_agent.shell.tick import Tick, nothing_done, place_of
 from koord_agent.shell.topology import TopologyReporter
 
 ROUND_FAILED = "the round failed, what is set stays"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """What one round of an agent came to.
-
-    facts       to append to the node's aggregate, in order
-    sentence    one line for the operator
-    problems    what could not be done, one line each
-    plans       of strategies: plug-in and result (applied, expired, overridden, conflict) -> number
-    """
-
-    facts: tuple[Event, ...]
-    sentence: str
-    problems: tuple[str, ...]
-    decision: Decision | None
-    outcomes: tuple[Outcome, ...]
-    plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
 class NodeAgent:
@@ -149,27 +129,20 @@ class NodeAgent:
         """One round: run pods, look, judge, act. Never raises for what a machine or a pod may do wrong."""
         desired = self.desired
         if desired is None:
-            return _nothing("no desired state yet")
+            return nothing_done("no desired state yet")
 
         # 1. run what is wanted, end what is not
         pods_run = self.run_pods()
         problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
         problems.extend(pods_run.problems)
         if not self._protects:
-            return Tick(
-                facts=pods_run.facts,
-                sentence=f"{self.node}: neither measured nor protected, as it was told",
-                problems=tuple(problems),
-                decision=None,
-                outcomes=(),
-            )
+            sentence = f"{self.node}: neither measured nor protected, as it was told"
+            return nothing_done(sentence, pods_run.facts, tuple(problems))
         try:
             return self._protect(desired, pods_run.facts, problems, now_ms)
         except Exception as error:  # noqa: BLE001 - one bad item never ends the rounds of a node (agent spec, preamble)
-            problems.append(f"{ROUND_FAILED}: {type(error).__name__}: {error} ({_place_of(error)})")
-            return Tick(
-                facts=pods_run.facts, sentence=problems[-1], problems=tuple(problems), decision=None, outcomes=()
-            )
+            problems.append(f"{ROUND_FAILED}: {type(error).__name__}: {error} ({place_of(error)})")
+            return nothing_done(problems[-1], pods_run.facts, tuple(problems))
 
     def _protect(self, desired: DesiredView, facts: tuple[Event, ...], problems: list[str], now_ms: int) -> Tick:
 
@@ -394,17 +367,8 @@ class NodeAgent:
         return self._owners
 
 
-def _place_of(error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
-
-
 def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:
     try:
         return slo is not None and interference_settings(slo).enable
     except InvalidInput:
         return False
-
-
-def _nothing(sentence: str) -> Tick:
-    return Tick(facts=(), sentence=sentence, problems=(), decision=None, outcomes=())
