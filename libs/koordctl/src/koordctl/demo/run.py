@@ -25,7 +25,7 @@ from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.tail import PodCounts, Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
 from koordctl.folding import fold_to
-from koordctl.log import open_log
+from koordctl.log import OpenLog, open_log
 from koordctl.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
 from koordctl.stack import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
 from koordctl.verification import verify_now
@@ -36,6 +36,10 @@ QUIET_SECONDS: Final = 3.0
 VERIFY_SECONDS: Final = 90.0
 HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
 """Until every agent knows of a change, and has reported a whole interval of it."""
+RELEASE_SECONDS: Final = 90.0
+RELEASED_SHARE: Final = 0.95
+LOOK_SECONDS: Final = 2.0
+NO_LIMIT: Final = -1
 RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
 """Times what the pods used so far: users come, and batch work takes what it is not kept from."""
 VERIFY_TRIES: Final = 5
@@ -141,7 +145,8 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     protected = await newest_reports(log, [node.name for node in options.nodes])
     watching.step("switching the protection off for a while, to see what it is worth")
     await submit(client, [slo_controller_config(options.speed, protect=False)])
-    await asyncio.sleep(HEARD_SECONDS)
+    await _released(log, [node.name for node in options.nodes])
+    await asyncio.sleep(HEARD_SECONDS - REPORT_REAL_SECONDS)
     unprotected = await newest_reports(log, [node.name for node in options.nodes])
     await submit(client, [slo_controller_config(options.speed)])
 
@@ -191,6 +196,16 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         violations=violations,
     )
     return summary, f"{urls['projector']}/"
+
+
+async def _released(log: OpenLog, nodes: Sequence[str]) -> None:
+    """Until nearly every node has reported that best effort has no limit any more, or the time for it is over."""
+    end = time.monotonic() + RELEASE_SECONDS
+    while time.monotonic() < end:
+        reports = await newest_reports(log, nodes)
+        if sum(report.be_quota_us == NO_LIMIT for report in reports) >= RELEASED_SHARE * len(reports):
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
