@@ -37,9 +37,15 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
     leadership = leadership_of(settings, bus)
+
+    async def campaign() -> None:
+        """Who does not know the log yet leads nobody; while it loads a snapshot it would lose the lease anyhow."""
+        await cycle.fold.caught_up()
+        await leadership.campaign()
+
     shell.service.add(Component(name="bus", close=resources.aclose))
-    shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
-    assemble(shell, bus, leadership)
+    shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
+    cycle = assemble(shell, bus, leadership)
 
 
 def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:

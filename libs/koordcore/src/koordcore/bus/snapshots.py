@@ -6,6 +6,7 @@ source    event-bus spec, 2 (koord_snap), 6
 """
 
 import contextlib
+import io
 
 import msgspec
 from nats.js.client import JetStreamContext
@@ -59,9 +60,10 @@ class JetStreamSnapshotStore:
         for seq in reversed(await self.sequences(fold)):
             if at_most is not None and seq > at_most:
                 continue
+            read = io.BytesIO()  # without it the library copies what it has read so far with every piece that comes
             try:
-                found = await store.get(f"{fold}/{seq}")
-                snapshot = _decode(found.data or b"")
+                await store.get(f"{fold}/{seq}", writeinto=read)
+                snapshot = _decode(read.getbuffer())
             except (NotFoundError, msgspec.DecodeError):
                 continue
             if is_usable(snapshot, schema_fingerprint):
