@@ -15,7 +15,8 @@ from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node_agent import NodeAgent, Tick
+from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.tick import Tick
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node

@@ -40,12 +40,13 @@ def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_ba
 def test_points_add_up_their_plugins() -> None:
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, ["main"])
-    metrics.measured(
-        [
-            Timing("main", "PreFilter", "A", Status.SUCCESS, 0.25),
-            Timing("main", "PreFilter", "B", Status.UNSCHEDULABLE, 0.5),
-        ]
-    )
+    watch = Stopwatch(lambda: 0.0, next_pod_seconds=[0.125])
+    watch.timings += [
+        Timing("main", "PreFilter", "A", Status.SUCCESS, 0.25),
+        Timing("main", "PreFilter", "B", Status.UNSCHEDULABLE, 0.5),
+    ]
+    metrics.measured(watch)
+    assert registry.get_sample_value("scheduler_next_pod_delete_from_queue_latency_sum") == 0.125
     point = {"extension_point": "PreFilter", "status": "Unschedulable", "profile": "main"}
     assert registry.get_sample_value("scheduler_framework_extension_point_duration_seconds_sum", point) == 0.75
     plugin = {"plugin": "A", "extension_point": "PreFilter", "status": "Success"}

@@ -160,7 +160,7 @@ class Cycle:
         watch = Stopwatch(_HOST.monotonic)
         with measured(self.state.frameworks, watch):
             decision = decide_next(self.state, now)
-        self.metrics.measured(watch.timings)
+        self.metrics.measured(watch)
         return decision
 
     def _say_how_it_stands(self, now: float) -> None:

@@ -112,8 +112,14 @@ def _next_pod(state: SchedulerState) -> QueuedPod | None:
     plugin = state.frameworks.next_pod
     if plugin is not None:
         while (chosen := plugin.next_pod()).uid:
-            if state.queue.get(chosen.uid) is not None:
-                return state.queue.take(chosen.uid, like=chosen.like)
+            if state.queue.get(chosen.uid) is None:
+                continue
+            watch = state.frameworks.watch
+            began = 0.0 if watch is None else watch.clock()
+            taken = state.queue.take(chosen.uid, like=chosen.like)
+            if watch is not None:
+                watch.next_pod_seconds.append(watch.clock() - began)
+            return taken
         state.reject(chosen.rejected)
     return state.queue.pop()
 

@@ -1,6 +1,9 @@
 """The profiles of one scheduler process over the facts that they share. source    scheduler-core spec, 1 and 3"""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
@@ -22,6 +25,9 @@ from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareSchedu
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.templates import Subject, scheduler_name_of
+
+if TYPE_CHECKING:
+    from koord_scheduler.domain.timed import Stopwatch
 
 ALLOWED = Allow()
 
@@ -100,6 +106,7 @@ class Frameworks:
     gates       the feature gates
     folding     plugins with a state of their own, by `<scheduler name>/<plugin>`
     next_pod    the plugin that picks the next pod past the queue; None: there is none
+    watch       measures the present attempt; None: nobody does
     """
 
     def __init__(
@@ -119,6 +126,7 @@ class Frameworks:
         self.folding = {
             f"{profile.scheduler_name}/{plugin.name}": plugin for profile in profiles for plugin in profile.folding
         }
+        self.watch: Stopwatch | None = None
         self._loads = [plugin for plugin in cluster.node_followers if isinstance(plugin, LoadAwareScheduling)]
 
     def of(self, pod: Pod) -> Framework | None:

@@ -46,10 +46,11 @@ class Timing:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """What calls took. clock: monotonic seconds."""
+    """What calls took. clock: monotonic seconds; next_pod_seconds: of taking pods that are picked past the queue."""
 
     clock: Callable[[], float]
     timings: list[Timing] = field(default_factory=list[Timing])
+    next_pod_seconds: list[float] = field(default_factory=list[float])
 
     def since(self, began: float, profile: str, point: str, plugin: str, answer: object = None) -> None:
         """A call that began then has ended with this answer."""
@@ -68,8 +69,10 @@ def measured(frameworks: Frameworks, watch: Stopwatch) -> Generator[None]:
     try:
         for framework, profile in plain:
             framework.profile = _timed(profile, watch)
+        frameworks.watch = watch
         yield
     finally:
+        frameworks.watch = None
         for framework, profile in plain:
             framework.profile = profile
 

@@ -50,7 +50,14 @@ def place_whole_job(
         outcome = _permit(state, outcome.pods)
     gang = state.cluster.gangs.roster.gang_of(trigger.uid)
     succeeded = not isinstance(outcome, JobFailed)
-    state.job_attempts.append(JobAttempt("" if gang is None else gang.id, is_preemption=False, succeeded=succeeded))
+    attempted = JobAttempt(
+        "" if gang is None else gang.id,
+        is_preemption=False,
+        succeeded=succeeded,
+        pods=len(nodes),
+        nodes=len(set(nodes.values())),
+    )
+    state.job_attempts.append(attempted)
     if isinstance(outcome, JobFailed):
         state.reject(outcome.rejected)
         state.take_back(works[each.uid] for each in outcome.undo)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_scheduler.domain.deciding import Verdict
 from koord_scheduler.domain.gang.round import EndedRound, JobAttempt
-from koord_scheduler.domain.timed import Timing
+from koord_scheduler.domain.timed import Stopwatch
 from koord_scheduler.domain.work import Place as Placement
 from koord_scheduler.shell.collectors import NodeCounts
 
@@ -102,6 +102,24 @@ class SchedulerMetrics:
             registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
+        self._by_pod = Histogram(
+            "scheduler_batch_algorithm_by_pod_duration_seconds",
+            "Time of placing a planned job at once, for each of its pods",
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
+        self._by_node = Histogram(
+            "scheduler_batch_algorithm_by_node_duration_seconds",
+            "The same for each of its nodes",
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
+        self._next_pods = Histogram(
+            "scheduler_next_pod_delete_from_queue_latency",
+            "Taking a pod out of the queue past its turn, in every 100th attempt, in the host's seconds",
+            registry=registry,
+            buckets=_PLUGIN_SECONDS,
+        )
         self.quota_seconds = Histogram(
             "scheduler_elastic_quota_process_latency",
             "Taking in a quota's change, in the host's seconds",
@@ -159,12 +177,16 @@ class SchedulerMetrics:
                 self._job_preemptions.labels(attempt.job, result).observe(seconds)
             else:
                 self._batches.labels(result).observe(seconds)
+                self._by_pod.observe(seconds / max(1, attempt.pods))
+                self._by_node.observe(seconds / max(1, attempt.nodes))
         attempts.clear()
 
-    def measured(self, timings: Sequence[Timing]) -> None:
+    def measured(self, watch: Stopwatch) -> None:
         """The calls of one measured attempt."""
+        for seconds in watch.next_pod_seconds:
+            self._next_pods.observe(seconds)
         points: dict[tuple[str, str], tuple[str, float]] = {}
-        for timing in timings:
+        for timing in watch.timings:
             self._plugins.labels(timing.plugin, timing.point, timing.status).observe(timing.seconds)
             _, before = points.get((timing.profile, timing.point), ("", 0.0))
             points[timing.profile, timing.point] = (timing.status, before + timing.seconds)

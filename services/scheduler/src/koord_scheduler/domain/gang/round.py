@@ -45,11 +45,14 @@ class JobAttempt:
     """For the metrics of attempts that were about a whole job. job: id of its gang, or its pod's key.
 
     is_preemption    room for it was looked for at the cost of others; else its planned members were placed at once
+    pods, nodes      how many were planned, and on how many nodes; 0 for a preemption
     """
 
     job: str
     is_preemption: bool
     succeeded: bool
+    pods: int = 0
+    nodes: int = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
