@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import msgspec
@@ -261,7 +260,7 @@ def test_extensions_follow_their_plug_ins_and_strangers_stay() -> None:
     }
 
 
-def test_five_thousand_nodes_are_answered_well_under_a_second() -> None:
+def test_five_thousand_nodes_of_twelve_pools_share_eleven_answers() -> None:
     pools = [
         {"nodeSelector": {"matchLabels": {"pool": f"p{pool}"}}, "degradeTimeMinutes": pool + 1} for pool in range(10)
     ]
@@ -272,15 +271,9 @@ def test_five_thousand_nodes_are_answered_well_under_a_second() -> None:
     )
     nodes = [{"pool": f"p{node % 12}", "kubernetes.io/hostname": f"n{node}"} for node in range(5000)]
 
-    def answer() -> tuple[float, int]:
-        start = time.perf_counter()
-        strategies = NodeStrategies(read_config_map(None, data).config)
-        answers = [(strategies.colocation(labels, {}), strategies.threshold(labels)) for labels in nodes]
-        return time.perf_counter() - start, len({id(colocation) for colocation, _ in answers})
-
-    seconds, distinct = min(answer() for _ in range(3))
-    assert distinct == 11
-    assert seconds < 0.5
+    strategies = NodeStrategies(read_config_map(None, data).config)
+    assert len({id(strategies.colocation(labels, {})) for labels in nodes}) == 11
+    assert len({id(strategies.threshold(labels)) for labels in nodes}) == 11
 
 
 def test_interference_reaches_the_nodes_only_when_it_is_switched_on() -> None:

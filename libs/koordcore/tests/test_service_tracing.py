@@ -1,7 +1,6 @@
 """Trace contexts in headers, spans, their two ways out, and the price on the hot path."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -187,20 +186,3 @@ def test_otlp_gets_the_same_span() -> None:
     assert sent.start_time is not None
     assert sent.end_time is not None
     assert sent.start_time <= sent.end_time
-
-
-def test_continuing_a_trace_costs_less_than_ten_microseconds() -> None:
-    tracer = Tracer("scheduler", sample_ratio=0.0)
-    headers: dict[str, str] = {}
-    inject(tracer.begin(), headers)
-
-    def once() -> float:
-        start = time.perf_counter()
-        for _ in range(2000):
-            context = tracer.emit("place", extract(headers))
-            out: dict[str, str] = {}
-            inject(context, out)
-        return (time.perf_counter() - start) / 2000
-
-    # The best of several: the machine is shared, the code is not slower than its best.
-    assert min(once() for _ in range(10)) < 10e-6
