@@ -1,5 +1,6 @@
 """From reports to recommendations: who is looked at, what is said, what is carried out, what a restart knows."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from koordcore.events.custom import CustomObjectDeleted, custom_ref
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.observation import ContainerUsage, Usage
 from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.protocol import keys
 from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.state.aggregates import RecommendationState
 from manager_world import GIB, ManagerWorld, usage_of
@@ -278,6 +280,20 @@ def test_in_mode_initial_a_new_pod_gets_the_target_and_its_limits_follow() -> No
     assert step == "web"
     assert resources["requests"] == {"cpu": f"{target.cpu_milli}m", "memory": str(target.memory_bytes)}
     assert resources["limits"] == {"cpu": f"{2 * target.cpu_milli}m"}
+
+
+def test_the_scheduler_is_told_in_every_mode_what_a_new_pod_is_expected_to_use_if_that_is_wanted() -> None:
+    cluster = confident("Off")
+    targets, target = cluster.rounds.book.targets, cluster.state.containers[0].target
+    silent, told, own = pod(owner="rs"), pod(owner="rs"), pod(owner="rs")
+    own["metadata"]["annotations"] = {keys.RECOMMENDED_USAGE: "{}"}
+    assert apply_to_new_pod(cluster.view, targets, silent, "default") is None
+    assert apply_to_new_pod(cluster.view, targets, told, "default", tells_usage=True) == "web"
+    assert apply_to_new_pod(cluster.view, targets, own, "default", tells_usage=True) is None
+    expected = {"cpu": f"{target.cpu_milli}m", "memory": str(target.memory_bytes)}
+    assert json.loads(told["metadata"]["annotations"][keys.RECOMMENDED_USAGE]) == expected
+    assert told["spec"] == silent["spec"]
+    assert own["metadata"]["annotations"] == {keys.RECOMMENDED_USAGE: "{}"}
 
 
 def test_admission_takes_it_as_one_of_its_steps_and_keeps_it_when_the_fold_is_loaded_anew() -> None:

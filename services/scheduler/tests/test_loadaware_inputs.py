@@ -98,3 +98,19 @@ def test_a_malformed_node_is_empty() -> None:
 
 def test_an_absurd_request_stays_a_number_that_columns_can_hold() -> None:
     assert max(pod_load(pod(cpu="8E"), LoadAwareSchedulingArgs()).estimate) == 1 << 52
+
+
+def test_what_is_recommended_counts_only_for_the_estimator_that_believes_it() -> None:
+    told = pod("2", **{keys.RECOMMENDED_USAGE: '{"cpu": "300m", "memory": "1Gi"}'})
+    bad = pod("2", **{keys.RECOMMENDED_USAGE: '{"cpu": "many"}'})
+    half = pod("2", **{keys.RECOMMENDED_USAGE: '{"cpu": "300m"}'})
+    believing, plain = LoadAwareSchedulingArgs(estimator="recommendedEstimator"), LoadAwareSchedulingArgs()
+    assert estimate_pod(told, believing) == {"cpu": 300, "memory": 1 << 30}
+    assert estimate_pod(told, plain) == estimate_pod(bad, believing) == estimate_pod(pod("2"), plain)
+    assert estimate_pod(half, believing) == {**estimate_pod(pod("2"), plain), "cpu": 300}
+
+
+def test_what_is_recommended_is_cut_off_at_the_limit() -> None:
+    told = pod("2", **{keys.RECOMMENDED_USAGE: '{"cpu": "300m"}'})
+    told.spec.containers[0].resources.limits["cpu"] = "200m"
+    assert estimate_pod(told, LoadAwareSchedulingArgs(estimator="recommendedEstimator"))["cpu"] == 200

@@ -130,7 +130,10 @@ def assemble(
         quotas=QuotaRounds(keeps_objects=api is None),
     )
     book = controllers.recommender.book
-    view.recommend_with(lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace))
+    tells_usage = settings.recommended_usage
+    view.recommend_with(
+        lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace, tells_usage=tells_usage)
+    )
 
     async def observe() -> None:
         await runner.caught_up()

@@ -86,6 +86,11 @@ class ManagerSettings(KubernetesSettings):
         ("koordinator.sh/binding-admission-bypass",), description="Labels of pods that anybody may bind."
     )
     binding_admission_bypass_annotations: TextList = Field((), description="Annotations of pods that anybody may bind.")
+    recommended_usage: bool = Field(
+        False,
+        description="Tell the scheduler, by an annotation on new pods, what these are expected to use (its "
+        "recommendedEstimator).",
+    )
     enable_pprof: bool = Field(False, description="Accepted without effect: there is no such profile of this process.")
     pprof_addr: str = Field("", description="Accepted without effect.")
     disable_no_deepcopy: bool = Field(False, description="Accepted without effect.")

@@ -76,6 +76,8 @@ RESERVATION_CURRENT_OWNER: Final = "scheduling.koordinator.sh/reservation-curren
 EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
 SOFT_EVICTION: Final = "scheduling.koordinator.sh/soft-eviction"
 LOAD_ESTIMATED_SCALING_FACTORS: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"
+RECOMMENDED_USAGE: Final = "scheduling.koordinator.sh/recommended-usage"
+"""What the recommender expects a pod to use, a JSON resource list (manager spec, 15.7)."""
 LOAD_ESTIMATED_SECONDS_AFTER_POD_SCHEDULED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 )

@@ -13,6 +13,7 @@ from typing import Any, Final
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.recommendation import ContainerRecommendation
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.qos import QosClass, qos
@@ -37,10 +38,13 @@ SETTLED_SECONDS: Final = 12 * 3600
 DRIFT: Final = 0.1
 
 
-def apply_to_new_pod(view: ManagerView, targets: Targets, document: dict[str, Any], namespace: str) -> str | None:
+def apply_to_new_pod(
+    view: ManagerView, targets: Targets, document: dict[str, Any], namespace: str, *, tells_usage: bool = False
+) -> str | None:
     """Sets the requests of a pod that is being created to what is recommended; the document is changed in place.
 
-    document    a Pod in wire form, after the colocation profiles
+    document       a Pod in wire form, after the colocation profiles
+    tells_usage    in every mode, an annotation tells the scheduler what the pod is expected to use
     returns     name of the Recommendation that changed it; None: nothing is recommended, or nothing changed
 
     source    manager spec, 15.7
@@ -51,9 +55,36 @@ def apply_to_new_pod(view: ManagerView, targets: Targets, document: dict[str, An
         pod.metadata.namespace = pod.metadata.namespace or namespace
         if priority_class(pod) is not PriorityBand.PROD:
             return None
-        wanted = next((wanted for wanted in targets.of(view, pod) if wanted.mode is not UpdateMode.OFF), None)
+        matching = targets.of(view, pod)
     except (codec.DecodeError, InvalidInput):
         return None  # what is wrong with the pod is for the validators to say
+    told = _tell_usage(view, matching, document) if tells_usage else None
+    wanted = next((wanted for wanted in matching if wanted.mode is not UpdateMode.OFF), None)
+    return _set_requests(view, wanted, pod, document) or told
+
+
+def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
+    """The sum of the containers' targets, where each has one; what somebody wrote before stands."""
+    metadata: dict[str, Any] = document.setdefault("metadata", {})
+    if keys.RECOMMENDED_USAGE in (metadata.get("annotations") or {}):
+        return None
+    containers: list[dict[str, Any]] = document["spec"].get("containers") or []
+    names = [str(container.get("name", "")) for container in containers]
+    for wanted in matching:
+        state = view.state.of_kind(RecommendationState).get(wanted.id)
+        if state is None or not is_confident(state):
+            continue
+        targets = {container.name: container.target for container in state.containers}
+        if names and targets.keys() >= set(names):
+            cpu = sum(targets[name].cpu_milli for name in names)
+            memory = sum(targets[name].memory_bytes for name in names)
+            usage = codec.encode({_CPU: _text(_CPU, cpu), _MEMORY: _text(_MEMORY, memory)}).decode()
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), keys.RECOMMENDED_USAGE: usage}
+            return wanted.name
+    return None
+
+
+def _set_requests(view: ManagerView, wanted: Wanted | None, pod: Pod, document: dict[str, Any]) -> str | None:
     state = view.state.of_kind(RecommendationState).get(wanted.id) if wanted else None
     if wanted is None or state is None or not is_confident(state):
         return None

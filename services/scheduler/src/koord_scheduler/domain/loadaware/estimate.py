@@ -13,7 +13,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity
 from koordcore.values.resources import Amounts, ResourceList, amount_of, parse_resources
 
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.config.args.load_aware import RECOMMENDED_ESTIMATOR, LoadAwareSchedulingArgs
 
 DEFAULT_CPU_MILLI: Final = 250
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
@@ -31,17 +31,35 @@ def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
 
         q = max(limit, request) of the resource that the pod's class uses;  e = min(limit, round(q * factor / 100))
 
-    q = 0: 250m and 200 MiB for (batch) cpu and memory, else 0; a class without such a resource: 0.
+    q = 0: 250m and 200 MiB for (batch) cpu and memory, else 0; a class without such a resource: 0. With the estimator
+    that believes the recommender: what its annotation says instead, cut off at the limit.
     raises    InvalidInput for a request or limit that is no quantity
-    source    scheduler-core spec, 7.2; 16 no. 13; vectors scheduler/loadaware_estimate
+    source    scheduler-core spec, 7.2; 16 no. 13; manager spec, 15.7; vectors scheduler/loadaware_estimate
     """
     requests, limits = pod_requests(pod), pod_limits(pod)
     band = priority_class(pod)
+    recommended = _recommended(pod) if args.estimator == RECOMMENDED_ESTIMATOR else {}
     estimated: Amounts = {}
     for resource, factor in scaling_factors(pod, args).items():
         own = _resource_of_class(resource, band)
-        estimated[resource] = 0 if own is None else _estimate(own, requests.get(own, 0), limits.get(own, 0), factor)
+        if own is None:
+            estimated[resource] = 0
+        elif own in recommended:
+            estimated[resource] = min(recommended[own], limits.get(own) or recommended[own])
+        else:
+            estimated[resource] = _estimate(own, requests.get(own, 0), limits.get(own, 0), factor)
     return estimated
+
+
+def _recommended(pod: Pod) -> Amounts:
+    """What the recommender expects the pod to use; a malformed annotation is ignored."""
+    text = pod.metadata.annotations.get(keys.RECOMMENDED_USAGE)
+    if not text:
+        return {}
+    with suppress(InvalidInput):
+        expected = parse_resources(lenient_json.parse_json(text))
+        return {name: amount for name, quantity in expected.items() if (amount := amount_of(name, quantity)) >= 0}
+    return {}
 
 
 def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int]:

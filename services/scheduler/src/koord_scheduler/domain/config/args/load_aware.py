@@ -25,13 +25,14 @@ DEFAULT_WEIGHTS: Final = {CPU: 1, MEMORY: 1}
 DEFAULT_THRESHOLDS: Final = {CPU: 65, MEMORY: 95}
 DEFAULT_FACTORS: Final = {CPU: 85, MEMORY: 70}
 DEFAULT_ESTIMATOR: Final = "defaultEstimator"
-ESTIMATORS: Final = frozenset({"", DEFAULT_ESTIMATOR})
-"""Names that `estimator` may have; both mean the estimator of `domain.loadaware.estimate`."""
+RECOMMENDED_ESTIMATOR: Final = "recommendedEstimator"
+ESTIMATORS: Final = frozenset({"", DEFAULT_ESTIMATOR, RECOMMENDED_ESTIMATOR})
+"""Names that `estimator` may have: requests times factors; the last believes the recommender where it has spoken."""
 
 
 def _known_estimator(name: str) -> str:
     if name not in ESTIMATORS:
-        raise InvalidInput(f"empty or {DEFAULT_ESTIMATOR}, the estimators that exist", name)
+        raise InvalidInput(f"empty, {DEFAULT_ESTIMATOR} or {RECOMMENDED_ESTIMATOR}, the estimators that exist", name)
     return name
 
 
