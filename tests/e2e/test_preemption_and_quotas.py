@@ -113,7 +113,7 @@ def koord() -> Iterator[Koord]:
             command.run("down")
 
 
-def test_quota_tells_what_it_borrows_and_from_whom(koord: Koord) -> None:
+def quota_tells_what_it_borrows_and_from_whom(koord: Koord) -> None:
     koord.apply(*(pod(f"low-{number}", "4", {keys.QUOTA_NAME: "team-a"}) for number in range(2)))
 
     def quotas() -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_quota_tells_what_it_borrows_and_from_whom(koord: Koord) -> None:
     assert "lends 8 of its min 8" in koord.run("quota", "tree")
 
 
-def test_gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord: Koord) -> None:
+def gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord: Koord) -> None:
     koord.apply(pod("member-0", "1", {keys.POD_GROUP: "training"}))
     koord.until(lambda: "gated" in koord.steps("member-0"), "the gate")
     [line] = koord.ask("gang")
@@ -136,7 +136,7 @@ def test_gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord: Koord) ->
     koord.until(lambda: koord.ask("gang")[0]["phase"] in ("Scheduled", "Running"), "the phase")
 
 
-def test_urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> None:
+def urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> None:
     koord.apply(pod("urgent", "9", priority="urgent"))
     koord.until(lambda: "placed" in koord.steps("urgent"), "the placement of the urgent pod")
     story = koord.ask("explain", "pod", "urgent")
@@ -152,7 +152,7 @@ def test_urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord)
     assert "PodNominated" in koord.run("events", "--kind", "pod")
 
 
-def test_what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
+def what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
     now = koord.ask("explain", "pod", "urgent")
     kinds = [moment["what"] for moment in now["moments"]]
     before = kinds.index("placed")
@@ -165,6 +165,15 @@ def test_what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
     quotas = koord.run("get", "elasticquotas", "--as-of", at)
     assert quotas.split()[:4] == ["NAMESPACE", "NAME", "PARENT", "CPU-MIN"]
     assert quotas.splitlines()[1].split()[:4] == ["default", "team-a", "koordinator-root-quota", "4"]
+
+
+@pytest.mark.timeout(600)
+def test_pods_that_borrow_wait_for_each_other_and_displace_others_can_all_be_explained(koord: Koord) -> None:
+    """One story: each part goes on with the pods of the one before."""
+    quota_tells_what_it_borrows_and_from_whom(koord)
+    gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord)
+    urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord)
+    what_was_explained_is_explained_as_of_then(koord)
 
 
 def test_pod_that_fits_nowhere_names_its_nodes(koord: Koord) -> None:
