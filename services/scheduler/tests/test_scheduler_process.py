@@ -79,7 +79,23 @@ async def end(process: asyncio.subprocess.Process) -> int:
 
 
 async def where(bus: Bus) -> dict[str, str]:
-    """Pod -> node; asserts that nobody is placed twice, pods and ledgers agree, and no node holds more than it has."""
+    """Pod -> node; asserts that nobody is placed twice, pods and ledgers agree, and no node holds more than it has.
+
+    The head may be that of a batch which is being stored: then its end is looked for again.
+    """
+    placed, held = await _read(bus)
+    for _ in range(100):
+        if placed == held:
+            break
+        await asyncio.sleep(0.05)
+        placed, held = await _read(bus)
+    assert placed == held
+    assert all(list(held.values()).count(name) <= 20 for name in held.values())
+    return placed
+
+
+async def _read(bus: Bus) -> tuple[dict[str, str], dict[str, str]]:
+    """Pod -> node, as pods' and as nodes' events say."""
     placed: dict[str, str] = {}
     held: dict[str, str] = {}
     head = await bus.events.head()
@@ -95,9 +111,7 @@ async def where(bus: Bus) -> dict[str, str]:
                         held[item.uid] = stored.ref.id
                 case _:
                     pass
-    assert placed == held
-    assert all(list(held.values()).count(name) <= 20 for name in held.values())
-    return placed
+    return placed, held
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
