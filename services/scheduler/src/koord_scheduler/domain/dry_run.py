@@ -31,13 +31,10 @@ class Victim(NamedTuple):
 class DryRuns:
     """What one plugin's preemption would cost on one node after the other, for one pod.
 
-    by_sums        False: sums never decide
-    sums_decide    whether they do
+    sums_decide    whether sums do; otherwise the plugins are asked
     """
 
-    def __init__(
-        self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: PreemptionPlugin, *, by_sums: bool = True
-    ) -> None:
+    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: PreemptionPlugin) -> None:
         self._state = state
         self._pod = pod
         self._subject = subject
@@ -47,7 +44,7 @@ class DryRuns:
         coupled = bool(self._engine.judges(subject).filters)
         self._occupancy = state.cluster.occupancy.parts_for(subject.template, coupled=coupled)
         self._needs = needs_of(self._engine, subject)
-        can_sum = by_sums and self._room is None
+        can_sum = self._room is None
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.occupancy)
 
     def victims(self, row: int) -> tuple[Victim, ...]:

@@ -56,7 +56,7 @@ class Restriction:
     plugin: str = ""
 
     @property
-    def only_bars(self) -> bool:
+    def looks_everywhere(self) -> bool:
         """Whether it names neither the nodes that come into question nor some to be tried first."""
         return self.rows is None and not self.preferred
 
@@ -133,7 +133,7 @@ class Engine:
         sampled = self._sample(subject, judges, restriction, uid, based_on)
         view = self._look(subject.template) if sampled is None else sampled
         seed = text_hash(uid)
-        is_plain = restriction.only_bars and not (self.nodes.unhealthy or judges.scores or sampled is not None)
+        is_plain = restriction.looks_everywhere and not (self.nodes.unhealthy or judges.scores or sampled is not None)
         can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
         sifted = None if is_plain and can_skip and not judges.filters else self._sift(view, judges, restriction)
         if not isinstance(view, SampledLook) and is_plain and (sifted is None or not sifted.exclusions):
