@@ -10,7 +10,9 @@ from koordctl.node_policy import formula_line
 from koordctl.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.story_text import node_lines
 
-SUPPRESSED = "BE may use {0}000m = 16000m x 65% - pods 9151m; quota -1 -> {0}00000 us (target)"
+SUPPRESSED = "BE may use {0} cores = 16 x 65% - pods 9.151; quota unlimited -> {0} cores (target)"
+SUPPRESSED_ONCE = "BE may use {0}000m = 16000m x 65% - pods 9151m; quota -1 -> {0}00000 us (target)"
+"""as agents said it before they spoke in cores"""
 
 
 def report() -> NodeUsageReported:
@@ -45,9 +47,9 @@ def story(sample: NodeSample | None = None) -> NodeStory:
         stored(
             seq,
             "nodestate.n",
-            BeCpuSuppressed(old_quota_us=-1, new_quota_us=seq * 100_000, terms={}, reason=SUPPRESSED.format(seq)),
+            BeCpuSuppressed(old_quota_us=-1, new_quota_us=seq * 100_000, terms={}, reason=sentence.format(seq)),
         )
-        for seq in range(2, 10)
+        for seq, sentence in zip(range(2, 10), [SUPPRESSED_ONCE] * 7 + [SUPPRESSED], strict=True)
     ]
     agent = stored(1, "nodestate.n", AgentStarted(host="simulated", version="1"))
     return node_story("n", None, [stored(1, "nodepolicy.n", overcommit)], [agent, *changes], sample)
@@ -76,7 +78,8 @@ def test_every_amount_of_a_node_is_in_cores_or_gibibytes() -> None:
     assert "Node n as of position 9: simulated" in lines
     assert "uses 0.9 cores, 0.25Gi (system 0.2 cores, best effort 0.7 cores)" in lines
     assert "0 pods run, 1 measured, reported 2026-01-01 00:00:30" in lines
-    assert "2026-01-01 00:00:09.000  unlimited -> 9 cores: BE may use 9 = 16 x 65% - pods 9.151 (target)" in lines
+    assert "2026-01-01 00:00:08.000  unlimited -> 8 cores: BE may use 8 = 16 x 65% - pods 9.151 (target)" in lines
+    assert "2026-01-01 00:00:09.000  unlimited -> 9 cores: BE may use 9 cores = 16 x 65% - pods 9.151 (target)" in lines
 
 
 def test_node_without_a_report_says_so() -> None:

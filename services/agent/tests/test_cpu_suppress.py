@@ -49,8 +49,8 @@ def test_the_decision_carries_its_formula_and_says_what_it_does() -> None:
     assert decision.terms.budget_milli == 20_000 * 65 // 100 - 8_000 - 1_000
     assert (decision.old_quota_us, decision.new_quota_us) == (800_000, 400_000)
     assert decision.reason == (
-        "BE may use 4000m = 20000m x 65% - pods 8000m - host applications 0m - system 1000m (reserved 0m);"
-        " quota 800000 -> 400000 us (target)"
+        "BE may use 4 cores = 20 x 65% - pods 8 - host applications 0 - system 1 (reserved 0);"
+        " quota 8 cores -> 4 cores (target)"
     )
     (plan,) = decision.plans
     assert (plan.file.key, plan.value, plan.band) == ("kubepods/besteffort/cpu.cfs_quota_us", "400000", Band.SUPPRESS)

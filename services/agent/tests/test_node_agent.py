@@ -143,7 +143,7 @@ def test_best_effort_is_suppressed_with_its_terms_and_released_when_switched_off
         "reserved": 0,
         "budget": pytest.approx(2_400, abs=3),
     }
-    assert suppressed.reason.startswith("BE may use 240")
+    assert suppressed.reason.startswith("BE may use 2.4")
     assert node.quota() == str(suppressed.new_quota_us)
     off = {"resourceUsedThresholdWithBE": {"enable": False}}
     node.agent.desired = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000), slo=off)

@@ -277,7 +277,7 @@ def test_a_workload_that_runs_slower_than_it_learnt_gets_its_antagonist_capped_a
     detected = [fact for fact in facts if isinstance(fact, InterferenceDetected) and fact.signal == "cpi"]
     assert detected
     assert detected[0].suspects[0].name == "hog"
-    assert "default/hog is capped at 10000 us" in detected[0].mitigation[0]
+    assert "default/hog is capped at 0.1 cores" in detected[0].mitigation[0]
     quota = CgroupFile(node.host.layout.pod_directory(KubeQos.BEST_EFFORT, "hog"), "cpu.cfs_quota_us")
     assert node.host.read(quota) == "10000\n"
     node.want([*webs, hog], {**calm, "extensions": {}})

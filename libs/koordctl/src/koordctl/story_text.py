@@ -31,8 +31,8 @@ STYLES: Final = {
     "evicted": "red",
 }
 REPEATED: Final = ("refused", "gated", "abandoned")
-_QUOTA_PART: Final = re.compile(r"; quota -?\d+ -> -?\d+ us")
-"""What a change of the best-effort quota says beside its reason: from which quota to which."""
+_QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(?= \())")
+"""What a change of the best-effort quota says beside its reason: from which quota to which, once in microseconds."""
 
 
 class Line(NamedTuple):

@@ -1,50 +1,28 @@
-"""How amounts are written, everywhere: cpu in cores, memory and storage in GiB, everything else as a plain number.
-
-cpu 1500 -> 1.5    kubernetes.io/batch-cpu 1500 -> 1.5    memory 3 << 29 -> 1.5Gi    pods 110 -> 110
-"""
+"""How amounts, durations and times are written: cpu in cores, memory and storage in GiB, the rest as a plain number."""
 
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from koordcore.protocol.resource_names import BATCH_CPU, MID_CPU
-from koordcore.values.resources import CPU
+from koordcore.protocol.amount_text import NOTHING, amount_text, cfs_quota_text, cores, gibibytes
 
-NOTHING: Final = "-"
-IN_CORES: Final = (CPU, BATCH_CPU, MID_CPU)
-_GIB: Final = 1 << 30
+__all__ = [
+    "amount_text",
+    "amounts_text",
+    "cfs_quota_text",
+    "cores",
+    "duration_text",
+    "gibibytes",
+    "sentence_in_cores",
+    "time_text",
+]
+
 _MILLI: Final = re.compile(r"(?<![\w.-])(\d+)m\b")
-
-
-def cores(milli: int | None) -> str:
-    """Milli-cores as cores: 1500 -> `1.5`; None: `-`."""
-    return NOTHING if milli is None else f"{milli / 1000:.10g}"
-
-
-def gibibytes(amount: int | None) -> str:
-    """Bytes as GiB: `1.5Gi`, below one GiB with two digits that count: `0.25Gi`; None: `-`."""
-    if amount is None:
-        return NOTHING
-    return f"{amount / _GIB:.1f}Gi" if amount == 0 or abs(amount) >= _GIB else f"{amount / _GIB:.2g}Gi"
-
-
-def amount_text(resource: str, amount: int) -> str:
-    """An amount of a resource: milli-cores for cpu (batch and mid too), bytes for memory and storage."""
-    if resource in IN_CORES:
-        return cores(amount)
-    if resource.endswith(("memory", "storage")) or "hugepages-" in resource:
-        return gibibytes(amount)
-    return str(amount)
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:
     """`cpu 4, memory 8.0Gi`, by name; `-` for nothing."""
     return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in sorted(amounts.items())) or NOTHING
-
-
-def cfs_quota_text(microseconds: int) -> str:
-    """A cfs quota per 100 ms as cores; negative: `unlimited`."""
-    return "unlimited" if microseconds < 0 else f"{cores(microseconds // 100)} cores"
 
 
 def sentence_in_cores(sentence: str) -> str:

@@ -6,6 +6,7 @@ Source: agent spec, 12.3, 12.5.
 
 from collections.abc import Mapping, Sequence
 
+from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordcore.values.resources import Amounts
@@ -68,7 +69,8 @@ def judge_allocatable(
         excess = _excess(amount, allocatable.get(resource, 0), threshold, lower, exact=resource in (MID_CPU, BATCH_CPU))
         if excess > 0:
             to_release[resource] = excess
-            sentences.append(f"{amount} of {allocatable.get(resource, 0)} {resource} are requested")
+            there = amount_text(resource, allocatable.get(resource, 0))
+            sentences.append(f"{amount_text(resource, amount)} of {there} {resource} are requested")
     if not to_release:
         return Judgement(is_valid=True, reason=f"{feature}: requests are within the threshold")
     order = by_priority(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.protocol.amount_text import cfs_quota_text
 
 from koord_agent.domain import cpi as rules
 from koord_agent.domain.metric_kinds import Kind
@@ -170,7 +171,9 @@ class CpiBook:
             seconds=settings.cap_seconds,
             cause=cause,
         )
-        held = f"{pod.namespace}/{pod.name} is capped at {cap.cfs_quota_us} us of 100 ms for {settings.cap_seconds} s"
+        held = (
+            f"{pod.namespace}/{pod.name} is capped at {cfs_quota_text(cap.cfs_quota_us)} for {settings.cap_seconds} s"
+        )
         return [f"{held} (correlation {cap.correlation:.2f})"]
 
     def _forget(self, look: NodeLook, settings: CpiSettings) -> Iterator[Event]:

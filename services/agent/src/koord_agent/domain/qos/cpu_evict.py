@@ -7,6 +7,7 @@ Source: agent spec, 12.2-12.4; vectors cpu_evict.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from koordcore.protocol.amount_text import cores
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
 from koordcore.values.resources import Amounts
 
@@ -92,9 +93,17 @@ def judge_be_satisfaction(
         return (mine < theirs) - (mine > theirs)
 
     order = best_effort_by_priority(pods, feature=BE_CPU_EVICT, then=hungrier_first)
+    limit, requested, used = (
+        cores(round(milli))
+        for milli in (
+            _limit(policy, history.average, allocatable),
+            history.average.request_milli,
+            history.average.usage_milli,
+        )
+    )
     reason = (
-        f"best effort has {_limit(policy, history.average, allocatable):.0f}m of {history.average.request_milli:.0f}m"
-        f" requested (lower bound {lower}%) and uses {history.average.usage_milli:.0f}m: release {to_release}m"
+        f"best effort has {limit} of {requested} cores requested (lower bound {lower}%) and uses {used}:"
+        f" release {cores(to_release)} cores"
     )
     task = EvictionTask(
         feature=BE_CPU_EVICT,
@@ -178,7 +187,9 @@ def judge_cpu_usage(
         return Judgement(is_valid=True, reason=f"{CPU_EVICT}: node uses {percent}% of its CPU, below {threshold}%")
     to_release = capacity_milli * (percent - lower) // 100
     order = by_priority(pods, feature=CPU_EVICT, priority_threshold=priority, amount=used_milli, known=used_milli)
-    reason = f"node uses {percent}% of its CPU, threshold {threshold}%: release {to_release}m down to {lower}%"
+    reason = (
+        f"node uses {percent}% of its CPU, threshold {threshold}%: release {cores(to_release)} cores down to {lower}%"
+    )
     task = EvictionTask(
         feature=CPU_EVICT,
         target=Target.USED,

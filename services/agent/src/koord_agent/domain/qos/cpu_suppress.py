@@ -7,6 +7,7 @@ its formula's terms, a sentence for people and the plans for the executor. Sourc
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koordcore.protocol.amount_text import cfs_quota_text, cores
 from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.values.cpuset import format_cpuset
 
@@ -101,12 +102,12 @@ class SuppressTerms:
     budget_milli: int
 
     def sentence(self) -> str:
-        """The formula with its numbers."""
+        """The formula with its numbers, in cores."""
         floor = "" if self.min_percent is None else f", at least {self.min_percent}% of the node"
         return (
-            f"BE may use {self.budget_milli}m = {self.capacity_milli}m x {self.threshold_percent}%"
-            f" - pods {self.pod_non_be_milli}m - host applications {self.host_non_be_milli}m"
-            f" - system {self.system_milli}m (reserved {self.reserved_milli}m){floor}"
+            f"BE may use {cores(self.budget_milli)} cores = {cores(self.capacity_milli)} x {self.threshold_percent}%"
+            f" - pods {cores(self.pod_non_be_milli)} - host applications {cores(self.host_non_be_milli)}"
+            f" - system {cores(self.system_milli)} (reserved {cores(self.reserved_milli)}){floor}"
         )
 
 
@@ -265,7 +266,7 @@ def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
     plans = () if stays else (_quota_plan(view, quota, Band.SUPPRESS, ttl_ms),)
     return Decision(
         action=Action.NONE if stays else Action.CFS_QUOTA,
-        reason=f"{terms.sentence()}; quota {view.be_quota_us} -> {quota} us ({remark})",
+        reason=f"{terms.sentence()}; quota {cfs_quota_text(view.be_quota_us)} -> {cfs_quota_text(quota)} ({remark})",
         terms=terms,
         target_quota_us=target,
         old_quota_us=view.be_quota_us,

@@ -6,6 +6,7 @@ memory_evict.
 
 from collections.abc import Mapping, Sequence
 
+from koordcore.protocol.amount_text import gibibytes
 from koordcore.protocol.pod_resources import MEMORY
 from koordcore.values.resources import Amounts
 
@@ -104,7 +105,7 @@ def _usage_release(
         return Judgement(is_valid=True, reason=f"{feature}: node uses {percent}% of its memory, below {threshold}%")
     to_release = capacity_bytes * (percent - lower) // 100
     return to_release, (
-        f"node uses {percent}% of its memory, threshold {threshold}%: release {to_release} bytes down to {lower}%"
+        f"node uses {percent}% of its memory, threshold {threshold}%: release {gibibytes(to_release)} down to {lower}%"
     )
 
 

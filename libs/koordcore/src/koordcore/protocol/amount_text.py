@@ -1,0 +1,38 @@
+"""How amounts are written for people, everywhere: cpu in cores, memory and storage in GiB, else as a plain number.
+
+cpu 1500 -> 1.5    kubernetes.io/batch-cpu 1500 -> 1.5    memory 3 << 29 -> 1.5Gi    pods 110 -> 110
+"""
+
+from typing import Final
+
+from koordcore.protocol.resource_names import BATCH_CPU, CPU, MID_CPU
+
+NOTHING: Final = "-"
+_IN_CORES: Final = (CPU, BATCH_CPU, MID_CPU)
+_GIB: Final = 1 << 30
+
+
+def cores(milli: float | None) -> str:
+    """Milli-cores as cores: 1500 -> `1.5`; None: `-`."""
+    return NOTHING if milli is None else f"{milli / 1000:.10g}"
+
+
+def gibibytes(amount: int | None) -> str:
+    """Bytes as GiB: `1.5Gi`, below one GiB with two digits that count: `0.25Gi`; None: `-`."""
+    if amount is None:
+        return NOTHING
+    return f"{amount / _GIB:.1f}Gi" if amount == 0 or abs(amount) >= _GIB else f"{amount / _GIB:.2g}Gi"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount of a resource: milli-cores for cpu (batch and mid too), bytes for memory and storage."""
+    if resource in _IN_CORES:
+        return cores(amount)
+    if resource.endswith(("memory", "storage")) or "hugepages-" in resource:
+        return gibibytes(amount)
+    return str(amount)
+
+
+def cfs_quota_text(microseconds: int) -> str:
+    """A cfs quota per 100 ms as cores; negative: `unlimited`."""
+    return "unlimited" if microseconds < 0 else f"{cores(microseconds // 100)} cores"
