@@ -6,6 +6,7 @@ Built from the node's desired state and kept fresh by pushes; `apply_push` notic
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -29,6 +30,8 @@ from koord_agent.domain.qos.cpu_suppress import SuppressPolicy
 from koord_agent.domain.report import CollectPolicy
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
+RENDERED_KINDS = 64
+"""Different NodeSLOs whose reading is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +128,22 @@ class _Slo(NamedTuple):
 
 def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
     """What a rendered NodeSLO asks for; of a malformed one nothing is taken, the last good one stays in force."""
+    if slo is None:
+        return _Slo(None, None, (), "")
     try:
-        effective = complete_node_slo(slo) if slo is not None else None
-        return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
+        return _slo_of(codec.encode(slo))
     except InvalidInput as error:
         if last is None:
             return _Slo(None, None, (), str(error))
         return _Slo(last.policy, last.slo, last.host_applications, str(error))
+
+
+@lru_cache(maxsize=RENDERED_KINDS)
+def _slo_of(spec: bytes) -> _Slo:
+    """Read once for all nodes that have the same: a process may hold thousands. Raises InvalidInput."""
+    slo = codec.decode(spec, dict[str, Any])
+    effective = complete_node_slo(slo)
+    return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
 
 
 class _CgroupPath(msgspec.Struct, rename="camel"):
