@@ -1,9 +1,10 @@
 """What each container uses is reported where the pod's usage does not say it already."""
 
+from koord_agent.domain.collect_policy import CollectPolicy
 from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.pods import AgentPod, agent_pod_from_json
-from koord_agent.domain.report import CollectPolicy, node_report
+from koord_agent.domain.report import node_report
 from koord_agent.domain.series import SeriesStore
 from koordcore.events.observation import ContainerUsage, Usage
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koord_agent.domain.collect_policy import CollectPolicy
 from koord_agent.domain.desired import view_of
 from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.features import Feature, features_of
 from koord_agent.domain.kubelet import KubeletConfiguration
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.pods import agent_pod_from_json
-from koord_agent.domain.report import CollectPolicy, node_report
+from koord_agent.domain.report import node_report
 from koord_agent.domain.topology_report import topology_digest
 from koord_agent.shell.collecting import Collectors
 from koord_agent.shell.host.linux import LinuxHost

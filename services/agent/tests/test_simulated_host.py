@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_agent.domain.cgroup_layout import Driver
+from koord_agent.domain.collect_policy import CollectPolicy
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.pods import AgentPod, agent_pod
 from koord_agent.domain.qos.cpu_suppress import SuppressMemory, SuppressPolicy, decide
-from koord_agent.domain.report import CollectPolicy, node_report
+from koord_agent.domain.report import node_report
 from koord_agent.domain.simulation import parse_profile, share_cpu
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed

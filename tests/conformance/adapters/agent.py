@@ -10,6 +10,7 @@ from koord_agent.domain import cgroup_files, counters, numa_usage, usage
 from koord_agent.domain.arbiter import arbitrate
 from koord_agent.domain.best_effort import be_real_limit_milli, be_request_milli, be_usage_milli
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver, HostApplication, detect_driver
+from koord_agent.domain.collect_policy import collect_policy_of
 from koord_agent.domain.executor import Update, WriteCache, plan_writes
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.plan import Band, CgroupFile, Merge, Plan
@@ -18,13 +19,12 @@ from koord_agent.domain.qos import cpu_suppress
 from koord_agent.domain.qos.be_cpuset import CpuOwners, select_cpus
 from koord_agent.domain.report import (
     AggregatedUsage,
-    CollectPolicy,
     ReportedHostApplication,
     Usage,
     node_report,
 )
 from koord_agent.domain.series import NoSamples, Points, SeriesStore, aggregate, is_cold
-from koordcore.protocol.config.typed import CpuSuppressPolicy, MemoryCollectPolicy
+from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
@@ -283,7 +283,7 @@ SERIES = {
 def node_metric_report(given: dict[str, Json]) -> dict[str, Json]:
     """The effective collect policy, or the report computed from series (agent spec, 7)."""
     spec: dict[str, Json] = given.get("spec") or {}
-    policy = _collect_policy(spec.get("metricCollectPolicy") or {})
+    policy = collect_policy_of(spec.get("metricCollectPolicy"))
     if given["op"] == "policy":
         effective = policy.effective()
         return {
@@ -337,24 +337,6 @@ def node_metric_report(given: dict[str, Json]) -> dict[str, Json]:
             for metric in report.host_applications
         ],
     }
-
-
-def _collect_policy(spec: dict[str, Json]) -> CollectPolicy:
-    plain = CollectPolicy()
-    aggregates: dict[str, Json] = spec.get("nodeAggregatePolicy") or {}
-    durations: list[Json] | None = aggregates.get("durations")
-    return CollectPolicy(
-        report_interval_seconds=spec.get("reportIntervalSeconds", plain.report_interval_seconds),
-        aggregate_duration_seconds=spec.get("aggregateDurationSeconds", plain.aggregate_duration_seconds),
-        durations_seconds=plain.durations_seconds if durations is None else tuple(map(_seconds, durations)),
-        memory=MemoryCollectPolicy(spec.get("nodeMemoryCollectPolicy", plain.memory.value)),
-    )
-
-
-def _seconds(duration: Json) -> int:
-    if isinstance(duration, str):
-        return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
-    return int(duration)
 
 
 def _stored(series: dict[str, Json]) -> SeriesStore:

@@ -19,6 +19,7 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     slo         effective NodeSLO spec (wire spelling), None: not rendered yet
     capacity, allocatable   cpu in milli-cores, others in whole units
     annotations node annotations that the agent reads (reservation, system QoS)
+    metric_policy   `metricCollectPolicy` of its NodeMetric (wire spelling); absent fields have the agent's defaults
     as_of       last folded sequence per aggregate, e.g. {"node": 812, "nodepolicy": 640, "nodespec": 12}
     """
 
@@ -29,8 +30,7 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     allocatable: dict[str, int] = {}
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
-    metric_report_interval_seconds: int = 60
-    metric_aggregate_duration_seconds: int = 300
+    metric_policy: dict[str, Any] = {}
     as_of: dict[str, int] = {}
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodepolicy import NodeSloRendered
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.node_slo import complete_node_slo
@@ -25,9 +25,9 @@ from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 
 from koord_agent.domain.cgroup_layout import HostApplication
+from koord_agent.domain.collect_policy import CollectPolicy, collect_policy_of
 from koord_agent.domain.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
 from koord_agent.domain.qos.cpu_suppress import SuppressPolicy
-from koord_agent.domain.report import CollectPolicy
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
 RENDERED_KINDS = 64
@@ -40,6 +40,7 @@ class DesiredView:
 
     policy          None = no valid NodeSLO so far: nothing is enforced and nothing restored
     policy_problem  why the newest NodeSLO was not taken (the last good policy stays in force); "" = it was taken
+    collect         how it is measured and reported; collect_problem likewise
     slo             effective NodeSLO in wire spelling, defaults filled in; None as with policy
     host_applications   processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1)
     capacity, allocatable   of the node object: cpu in milli-cores, others in whole units
@@ -53,6 +54,7 @@ class DesiredView:
     collect: CollectPolicy
     capacity_milli: int
     reserved_milli: int
+    collect_problem: str = ""
     slo: Mapping[str, Any] | None = None
     host_applications: tuple[HostApplication, ...] = ()
     capacity: Amounts = field(default_factory=dict[str, int])
@@ -96,6 +98,7 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
     last    what was in force until now: its policy stays if the new NodeSLO is malformed
     """
     slo = _slo_or_last(desired.slo, last)
+    collect, collect_problem = _collect_or_last(desired.metric_policy, last)
     return DesiredView(
         node=desired.node,
         pods={entry.uid: agent_pod_of_ledger(entry) for entry in desired.pods},
@@ -107,10 +110,8 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
         allocatable=desired.allocatable,
         labels=desired.labels,
         annotations=desired.annotations,
-        collect=CollectPolicy(
-            report_interval_seconds=desired.metric_report_interval_seconds,
-            aggregate_duration_seconds=desired.metric_aggregate_duration_seconds,
-        ).effective(),
+        collect=collect,
+        collect_problem=collect_problem,
         capacity_milli=desired.capacity.get(CPU, 0),
         reserved_milli=node_reserved_milli(
             _quantities(desired.capacity), _quantities(desired.allocatable), desired.annotations
@@ -144,6 +145,14 @@ def _slo_of(spec: bytes) -> _Slo:
     slo = codec.decode(spec, dict[str, Any])
     effective = complete_node_slo(slo)
     return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
+
+
+def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
+    """How to measure, and why the newest policy was not taken."""
+    try:
+        return collect_policy_of(written).effective(), ""
+    except InvalidInput as error:
+        return CollectPolicy() if last is None else last.collect, f"metricCollectPolicy: {error}"
 
 
 class _CgroupPath(msgspec.Struct, rename="camel"):
@@ -219,6 +228,9 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
                 host_applications=slo.host_applications,
                 as_of=as_of,
             )
+        case NodeMetricPolicyRendered() as rendered:
+            collect, problem = _collect_or_last(rendered.spec, view)
+            return replace(view, collect=collect, collect_problem=problem, as_of=as_of)
         case _:
             return replace(view, as_of=as_of)
 
@@ -237,6 +249,8 @@ def desired_after(desired: DesiredNode, push: Push) -> DesiredNode:
             return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
         case NodeSloRendered() as rendered:
             return msgspec.structs.replace(desired, slo=rendered.spec, as_of=as_of)
+        case NodeMetricPolicyRendered() as rendered:
+            return msgspec.structs.replace(desired, metric_policy=rendered.spec, as_of=as_of)
         case _:
             return msgspec.structs.replace(desired, as_of=as_of)
 

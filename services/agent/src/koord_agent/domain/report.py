@@ -9,31 +9,11 @@ from dataclasses import dataclass
 
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 
+from koord_agent.domain.collect_policy import CollectPolicy
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.series import Points, SeriesStore, aggregate, is_cold
 
 AGGREGATES = ("avg", "p50", "p90", "p95", "p99")
-MIN_REPORT_INTERVAL_SECONDS = 30
-MIN_AGGREGATE_DURATION_SECONDS = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectPolicy:
-    """`metricCollectPolicy` with its defaults; the effective values obey the minimums."""
-
-    report_interval_seconds: int = 60
-    aggregate_duration_seconds: int = 300
-    durations_seconds: tuple[int, ...] = (300, 600, 1800)
-    memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
-
-    def effective(self) -> "CollectPolicy":
-        """The policy that is carried out: report interval at least 30 s, aggregate duration at least 60 s."""
-        return CollectPolicy(
-            report_interval_seconds=max(self.report_interval_seconds, MIN_REPORT_INTERVAL_SECONDS),
-            aggregate_duration_seconds=max(self.aggregate_duration_seconds, MIN_AGGREGATE_DURATION_SECONDS),
-            durations_seconds=self.durations_seconds,
-            memory=self.memory,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

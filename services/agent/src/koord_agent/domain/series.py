@@ -205,7 +205,19 @@ class SeriesStore:
         self.retention_ms = retention_ms
         self.object_retention_ms = retention_ms if object_retention_ms is None else object_retention_ms
         self.max_bytes = max_bytes
+        self._least_object_retention_ms = self.object_retention_ms
         self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
+
+    def keep_objects_for(self, window_ms: int) -> None:
+        """Somebody looks back this far at objects: they are kept as long, but never longer than the node's own."""
+        kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
+        if kept_ms == self.object_retention_ms:
+            return
+        self.object_retention_ms = kept_ms
+        for held in self._series.values():
+            for of, series in held.items():
+                if of != "":
+                    series.retention_ms = kept_ms
 
     def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
         """Add one sample.

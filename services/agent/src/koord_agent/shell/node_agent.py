@@ -44,6 +44,8 @@ from koord_agent.shell.storage import REFRESH_MS, Storage
 from koord_agent.shell.tick import Tick, nothing_done, place_of
 from koord_agent.shell.topology import TopologyReporter
 
+OBJECT_MARGIN_MS = 60_000
+"""Beyond the window of a report: it may be late."""
 ROUND_FAILED = "the round failed, what is set stays"
 
 
@@ -133,7 +135,7 @@ class NodeAgent:
 
         # 1. run what is wanted, end what is not
         pods_run = self.run_pods()
-        problems: list[str] = [desired.policy_problem] if desired.policy_problem else []
+        problems = [problem for problem in (desired.policy_problem, desired.collect_problem) if problem]
         problems.extend(pods_run.problems)
         if not self._protects:
             sentence = f"{self.node}: neither measured nor protected, as it was told"
@@ -147,6 +149,7 @@ class NodeAgent:
     def _protect(self, desired: DesiredView, facts: tuple[Event, ...], problems: list[str], now_ms: int) -> Tick:
 
         # 2. one look at the machine, kept as samples
+        self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
         pods = tuple(self._pods.all.values())
         facts = (*facts, *self._report_topology(desired, pods, now_ms, problems))
         best_effort = read_best_effort(self.host)

@@ -28,7 +28,12 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
         return None
     pods: list[PodOnNode] = [pod_on_node(uid, pod) for uid, pod in view.pods_on(token)]
     policy = view.policy(token)
-    measuring: dict[str, Any] = (policy.metric_policy if policy else None) or {}
+    rendered = policy.metric_policy if policy else None
+    measuring: dict[str, Any] = {
+        "reportIntervalSeconds": strategy.metric_report_interval_seconds,
+        "aggregateDurationSeconds": strategy.metric_aggregate_duration_seconds,
+        **(rendered or {}),
+    }
     kinds = ("node", "nodepolicy", "nodespec")
     return DesiredNode(
         node=node_name(token),
@@ -38,10 +43,7 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
         allocatable=parse_amounts(node.status.allocatable),
         annotations=_annotations(node, policy),
         labels={**node.metadata.labels, **(policy.device_labels if policy else {})},
-        metric_report_interval_seconds=measuring.get("reportIntervalSeconds", strategy.metric_report_interval_seconds),
-        metric_aggregate_duration_seconds=measuring.get(
-            "aggregateDurationSeconds", strategy.metric_aggregate_duration_seconds
-        ),
+        metric_policy=measuring,
         as_of={kind: view.state.last_seq(AggregateRef(kind, token)) for kind in kinds},
     )
 

@@ -1,0 +1,92 @@
+"""How a node is measured and reported: the collect policy of its NodeMetric, with the agent's defaults and minimums."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.values.duration import parse_seconds
+from koordcore.values.invalid import InvalidInput
+
+MIN_REPORT_INTERVAL_SECONDS = 30
+MIN_AGGREGATE_DURATION_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectPolicy:
+    """`metricCollectPolicy` with its defaults; the effective values obey the minimums."""
+
+    report_interval_seconds: int = 60
+    aggregate_duration_seconds: int = 300
+    durations_seconds: tuple[int, ...] = (300, 600, 1800)
+    memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
+
+    def effective(self) -> "CollectPolicy":
+        """The policy that is carried out: report interval at least 30 s, aggregate duration at least 60 s."""
+        return CollectPolicy(
+            report_interval_seconds=max(self.report_interval_seconds, MIN_REPORT_INTERVAL_SECONDS),
+            aggregate_duration_seconds=max(self.aggregate_duration_seconds, MIN_AGGREGATE_DURATION_SECONDS),
+            durations_seconds=self.durations_seconds,
+            memory=self.memory,
+        )
+
+
+def collect_policy_of(written: Mapping[str, Any] | None) -> CollectPolicy:
+    """The policy of a NodeMetric; absent and null fields have their defaults.
+
+    written   `spec.metricCollectPolicy`, wire spelling: seconds as integers, windows as Go durations
+    raises    InvalidInput naming the field, the rule and the value
+    source    agent spec, 7
+    """
+    fields, plain = written or {}, CollectPolicy()
+    windows = _object(fields.get("nodeAggregatePolicy"), "nodeAggregatePolicy").get("durations")
+    memory = fields.get("nodeMemoryCollectPolicy")
+    return CollectPolicy(
+        report_interval_seconds=_seconds(fields, "reportIntervalSeconds", plain.report_interval_seconds),
+        aggregate_duration_seconds=_seconds(fields, "aggregateDurationSeconds", plain.aggregate_duration_seconds),
+        durations_seconds=plain.durations_seconds if windows is None else _windows(windows),
+        memory=plain.memory if memory is None else _memory(memory),
+    )
+
+
+def _object(value: object, field: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput("an object", value, field)
+    return cast("Mapping[str, Any]", value)
+
+
+def _seconds(fields: Mapping[str, Any], field: str, default: int) -> int:
+    value = fields.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput("a whole number of seconds", value, field)
+    return value
+
+
+def _windows(written: object) -> tuple[int, ...]:
+    field = "nodeAggregatePolicy.durations"
+    if not isinstance(written, list):
+        raise InvalidInput("a list of durations", written, field)
+    found: list[int] = []
+    for index, text in enumerate(cast("list[object]", written)):
+        if not isinstance(text, str):
+            raise InvalidInput("a duration such as 5m", text, f"{field}[{index}]")
+        try:
+            seconds = int(parse_seconds(text))
+        except InvalidInput as error:
+            raise error.at(f"{field}[{index}]") from error
+        if seconds < 1:
+            raise InvalidInput("at least one second", text, f"{field}[{index}]")
+        found.append(seconds)
+    return tuple(found)
+
+
+def _memory(written: object) -> MemoryCollectPolicy:
+    try:
+        return MemoryCollectPolicy(written)
+    except ValueError as error:
+        allowed = ", ".join(policy.value for policy in MemoryCollectPolicy)
+        raise InvalidInput(f"one of {allowed}", written, "nodeMemoryCollectPolicy") from error
