@@ -41,7 +41,7 @@ async def test_a_review_that_cannot_be_decided_is_refused_with_500_and_named_in_
     )
     body: dict[str, Any] = review_body("/mutate-pod", {"metadata": {"name": "p"}, "spec": {}}, namespace="team")
     with capture_logs() as lines:
-        answer = json.loads(await review(desk, "mutate", json.dumps(body).encode()))["response"]
+        answer = json.loads((await review(desk, "mutate", json.dumps(body).encode())).body)["response"]
 
     assert answer["uid"] == body["request"]["uid"]
     assert answer["allowed"] is False

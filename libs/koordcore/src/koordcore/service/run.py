@@ -73,12 +73,12 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
         for problem in error.problems:
             sys.stderr.write(f"koord-{name}: {problem}\n")
         return EXIT_USAGE
-    _collect_rarely()
+    collect_rarely()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
         return runner.run(serve(settings, compose))
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Almost everything that a fold holds lives long and is in no cycle.
 
     With the default thresholds the collector takes a fifth of the processor's time under load (measured at 20,000

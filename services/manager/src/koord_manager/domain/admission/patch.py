@@ -6,7 +6,7 @@ of which items came or went are left to the library's comparison (which takes 50
 source    manager spec, 7.1
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from jsonpatch import JsonPatch  # type: ignore[import-untyped]
@@ -15,13 +15,13 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.request import JsonObject
 
 Operation = dict[str, Any]
-Path = tuple[str | int, ...]
 
 WITHHELD: Final = "(withheld)"
 _CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
 _OF_A_CONTAINER: Final = frozenset({"env", "command", "args", "httpHeaders"})
 """Fields of a container, its probes and its hooks included, in which people write passwords."""
 _WHOLE_OBJECT: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_WHOLE_OBJECT_STEP: Final = _WHOLE_OBJECT.replace("/", "~1")
 
 
 def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
@@ -32,7 +32,9 @@ def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
     if before is after:
         return []
     try:
-        return list(_of_objects(before, after, ()))
+        found: list[Operation] = []
+        _of_objects(before, after, "", found)
+        return found
     except RecursionError as error:
         raise InvalidInput("an object that is not nested too deeply", "deeper") from error
 
@@ -47,69 +49,79 @@ def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
 
 
 def _without_secrets(operation: Operation) -> Operation:
+    holds, is_below_a_container = _at(operation["path"])
+    value = operation["value"]
+    if holds:
+        return operation | {"value": WITHHELD}
+    if not isinstance(value, dict | list):
+        return operation
     try:
-        return operation | {"value": _told(operation["value"], _parts(operation["path"]))}
+        return operation | {"value": _told(cast("JsonObject | list[Any]", value), is_below_a_container)}
     except RecursionError:
         return operation | {"value": WITHHELD}
 
 
-def _told(value: Any, path: tuple[str, ...]) -> Any:
-    if _holds_secrets(path):
-        return WITHHELD
+def _at(pointer: str) -> tuple[bool, bool]:
+    """Whether what stands at a pointer holds secrets, and whether it stands below a container."""
+    if _WHOLE_OBJECT_STEP in pointer:
+        return True, False
+    is_below_a_container = False
+    for step in pointer.split("/"):
+        if is_below_a_container and step in _OF_A_CONTAINER:
+            return True, True
+        is_below_a_container = is_below_a_container or step in _CONTAINERS
+    return False, is_below_a_container
+
+
+def _told(value: Any, is_below_a_container: bool) -> Any:
     if isinstance(value, dict):
-        return {name: _told(inner, (*path, name)) for name, inner in cast("JsonObject", value).items()}
+        return {
+            name: WITHHELD
+            if name == _WHOLE_OBJECT or (is_below_a_container and name in _OF_A_CONTAINER)
+            else _told(inner, is_below_a_container or name in _CONTAINERS)
+            for name, inner in cast("JsonObject", value).items()
+        }
     if isinstance(value, list):
-        return [_told(inner, (*path, str(index))) for index, inner in enumerate(cast("list[Any]", value))]
+        return [_told(inner, is_below_a_container) for inner in cast("list[Any]", value)]
     return value
 
 
-def _holds_secrets(path: tuple[str, ...]) -> bool:
-    if _WHOLE_OBJECT in path:
-        return True
-    below = next((index for index, step in enumerate(path) if step in _CONTAINERS), None)
-    return below is not None and not _OF_A_CONTAINER.isdisjoint(path[below + 1 :])
-
-
-def _of_objects(before: JsonObject, after: JsonObject, path: Path) -> Iterator[Operation]:
+def _of_objects(before: JsonObject, after: JsonObject, at: str, found: list[Operation]) -> None:
     for name, value in before.items():
         if name not in after:
-            yield {"op": "remove", "path": _pointer((*path, name))}
-        elif value != after[name]:
-            yield from _of_values(value, after[name], (*path, name))
+            found.append({"op": "remove", "path": _below(at, name)})
+        elif value != (wanted := after[name]):
+            _of_values(value, wanted, _below(at, name), found)
     for name, value in after.items():
         if name not in before:
-            yield {"op": "add", "path": _pointer((*path, name)), "value": value}
+            found.append({"op": "add", "path": _below(at, name), "value": value})
 
 
-def _of_values(before: Any, after: Any, path: Path) -> Iterator[Operation]:
+def _of_values(before: Any, after: Any, at: str, found: list[Operation]) -> None:
     if isinstance(before, dict) and isinstance(after, dict):
-        yield from _of_objects(cast("JsonObject", before), cast("JsonObject", after), path)
+        _of_objects(cast("JsonObject", before), cast("JsonObject", after), at, found)
     elif isinstance(before, list) and isinstance(after, list):
-        yield from _of_lists(cast("list[Any]", before), cast("list[Any]", after), path)
+        _of_lists(cast("list[Any]", before), cast("list[Any]", after), at, found)
     else:
-        yield {"op": "replace", "path": _pointer(path), "value": after}
+        found.append({"op": "replace", "path": at, "value": after})
 
 
-def _of_lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Operation]:
+def _of_lists(before: list[Any], after: list[Any], at: str, found: list[Operation]) -> None:
     if len(before) == len(after):
         for index, (one, other) in enumerate(zip(before, after, strict=True)):
             if one != other:
-                yield from _of_values(one, other, (*path, index))
+                _of_values(one, other, f"{at}/{index}", found)
         return
-    prefix = _pointer(path)
     operations: list[Operation] = JsonPatch.from_diff({"": before}, {"": after}).patch
     for operation in operations:
         for field in ("path", "from"):
             if field in operation:
-                operation[field] = prefix + operation[field].removeprefix("/")
-        yield operation
+                operation[field] = at + operation[field].removeprefix("/")
+        found.append(operation)
 
 
-def _pointer(path: Path) -> str:
-    """The RFC 6901 text of a path. The library's own takes 20 us, which is half of a review with 20 operations."""
-    escaped = [step.replace("~", "~0").replace("/", "~1") if isinstance(step, str) else str(step) for step in path]
-    return "".join([f"/{step}" for step in escaped])
-
-
-def _parts(pointer: str) -> tuple[str, ...]:
-    return tuple([step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]])
+def _below(at: str, name: str) -> str:
+    """The RFC 6901 text of an entry. The library's own takes 20 us, which is half of a review with 20 operations."""
+    if "~" in name or "/" in name:
+        name = name.replace("~", "~0").replace("/", "~1")
+    return f"{at}/{name}"

@@ -3,7 +3,7 @@
 source    manager spec, 7.1, 10.4, 10.7, 17.3
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from koordcore.ports.clock import Clock
@@ -61,7 +61,14 @@ class Decided(NamedTuple):
     patch: list[dict[str, Any]]
 
 
-async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
+class Answered(NamedTuple):
+    """The answer to a review, and what is to be told once it is sent; None: nothing."""
+
+    body: bytes
+    telling: Callable[[], Awaitable[None]] | None
+
+
+async def review(desk: Desk, kind: Kind, body: bytes) -> Answered:
     """The answer to the review in a body.
 
     raises    InvalidInput for a body that is no review: there is no request to answer
@@ -72,7 +79,7 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
         try:
             decided = await _decide(desk, kind, asked.request)
         except Exception as error:  # noqa: BLE001 - told with its cause; the request is answered, not broken off
-            return _broken(desk, kind, asked, error)
+            return Answered(_broken(desk, kind, asked, error), None)
         traceparent = span.context.traceparent
     verdict = decided.verdict
     status = "allowed" if verdict.allowed else "rejected"
@@ -80,12 +87,13 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     desk.metrics.duration.labels(kind, asked.request.resource, str(asked.request.operation), plugin, status).observe(
         desk.steady() - began
     )
-    if (verdict.steps or not verdict.allowed) and not asked.request.dry_run:
-        subject = _subject(asked)
-        await tell(desk, subject, verdict, decided.patch, rfc3339(desk.clock.now()), traceparent)
-    return write_review(
+    answer = write_review(
         asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch, warnings=verdict.warnings
     )
+    if asked.request.dry_run or (verdict.allowed and not verdict.steps):
+        return Answered(answer, None)
+    now = rfc3339(desk.clock.now())
+    return Answered(answer, lambda: tell(desk, _subject(asked), verdict, decided.patch, now, traceparent))
 
 
 def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:

@@ -18,6 +18,7 @@ from koordcore.values.resources import format_resources
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from koord_manager.domain.admission.quota import Quota
 from koord_manager.domain.admission.webhooks import served
@@ -40,20 +41,10 @@ class WebhookRoutes:
         """For the HTTPS server."""
         kinds: dict[str, Kind] = {webhook.path: webhook.kind for webhook in served(self._desk.options)}
         return [
-            *(Route(path, self._endpoint(kind), methods=["POST"]) for path, kind in kinds.items()),
+            *(Route(path, _Review(self._desk, kind, self._unready), methods=["POST"]) for path, kind in kinds.items()),
             Route("/convert", self.convert, methods=["POST"]),
             Route("/elasticQuota", self.quotas, methods=["GET"]),
         ]
-
-    def _endpoint(self, kind: Kind) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            reason = self._unready()
-            if reason is not None:
-                return PlainTextResponse(f"{reason}\n", 503)
-            return Response(await review(self._desk, kind, await request.body()), media_type=_JSON)
-
-        answer.__name__ = kind
-        return answer
 
     async def convert(self, request: Request) -> Response:
         """Objects come back as they are: every kind is stored in one version and served in others of the same shape."""
@@ -75,6 +66,27 @@ class WebhookRoutes:
         del request
         tree = self._desk.view.admission.quotas
         return Response(codec.encode({quota.name: _shown(quota) for quota in tree.all()}), media_type=_JSON)
+
+
+class _Review:
+    """One webhook as an ASGI application: a review passes no more of the framework than it needs."""
+
+    def __init__(self, desk: Desk, kind: Kind, unready: Callable[[], str | None]) -> None:
+        self.__name__ = kind  # what metrics call it
+        self._desk = desk
+        self._kind: Kind = kind
+        self._unready = unready
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one review, then tells it: nobody waits for that."""
+        reason = self._unready()
+        if reason is not None:
+            await PlainTextResponse(f"{reason}\n", 503)(scope, receive, send)
+            return
+        answered = await review(self._desk, self._kind, await Request(scope, receive).body())
+        await Response(answered.body, media_type=_JSON)(scope, receive, send)
+        if answered.telling is not None:
+            await answered.telling()
 
 
 def _shown(quota: Quota) -> dict[str, Any]:
