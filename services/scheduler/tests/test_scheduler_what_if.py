@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.packing import packing_of
+from koord_scheduler.domain.recording import recording_of
 from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.what_if import Fate, WhatIf, recorded_in
+from koord_scheduler.domain.what_if import Fate, WhatIf
 from scheduler_configurations import PACKED
 from scheduling import Scheduler, SmallLog, frameworks, node, pod
 from scheduling_stories import World, play
@@ -15,9 +16,8 @@ def rerun(log: SmallLog, begin: int = 0, configuration: str = "") -> tuple[WhatI
     for stored in log.events[:begin]:
         what_if.before(stored)
     window = what_if.window(log.events[begin:])
-    recorded = recorded_in(window)
-    what_if.rerun(window, recorded)
-    return what_if, what_if.fates(recorded)
+    what_if.rerun(window, recording_of(window))
+    return what_if, what_if.fates()
 
 
 def recorded_log() -> SmallLog:
@@ -73,7 +73,7 @@ def replayed(world: World) -> WhatIf:
     for stored in world.log.events[:begin]:
         what_if.before(stored)
     window = what_if.window(world.log.events[begin:])
-    what_if.rerun(window, recorded_in(window), world.observed)
+    what_if.rerun(window, recording_of(window), world.observed)
     return what_if
 
 

@@ -3,7 +3,7 @@
 Nothing is written: the log is read, two states live in this process (as recorded, and as decided anew).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.packing import Packing, packing_of
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
+from koord_scheduler.domain.recording import recording_of
 from koord_scheduler.domain.state import SchedulerState, Settings
-from koord_scheduler.domain.what_if import Fate, WhatIf, recorded_in
+from koord_scheduler.domain.what_if import Fate, WhatIf
 from koord_scheduler.shell.configuration import installed_makers
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.pod import PodPlaced
@@ -35,7 +36,7 @@ class Comparison:
     recorded, decided    placements in the window, as recorded and anew
     reports              load reports of nodes that were still kept
     fates                of every pod that has a node by the end, in the recording or anew
-    evicted              uids of pods that were preempted anew
+    preempted, evicted   pods that had to leave for others, as recorded and anew, as "namespace/name"
     before, after        the nodes at `end`
     """
 
@@ -45,6 +46,7 @@ class Comparison:
     decided: int
     reports: int
     fates: list[Fate]
+    preempted: list[str]
     evicted: list[str]
     before: Packing
     after: Packing
@@ -64,6 +66,16 @@ class Comparison:
         """Pods that were not placed and would be."""
         return [fate for fate in self.fates if not fate.recorded]
 
+    @property
+    def newly_preempted(self) -> list[str]:
+        """Pods that were left alone, and would have to leave."""
+        return sorted(set(self.evicted) - set(self.preempted))
+
+    @property
+    def spared(self) -> list[str]:
+        """Pods that had to leave, and would be left alone."""
+        return sorted(set(self.preempted) - set(self.evicted))
+
     def document(self) -> dict[str, Any]:
         """The same as JSON values."""
         return {
@@ -75,7 +87,8 @@ class Comparison:
             "elsewhere": [asdict(fate) for fate in self.elsewhere],
             "pendingInsteadOfPlaced": [asdict(fate) for fate in self.not_placed],
             "placedInsteadOfPending": [asdict(fate) for fate in self.newly_placed],
-            "preempted": self.evicted,
+            "preemptedRecorded": self.preempted,
+            "preemptedRerun": self.evicted,
             "before": asdict(self.before),
             "after": asdict(self.after),
         }
@@ -84,6 +97,7 @@ class Comparison:
 async def compare(
     log: EventLog,
     observations: ObservationLog,
+    verdicts: ObservationLog,
     configuration: EffectiveConfiguration,
     begin: int,
     end: int,
@@ -110,19 +124,20 @@ async def compare(
                     window.append(stored)
             progress(batch[-1].seq)
         events = what_if.window(window)
-        recorded = recorded_in(events)
-        reports = await kept_reports(observations)
-        what_if.rerun(events, recorded, reports, lambda position: progress(end + position))
+        recording = recording_of(events, await everything_kept(verdicts))
+        reports = await everything_kept(observations)
+        what_if.rerun(events, recording, reports, lambda position: progress(end + position))
     except UnreadableEvent as error:
         raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
     return Comparison(
         begin=begin,
         end=end,
-        recorded=sum(point.placed for point in recorded.points.values()),
+        recorded=recording.decided,
         decided=what_if.decided,
         reports=len(reports),
-        fates=what_if.fates(recorded),
-        evicted=what_if.evicted,
+        fates=what_if.fates(),
+        preempted=_named(recording.preempted),
+        evicted=_named(what_if.evicted),
         before=packing_of(recorded_state),
         after=packing_of(what_if.state),
     )
@@ -140,22 +155,26 @@ async def recomputed(
     if not any(stored.seq == seq and stored.type == PodPlaced.__name__ for stored in events):
         raise LogTrouble(f"there is no placement at position {seq}: `koord events -k pod --since 1` lists them")
     try:
-        return recompute(_state(configuration), events, await kept_reports(observations), seq)
+        return recompute(_state(configuration), events, await everything_kept(observations), seq)
     except UnreadableEvent as error:
         raise LogTrouble(str(error)) from error
 
 
-async def kept_reports(observations: ObservationLog) -> list[StoredEvent]:
-    """Everything that the stream of reports still has."""
-    head = await observations.head()
+async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
+    """Everything that a stream of reports or verdicts still has."""
+    head = await stream.head()
     found: list[StoredEvent] = []
     if head.last_seq == 0 or head.first_seq > head.last_seq:
         return found
-    async for batch in observations.follow(0):
+    async for batch in stream.follow(0):
         found += batch
         if found and found[-1].seq >= head.last_seq:
             break
     return found
+
+
+def _named(pods: Mapping[str, tuple[str, str]]) -> list[str]:
+    return sorted(f"{namespace}/{name}" for namespace, name in pods.values())
 
 
 def _state(configuration: EffectiveConfiguration) -> SchedulerState:

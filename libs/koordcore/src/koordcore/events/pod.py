@@ -8,12 +8,12 @@ source    event-bus spec, 2.1 and 4.2; scheduler-core spec, 6
 
 import msgspec
 
-from koordcore.events.envelope import Event
+from koordcore.events.envelope import BasedOn, Event
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.registry import CATALOGUE
 
 
-class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a decision was taken on beside the positions of `based_on`, so that it can be taken again.
 
     decided_at     unix seconds of the run's clock
@@ -26,6 +26,19 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     retracted: int = 0
     acknowledged: int = 0
     read_ahead: int = 0
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Where an attempt that placed nothing stood among its scheduler's decisions, so that it can be made again.
+
+    ordinal    number of the last decision that had found a node by then
+    found      that one was this attempt: it lost its node while it waited for others
+    """
+
+    ordinal: int
+    based_on: BasedOn
+    standing: Standing
+    found: bool = False
 
 
 @CATALOGUE.register(kind="pod")
@@ -69,7 +82,7 @@ class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
 
 
-class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that has to go. violates_budget: a PodDisruptionBudget does not allow it, and nothing else helped."""
 
     uid: str
@@ -86,6 +99,7 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
     plugin       who found it: "DefaultPreemption", "ElasticQuota", "Coscheduling"
     candidates   how many nodes were examined
     message      one sentence for a person
+    turn         the attempt that led to it; None: not recorded, or it was another pod's of the same job
     """
 
     namespace: str
@@ -96,6 +110,7 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
     candidates: int = 0
     attempt: int = 0
     message: str = ""
+    turn: Turn | None = None
 
 
 @CATALOGUE.register(kind="pod")

@@ -8,6 +8,7 @@ source    event-bus spec, 2 (KOORD_EXPLAIN); scheduler-core spec, 1.4 and 13
 from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import Event
 from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.pod import Turn
 from koordcore.events.registry import CATALOGUE
 
 
@@ -18,6 +19,7 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     message     one sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable."
     retry_at    RFC 3339 time of the next attempt at the latest, "" when it waits for an event
     diagnosis   the same node by node, with what preemption could do; None: no attempt was made at nodes
+    turn        where the attempt stood among its scheduler's decisions; None: the pod is told of another's attempt
     """
 
     namespace: str
@@ -28,6 +30,7 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     retry_at: str = ""
     explanation: PlacementExplanation
     diagnosis: Diagnosis | None = None
+    turn: Turn | None = None
 
 
 @CATALOGUE.register(kind="pod", stream="why")

@@ -88,7 +88,13 @@ async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, st
         bus = log.bus
         try:
             return await compare(
-                bus.events, bus.observations, configuration, start, end, lambda at: bar.update(task, completed=at)
+                bus.events,
+                bus.observations,
+                bus.verdicts,
+                configuration,
+                start,
+                end,
+                lambda at: bar.update(task, completed=at),
             )
         except LogTrouble as error:
             fail(str(error))
@@ -110,7 +116,8 @@ def _show(found: Comparison) -> None:
             ["on another node", len(found.elsewhere)],
             ["pending instead of placed", len(found.not_placed)],
             ["placed instead of pending", len(found.newly_placed)],
-            ["preempted anew", len(found.evicted)],
+            ["preempted instead of left alone", len(found.newly_preempted)],
+            ["left alone instead of preempted", len(found.spared)],
         ],
     )
     differing = [*found.not_placed, *found.newly_placed, *found.elsewhere]

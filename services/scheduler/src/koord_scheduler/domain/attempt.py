@@ -5,6 +5,7 @@ source    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from koordcore.events.diagnosis import Diagnosis
@@ -21,12 +22,12 @@ from koord_scheduler.domain.offers import NodeOffers
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import Preemption, preempt
+from koord_scheduler.domain.standing import turn_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The pod has a node."""
 
     placed: Placed
@@ -111,7 +112,7 @@ class Attempt:
             return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
         found = preempt(self._state, self._pod, self._subject, rejection, self._within)
         if isinstance(found, Preemption):
-            nominate(self._state, self._pod, found)
+            nominate(self._state, self._pod, found, turn_of(self._state, explanation.based_on, self._now))
             gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:

@@ -11,12 +11,12 @@ source    event-bus spec, 4.2 and 4.3; scheduler-core spec, 1
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
 from koordcore.events.gang import GangPlaced, PlacedMember
-from koordcore.events.pod import Standing
+from koordcore.events.pod import Turn
 from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound, WholeJob
@@ -26,7 +26,8 @@ from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.on_node import on_node
 from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
 from koord_scheduler.domain.pods import Phase, PodRecord
-from koord_scheduler.domain.queue import Block, QueuedPod
+from koord_scheduler.domain.queue import MAY_BE_TAKEN, Block, QueuedPod
+from koord_scheduler.domain.standing import standing_of, turn_lost, turn_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.whole_job import place_whole_job
 from koord_scheduler.domain.work import Batch, NodeWork, Place, Release, Work, node_draft, pod_draft
@@ -54,8 +55,7 @@ class Verdict:
         return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDrafts:
+class NodeDrafts(NamedTuple):
     """One node's half and its pods' halves of a batch, with expectations."""
 
     work: NodeWork
@@ -71,15 +71,16 @@ class BatchDrafts:
     gang: Draft | None = None
 
 
-def decide_next(state: SchedulerState, now: float) -> Place | list[Verdict] | None:
+def decide_next(state: SchedulerState, now: float, turn: str = "") -> Place | list[Verdict] | None:
     """One scheduling cycle for the next pod; None when none is ready.
 
     A placement is assumed at once: the next decision sees the node with the pod on it. A pod that has to wait for
     others keeps its node meanwhile.
     now    seconds of the run's clock
+    turn   the waiting pod whose turn it is; "": the head of the queue
     """
-    # 1. next pod: a gang's next member first, else the head of the queue
-    queued = _next_pod(state)
+    # 1. next pod: a gang's next member first, else whose turn it is
+    queued = _next_pod(state, turn)
     if queued is None:
         return None
     pod = state.pods[queued.uid]
@@ -104,11 +105,11 @@ def decide_next(state: SchedulerState, now: float) -> Place | list[Verdict] | No
             state.take_back([work])
             if state.queue.get(pod.uid) is not None:
                 state.queue.unschedulable(pod.uid, now, Block(rejection.plugin, rejection.key))
-            return [_verdict(pod, queued, rejection.message, found)]
+            return [_verdict(pod, queued, rejection.message, found, turn_lost(work))]
     return work
 
 
-def _next_pod(state: SchedulerState) -> QueuedPod | None:
+def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
     plugin = state.frameworks.next_pod
     if plugin is not None:
         while (chosen := plugin.next_pod()).uid:
@@ -121,7 +122,10 @@ def _next_pod(state: SchedulerState) -> QueuedPod | None:
                 watch.next_pod_seconds.append(watch.clock() - began)
             return taken
         state.reject(chosen.rejected)
-    return state.queue.pop()
+    if not turn:
+        return state.queue.pop()
+    queued = state.queue.get(turn)
+    return state.queue.take(turn) if queued is not None and queued.place in MAY_BE_TAKEN else None
 
 
 def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Place:
@@ -187,13 +191,15 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
     state.queue.unschedulable(pod.uid, now, block, refused_by)
     failure = state.framework_of(pod).after_post_filter(pod, found.message)
+    lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
     state.reject(failure.rejected)
-    verdicts = [_verdict(pod, queued, failure.message or found.message, found)]
+    turn = turn_of(state, found.explanation.based_on, now)
+    verdicts = [_verdict(pod, queued, failure.message or found.message, found, turn)]
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
-            verdicts.append(_verdict(other, waits, failure.message, found))
+            verdicts.append(_verdict(other, waits, failure.message, found, lost.get(uid)))
     return verdicts
 
 
@@ -210,13 +216,13 @@ def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Foun
         explanation=found.placed.explanation,
         trigger=queued.trigger,
         ordinal=state.decisions,
-        standing=Standing(now, state.retracted, state.acknowledged, state.read_ahead),
+        standing=standing_of(state, now),
         traceparent=pod.traceparent,
         tracestate=pod.tracestate,
     )
 
 
-def _verdict(pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound) -> Verdict:
+def _verdict(pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, turn: Turn | None) -> Verdict:
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return Verdict(
@@ -232,6 +238,7 @@ def _verdict(pod: PodRecord, queued: QueuedPod, message: str, found: Found | Not
             message=message,
             explanation=explanation,
             diagnosis=diagnosis,
+            turn=turn,
         ),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from koordcore.events import pod as pod_event
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodNominated
+from koordcore.events.pod import PodNominated, Turn
 
 from koord_scheduler.domain.dry_run import Victim
 from koord_scheduler.domain.notices import Notice
@@ -18,8 +18,8 @@ from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import pod_ref
 
 
-def nominate(state: SchedulerState, pod: PodRecord, found: Preemption) -> None:
-    """The pod, and the members of its job, are promised their nodes; the victims are to go."""
+def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Turn) -> None:
+    """The pod, and the members of its job, are promised their nodes; the victims are to go. turn: of the attempt."""
     nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:
@@ -34,7 +34,7 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption) -> None:
         for other in state.nominations.outranked(node, uid, member.priority):
             if other not in nodes:
                 state.clear_nomination(state.pods[other], "outranked")
-        nominated.append((pod_ref(uid), _nominated(member, node, found)))
+        nominated.append((pod_ref(uid), _nominated(member, node, found, turn if uid == pod.uid else None)))
         state.nominate(member, node)
     state.notices.put(
         Notice(
@@ -47,7 +47,7 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption) -> None:
     )
 
 
-def _nominated(pod: PodRecord, node: str, found: Preemption) -> PodNominated:
+def _nominated(pod: PodRecord, node: str, found: Preemption, turn: Turn | None) -> PodNominated:
     victims = [
         pod_event.Victim(
             uid=victim.pod.uid,
@@ -67,6 +67,7 @@ def _nominated(pod: PodRecord, node: str, found: Preemption) -> PodNominated:
         plugin=found.plugin,
         candidates=found.examined,
         message=found.message,
+        turn=turn,
     )
 
 

@@ -40,6 +40,11 @@ class WaitingPods:
         """The pod waits no more; returns its decision. Raises KeyError for one that does not wait."""
         return self._held.pop(uid).work
 
+    def work_of(self, uid: str) -> Place | None:
+        """The decision of a waiting pod; None: it does not wait."""
+        held = self._held.get(uid)
+        return None if held is None else held.work
+
     def node_of(self, uid: str) -> str:
         """Where the pod waits. Raises KeyError for one that does not."""
         return self._held[uid].work.node

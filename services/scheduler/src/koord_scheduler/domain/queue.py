@@ -64,6 +64,10 @@ class Place(IntEnum):
     IN_FLIGHT = auto()
 
 
+MAY_BE_TAKEN: Final = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
+"""Where a pod waits that may be attempted when it is said to be its turn."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class QueuedPod:
     """A pod that is not placed yet.

@@ -760,12 +760,13 @@ class SchedulerState:
     def rivals_on(self, node: str, pod: PodRecord) -> list[Occupant]:
         """The pods nominated to a node that this pod may not push aside, as they would count there.
 
+        One that has been decided about meanwhile counts where it is assumed.
         source    scheduler-core spec, 1.3
         """
         return [
             other.occupant()
             for uid in self.nominations.rivals(node, pod.uid, pod.priority)
-            if (other := self.pods.get(uid)) is not None and other.subject is not None
+            if (other := self.pods.get(uid)) is not None and other.subject is not None and not other.work_node
         ]
 
     def clear_nomination(self, pod: PodRecord, reason: str) -> None:

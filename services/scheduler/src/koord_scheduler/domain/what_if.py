@@ -5,30 +5,37 @@
     rerun(events)     the window: pods, nodes and load come and go as recorded; what schedulers said in it is passed
                       over, and every decision is taken here and takes effect at once, in this state only
 
-A decision is taken where the recorded one was: on the facts and reports that it names (`based_on`), at its time. Pods
-that a decision preempts here are gone at once; pods that were preempted in the recording leave when they did then.
+Every recorded attempt is made again, in the recorded order: on the facts and reports that it names, at its time, with
+the places given back that had been by then. Whoever then has no node though the recording has one, and whoever the
+recording never attempted, is attempted as the queue says: the former at once, the latter when nothing happens.
+
+A victim that the same pod preempted in the recording leaves when it did then, any other at once. Pods that were
+preempted in the recording alone leave when they did then.
 
 source    scheduler-core spec, 1; event-bus spec, 6
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodBindFailed, PodEvictionRequested
 from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.pod import PodNominated
 
-from koord_scheduler.domain.deciding import confirmed, decide_next, give_up_overdue, release_due
+from koord_scheduler.domain.deciding import confirmed, decide_next, give_up_overdue, release_due, withdraw_all
 from koord_scheduler.domain.notices import TakenNotice
+from koord_scheduler.domain.queue import Came
+from koord_scheduler.domain.queue import Place as Where
+from koord_scheduler.domain.recording import PREEMPTED, Recorded, Recording, Term, unix
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import Place
 
-OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology", "eviction"})
+OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
 """What schedulers say. In the window they have not said it yet."""
 IDLE_SECONDS: Final = 1.0
 """After so long without an event a scheduler has decided all that it could."""
@@ -44,114 +51,94 @@ class Fate:
     rerun: str
 
 
-@dataclass(slots=True)
-class _Point:
-    """The recorded decisions on one position. now: unix seconds of the last."""
-
-    placed: int = 0
-    observed: int = 0
-    now: float = 0.0
-
-
-@dataclass(slots=True)
-class Recorded:
-    """What schedulers decided in the window.
-
-    placed   uid -> node, the last one
-    names    uid -> namespace and name
-    points   position -> the decisions that were based on it
-    """
-
-    placed: dict[str, str] = field(default_factory=dict[str, str])
-    names: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    points: dict[int, _Point] = field(default_factory=dict[int, _Point])
-
-
-def recorded_in(events: Sequence[StoredEvent]) -> Recorded:
-    """The recorded decisions among these events."""
-    found = Recorded()
-    for stored in events:
-        if stored.ref.kind != "pod":
-            continue
-        event = CATALOGUE.read(stored)
-        if isinstance(event, PodPlaced):
-            found.placed[stored.ref.id] = event.node
-            found.names[stored.ref.id] = (event.namespace, event.name)
-            based_on = event.explanation.based_on
-            point = found.points.setdefault(based_on.ev, _Point())
-            point.placed += 1
-            point.observed = max(point.observed, based_on.obs)
-            point.now = max(point.now, _unix(stored.occurred_at))
-        elif isinstance(event, PodReleased):
-            found.placed.pop(stored.ref.id, None)
-    return found
-
-
 class WhatIf:
     """One run over a state that nobody else uses.
 
-    placed     uid -> node, by decisions taken here; of pods that still hold it
-    evicted    uids of pods that were preempted here
-    decided    how many decisions found a node
+    placed      uid -> node, by decisions taken here; of pods that still hold it
+    nominated   (pod, node, its victims) of each nomination here
+    evicted     uid -> namespace and name, of pods that were preempted here
+    decided     how many decisions found a node
     """
 
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
         self.placed: dict[str, str] = {}
-        self.evicted: list[str] = []
+        self.nominated: list[tuple[str, str, tuple[str, ...]]] = []
+        self.evicted: dict[str, tuple[str, str]] = {}
         self.decided = 0
         self._names: dict[str, tuple[str, str]] = {}
         self._now = 0.0
         self._seq = 0
+        self._half = ""
         self._is_half = False
+        self._recording = Recording()
+        self._pairs: set[tuple[str, str]] = set()
+        self._gone: set[str] = set()
+        self._turns: Counter[str] = Counter()
+        self._owed: dict[str, None] = {}
+        self._woken = 0
+        self._term: Term | None = None
+        self._ordinal = 0
+        self._known = (("", ""), 0, 0)
         self._reports: Sequence[StoredEvent] = ()
         self._next_report = 0
 
     def before(self, stored: StoredEvent) -> None:
         """Fold a fact from before the window. Raises UnreadableEvent."""
-        self._now = max(self._now, _unix(stored.occurred_at))
+        self._now = max(self._now, unix(stored.occurred_at))
         self.state.apply(stored)
         self._is_half = stored.type in ("PodPlaced", "PodReleased") or (self._is_half and stored.ref.kind != "node")
+        self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         """The events without those that belong to a batch of which some were folded before."""
         rest = 0
-        while self._is_half and rest < len(events):
+        while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
             self.before(events[rest])
             rest += 1
         return events[rest:]
 
+    def _is_asked_with(self, stored: StoredEvent) -> bool:
+        return stored.type == "PodEvictionRequested" and bool(self._half) and stored.causation_id == self._half
+
     def rerun(
         self,
         events: Sequence[StoredEvent],
-        recorded: Recorded,
+        recording: Recording,
         reports: Sequence[StoredEvent] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Decide the window anew.
 
         events      as `window` gave them
-        recorded    the decisions among them
+        recording   what schedulers did in them
         reports     the nodes' reports, in order; those that are not kept any more are not known
         progress    called with each position
         raises      UnreadableEvent
         """
+        self._recording, self._pairs = recording, recording.pairs()
         self._reports = reports
         self._seq = events[-1].seq if events else self.state.position
-        for position in sorted(position for position in recorded.points if position <= self.state.position):
-            self._decide_like(recorded.points[position])
+        self._turns.update(one.uid for one in recording.attempts)
+        attempts = iter([*recording.attempts, None])
+        one = next(attempts)
+        while one is not None and one.position <= self.state.position:
+            self._again(one)
+            one = next(attempts)
         for stored in events:
-            self._pass_time(_unix(stored.occurred_at))
-            self._take(stored, recorded)
-            point = recorded.points.get(stored.seq)
-            if point is not None:
-                self._decide_like(point)
+            self._pass_time(unix(stored.occurred_at))
+            self._take(stored)
+            while one is not None and one.position <= stored.seq:
+                self._again(one)
+                one = next(attempts)
             if progress is not None:
                 progress(stored.seq)
-        self._decide(self._now)
+        self._settle(self._now)
+        self._attempt_owed(self._now)
 
-    def fates(self, recorded: Recorded) -> list[Fate]:
+    def fates(self) -> list[Fate]:
         """Every pod that has a node in the recording or here, by namespace and name."""
+        recorded = self._recording
         names = {**recorded.names, **self._names}
         fates = [
             Fate(*names[uid], recorded.placed.get(uid, ""), self.placed.get(uid, ""))
@@ -161,51 +148,152 @@ class WhatIf:
 
     # --- triggers ----------------------------------------------------------------------------------------------------
 
-    def _take(self, stored: StoredEvent, recorded: Recorded) -> None:
-        if stored.ref.kind in OWN_KINDS or stored.ref.id in self.evicted:
+    def _take(self, stored: StoredEvent) -> None:
+        self._known = (("", ""), stored.seq, stored.seq)
+        uid = stored.ref.id
+        if stored.ref.kind in OWN_KINDS or uid in self._gone:
             self.state.skip(stored.seq)
             return
-        if stored.ref.kind == "podspec" and stored.ref.id in recorded.names:
+        if stored.ref.kind == "eviction":
+            self._take_eviction(stored)
+            return
+        if stored.ref.kind == "podspec" and uid in self._recording.names:
             stored = _without_node(stored)
+        if stored.type == PodBindFailed.__name__:
+            stored = self._bind_failed(stored)
         self.state.apply(stored)
 
+    def _take_eviction(self, stored: StoredEvent) -> None:
+        """What others say about evictions holds; what a preemption asked for is decided here."""
+        event = CATALOGUE.read(stored)
+        self.state.skip(stored.seq)
+        is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
+        if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.evictions):
+            self.state.ahead(msgspec.structs.replace(stored, seq=self._stored()))
+
+    def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
+        """The binding fails here, too, if it is to the same node."""
+        event, pod = CATALOGUE.read(stored), self.state.pods.get(stored.ref.id)
+        if not isinstance(event, PodBindFailed) or pod is None or pod.node != event.node:
+            return stored
+        changed = msgspec.structs.replace(event, placement=pod.seq)
+        return msgspec.structs.replace(stored, body=_stored(stored.seq, stored.ref, changed).body)
+
     def _pass_time(self, until: float) -> None:
-        """Time goes by; in a pause everything is decided that the time makes due."""
+        """Time goes by; in a pause everything is decided that the time makes due, and the recording does not decide."""
         if until - self._now > IDLE_SECONDS:
-            self._decide(self._now)
+            self._settle(self._now)
+            self._attempt_idle(self._now)
             while (due := self.state.next_due()) is not None and due < until:
-                self._decide(max(due, self._now))
+                self._settle(max(due, self._now))
+                self._attempt_idle(self._now)
         self._now = max(self._now, until)
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def _again(self, one: Recorded) -> None:
+        """The recorded attempt is made again, and with it what its scheduler had decided by then and nobody said."""
+        while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= one.observed:
+            self.state.observe(self._reports[self._next_report])
+            self._next_report += 1
+        if one.term != self._term:
+            if self._term is not None:
+                withdraw_all(self.state)
+            self._term, self._ordinal = one.term, one.order[0] - 1
+        self._known = (one.term, one.position, one.acknowledged)
+        self._settle(one.now)
+        unsaid = one.order[0] - self._ordinal - (1 if one.order[1] == 0 else 0)
+        if unsaid > 0:
+            self._attempt_unsaid(unsaid, one.now)
+        self._ordinal = max(self._ordinal, one.order[0])
+        self._turns[one.uid] -= 1
+        self._attempt(one.uid, one.now)
+        if not self._turns[one.uid]:
+            self._owed[one.uid] = None
+        self._attempt_owed(one.now)
+
+    def _attempt(self, uid: str, now: float) -> None:
+        """The pod's attempt, after those of the gang whose turn it is."""
+        queued = self.state.queue.get(uid)
+        before = queued.attempts if queued is not None else 0
+        while queued is not None and queued.attempts == before and self._decide(now, uid):
+            queued = self.state.queue.get(uid)
+
+    def _attempt_owed(self, now: float) -> None:
+        """Pods that the recording attempts no more and that have no node here, as soon as something may help them."""
+        incoming = self.state.queue.incoming
+        woken = sum(count for (place, came), count in incoming.items() if place is Where.ACTIVE and came != Came.ADDED)
+        if woken != self._woken:
+            self._woken = woken
+            self._attempt_all(list(self._owed), now)
+
+    def _attempt_idle(self, now: float) -> None:
+        """Everybody whom the recording attempts no more, or never."""
+        if self.state.queue.has_active():
+            self._attempt_all([uid for uid in self.state.pods if not self._turns[uid]], now)
+
+    def _attempt_unsaid(self, most: int, now: float) -> None:
+        """Decisions that never came into the log: of pods that held a node when it ended, or lost it unheard."""
+        until = self.decided + most
+        for uid in self._in_turn([uid for uid in self.state.pods if not self._turns[uid]]):
+            if self.decided >= until:
+                return
+            self._attempt(uid, now)
+
+    def _attempt_all(self, uids: Sequence[str], now: float) -> None:
+        while active := self._in_turn(uids):
+            for uid in active:
+                self._attempt(uid, now)
+
+    def _in_turn(self, uids: Sequence[str]) -> list[str]:
+        known = (self.state.queue.get(uid) for uid in uids)
+        active = [queued for queued in known if queued is not None and queued.place is Where.ACTIVE]
+        return [queued.uid for queued in sorted(active, key=lambda queued: queued.rank)]
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    def _decide_like(self, point: _Point) -> None:
-        """As many placements as the recording has here, on the reports that it had."""
-        while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= point.observed:
-            self.state.observe(self._reports[self._next_report])
-            self._next_report += 1
-        self._decide(max(self._now, point.now), point.placed)
-
-    def _decide(self, now: float, most: int | None = None) -> None:
-        state, self._now = self.state, now
+    def _settle(self, now: float) -> None:
+        """Time and events have their consequences."""
+        state = self.state
+        self._now = max(self._now, now)
         state.frameworks.advance(now)
         state.queue.tick(now)
         state.wake()
-        release_due(state)
+        self._release()
         give_up_overdue(state, now)
         self._land()
-        enough = None if most is None else self.decided + most
-        while (enough is None or self.decided < enough) and (decided := decide_next(state, now)) is not None:
-            self.decided += isinstance(decided, Place)
-            self._land()
-            state.wake()
+
+    def _decide(self, now: float, uid: str) -> bool:
+        """One attempt; False: it is nobody's turn."""
+        decided = decide_next(self.state, now, uid)
+        self.decided += isinstance(decided, Place)
+        self._land()
+        self.state.wake()
+        return decided is not None
+
+    def _release(self) -> None:
+        """Places are given back, but for those that had not been in the recording by now."""
+        due = self.state.to_release
+        held = {uid: why for uid, why in due.items() if self._is_held(uid)}
+        for uid in held:
+            del due[uid]
+        for uid in due:
+            if uid in self._recording.freed:
+                del self._recording.freed[uid][:1]
+        release_due(self.state)
+        due.update(held)
+
+    def _is_held(self, uid: str) -> bool:
+        term, position, acknowledged = self._known
+        freed = self._recording.freed.get(uid)
+        return bool(freed) and freed[0].seq > (acknowledged if freed[0].term == term else position)
 
     def _land(self) -> None:
         """Everything that was decided is so, at once."""
         state = self.state
         while (taken := state.next_notice()) is not None:
             state.notice_stored(taken, [self._stored() for _ in taken.drafts])
-            self._evict(taken)
+            self._note(taken)
         while (batch := state.outbox.take()).works:
             for work in batch.works:
                 seqs = [self._stored() for _ in work.items]
@@ -214,17 +302,28 @@ class WhatIf:
                     self._names[item.uid] = (item.namespace, item.name)
                     if isinstance(item, Place):
                         self.placed[item.uid] = item.node
+                        self._owed.pop(item.uid, None)
                     else:
                         self.placed.pop(item.uid, None)
-            release_due(state)
+            self._release()
 
-    def _evict(self, taken: TakenNotice) -> None:
+    def _note(self, taken: TakenNotice) -> None:
+        """Nominations are written down; victims that nobody preempted like that in the recording are gone."""
+        pairs: set[tuple[str, str]] = set()
         for draft in taken.drafts:
-            if isinstance(draft.event, PodEvictionRequested):
-                self.evicted.append(draft.ref.id)
-                gone = PodSpecDeleted(namespace=draft.event.namespace, name=draft.event.name)
-                self.state.ahead(_stored(self._stored(), AggregateRef("podspec", draft.ref.id), gone))
-        release_due(self.state)
+            if isinstance(draft.event, PodNominated):
+                victims = tuple(victim.uid for victim in draft.event.victims)
+                self.nominated.append((draft.ref.id, draft.event.node, victims))
+                pairs.update((draft.ref.id, victim) for victim in victims)
+        for draft in taken.drafts:
+            event, uid = draft.event, draft.ref.id
+            if isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED:
+                self.evicted[uid] = (event.namespace, event.name)
+                if not any(victim == uid and pair in self._pairs for pair in pairs for victim in pair[1:]):
+                    self._gone.add(uid)
+                    gone = PodSpecDeleted(namespace=event.namespace, name=event.name)
+                    self.state.ahead(_stored(self._stored(), AggregateRef("podspec", uid), gone))
+        self._release()
 
     def _stored(self) -> int:
         self._seq += 1
@@ -245,10 +344,3 @@ def _stored(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
     origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
     [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)
     return StoredEvent(seq, ref, new.headers, new.body)
-
-
-def _unix(occurred_at: str) -> float:
-    try:
-        return datetime.fromisoformat(occurred_at).timestamp()
-    except ValueError:
-        return 0.0

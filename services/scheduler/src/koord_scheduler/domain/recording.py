@@ -1,0 +1,169 @@
+"""What a log tells of the attempts in a window: who was attempted when and on what, and what came of it.
+
+An attempt that found a node is in the facts; one that found none left a verdict, for as long as these are kept; a
+nomination is in the facts, too. Within a scheduler's term they are in the order of its decisions, so that the window
+can be lived through attempt by attempt (`what_if`).
+
+source    scheduler-core spec, 1; event-bus spec, 4.2
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import merge
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Turn
+from koordcore.events.verdict import PodUnschedulable
+
+PREEMPTED = "Preempted"
+"""Reason of evictions that a preemption asks for."""
+
+Term = tuple[str, str]
+"""Whose decisions are numbered together: writer and fencing number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One recorded attempt.
+
+    position       facts up to here were folded
+    observed       reports up to here
+    acknowledged   own appends up to here had their answer
+    now            unix seconds of the run's clock
+    order          among those of its term
+    """
+
+    uid: str
+    term: Term
+    position: int
+    observed: int
+    acknowledged: int
+    now: float
+    order: tuple[int, int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """A recorded release of a pod's place."""
+
+    seq: int
+    term: Term
+
+
+@dataclass(slots=True)
+class Recording:
+    """What schedulers did in the window.
+
+    attempts    in their order
+    placed      uid -> node, the last one
+    decided     how many placements
+    names       uid -> namespace and name, of everybody who was placed
+    nominated   (pod, node, its victims) of each nomination, by uid
+    freed       uid -> its releases
+    preempted   uid -> namespace and name, of everybody whom a preemption asked to leave
+    ends        seq of the last event
+    """
+
+    attempts: list[Recorded] = field(default_factory=list[Recorded])
+    placed: dict[str, str] = field(default_factory=dict[str, str])
+    decided: int = 0
+    names: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    nominated: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list[tuple[str, str, tuple[str, ...]]])
+    freed: dict[str, list[Freed]] = field(default_factory=dict[str, list[Freed]])
+    preempted: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    ends: int = 0
+
+    def pairs(self) -> set[tuple[str, str]]:
+        """(preemptor, victim) of all nominations."""
+        return {(uid, victim) for uid, _, victims in self.nominated for victim in victims}
+
+
+def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] = ()) -> Recording:
+    """What the events of the window tell.
+
+    verdicts    those that are still kept, of the window or not
+    raises      UnreadableEvent
+    """
+    found = Recording(ends=events[-1].seq if events else 0)
+    attempts: dict[tuple[Term, str, float, int], Recorded] = {}
+    for stored in events:
+        if stored.ref.kind not in ("pod", "eviction"):
+            continue
+        match CATALOGUE.read(stored):
+            case PodPlaced() as event:
+                found.placed[stored.ref.id] = event.node
+                found.names[stored.ref.id] = (event.namespace, event.name)
+                found.decided += 1
+                one = _placed(stored, event)
+                attempts[one.term, one.uid, one.now, one.order[0]] = one
+            case PodReleased():
+                found.placed.pop(stored.ref.id, None)
+                found.freed.setdefault(stored.ref.id, []).append(Freed(stored.seq, term_of(stored)))
+            case PodNominated() as event:
+                victims = tuple(victim.uid for victim in event.victims)
+                found.nominated.append((stored.ref.id, event.node, victims))
+                if event.turn is not None:
+                    one = _in_vain(stored, event.turn)
+                    attempts[one.term, one.uid, one.now, one.order[0]] = one
+            case PodEvictionRequested(reason=reason) as event if reason == PREEMPTED:
+                found.preempted[stored.ref.id] = (event.namespace, event.name)
+            case _:
+                pass
+    begin = events[0].seq - 1 if events else 0
+    for stored in verdicts:
+        event = CATALOGUE.read(stored)
+        if isinstance(event, PodUnschedulable) and event.turn is not None:
+            one = _in_vain(stored, event.turn)
+            if begin <= one.position <= found.ends:
+                attempts[one.term, one.uid, one.now, one.order[0]] = one
+    found.attempts = list(_in_order(attempts.values()))
+    return found
+
+
+def term_of(stored: StoredEvent) -> Term:
+    """Whose decision it was."""
+    return stored.headers.get(HEADER_ACTOR, ""), stored.headers.get(HEADER_EPOCH, "")
+
+
+def _placed(stored: StoredEvent, event: PodPlaced) -> Recorded:
+    based_on, standing = event.explanation.based_on, event.standing
+    return Recorded(
+        uid=stored.ref.id,
+        term=term_of(stored),
+        position=based_on.ev,
+        observed=based_on.obs,
+        acknowledged=based_on.ev if standing is None else standing.acknowledged,
+        now=unix(stored.occurred_at) if standing is None else standing.decided_at,
+        order=(event.ordinal, 0, stored.seq),
+    )
+
+
+def _in_vain(stored: StoredEvent, turn: Turn) -> Recorded:
+    return Recorded(
+        uid=stored.ref.id,
+        term=term_of(stored),
+        position=turn.based_on.ev,
+        observed=turn.based_on.obs,
+        acknowledged=turn.standing.acknowledged,
+        now=turn.standing.decided_at,
+        order=(turn.ordinal, 0 if turn.found else 1, stored.seq),
+    )
+
+
+def _in_order(attempts: Iterable[Recorded]) -> Iterator[Recorded]:
+    by_term: dict[Term, list[Recorded]] = {}
+    for one in attempts:
+        by_term.setdefault(one.term, []).append(one)
+    terms = [sorted(each, key=lambda one: (one.position, one.order)) for each in by_term.values()]
+    return merge(*terms, key=lambda one: one.position)
+
+
+def unix(occurred_at: str) -> float:
+    """Unix seconds of an RFC 3339 time; 0 for a text that is none."""
+    try:
+        return datetime.fromisoformat(occurred_at).timestamp()
+    except ValueError:
+        return 0.0
