@@ -173,14 +173,24 @@ def test_columns_answer_as_the_definition_after_any_history(
             agree(model, columns, load)
 
 
+def code_of(columns: LoadColumns, load: PodLoad, row: int) -> int:
+    judge = columns.row_filter(load)
+    return 0 if judge is None else judge(row)
+
+
+def score_of(columns: LoadColumns, load: PodLoad, row: int) -> int:
+    judge = columns.row_score(load)
+    return 0 if judge is None else judge(row)
+
+
 def agree(model: Model, columns: LoadColumns, load: PodLoad) -> None:
     there = np.array(sorted(model.nodes), np.intp)
     codes, scores = columns.filter_codes(load, there), columns.scores(load, there)
     for place, row in enumerate(sorted(model.nodes)):
         code = 0 if codes is None else int(codes[place])
-        assert code == columns.filter_code(load, row)
+        assert code == code_of(columns, load, row)
         assert (columns.reason(code) if code else None) == model.reason(load, row)
-        assert scores[place] == columns.score(load, row) == model.score(load, row)
+        assert scores[place] == score_of(columns, load, row) == model.score(load, row)
 
 
 def one_node(args: LoadAwareSchedulingArgs) -> LoadColumns:
@@ -196,26 +206,26 @@ LARGE = PodLoad(estimate=(1_000, 0))
 
 def test_a_pod_counts_until_the_report_contains_it() -> None:
     columns = one_node(LoadAwareSchedulingArgs())
-    assert columns.filter_code(LARGE, 3)
-    assert columns.reason(columns.filter_code(LARGE, 3)) == "node(s) cpu usage exceed threshold"
-    assert not columns.filter_code(PodLoad(estimate=(549, 0)), 3)
+    assert code_of(columns, LARGE, 3)
+    assert columns.reason(code_of(columns, LARGE, 3)) == "node(s) cpu usage exceed threshold"
+    assert not code_of(columns, PodLoad(estimate=(549, 0)), 3)
     columns.on_pod(3, assigned("a", (400, 0), True, 10, None))
-    assert columns.filter_code(PodLoad(estimate=(549, 0)), 3)
+    assert code_of(columns, PodLoad(estimate=(549, 0)), 3)
     measured = {("default", "a"): PodUsage(usage={"cpu": 100})}
     columns.on_metric(3, NodeMetric(updated_at=71, node_usage={"cpu": 6_000}, pods=measured))
-    assert not columns.filter_code(PodLoad(estimate=(549, 0)), 3)
+    assert not code_of(columns, PodLoad(estimate=(549, 0)), 3)
 
 
 def test_expiry_comes_with_time_alone_and_names_the_row() -> None:
     columns = one_node(LoadAwareSchedulingArgs())
     assert columns.next_expiry() == 180
     assert columns.advance(179) == []
-    assert columns.score(LARGE, 3) > 0
+    assert score_of(columns, LARGE, 3) > 0
     assert columns.advance(180) == [3]
-    assert columns.score(LARGE, 3) == 0
-    assert columns.reason(columns.filter_code(PodLoad(estimate=(0, 0)), 3)) == "node(s) nodeMetric expired"
+    assert score_of(columns, LARGE, 3) == 0
+    assert columns.reason(code_of(columns, PodLoad(estimate=(0, 0)), 3)) == "node(s) nodeMetric expired"
     columns.on_metric(3, NodeMetric(updated_at=170, node_usage={"cpu": 0}))
-    assert columns.filter_code(PodLoad(estimate=(0, 0)), 3) == 0
+    assert code_of(columns, PodLoad(estimate=(0, 0)), 3) == 0
     assert columns.advance(349) == []
     assert columns.advance(350) == [3]
 

@@ -9,7 +9,7 @@ from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
 
-class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A domain that is no node. The cluster has name "" and no parent.
 
     children     names of the domains below it, sorted; empty when these are nodes

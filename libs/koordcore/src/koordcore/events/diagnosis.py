@@ -11,7 +11,7 @@ MOST_NODES_NAMED = 100
 """A group names so many of its nodes; `count` says how many they are."""
 
 
-class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Nodes that one plugin refused for one reason.
 
     preempt_might_help    pods that leave may change it (the status is not Unresolvable)
@@ -25,7 +25,7 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     nodes: list[str] = []
 
 
-class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What was tried at the cost of others.
 
     node              nominated, "" none
@@ -40,14 +40,14 @@ class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     failed_message: str = ""
 
 
-class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a person may do, or wait for. type: EvictWorkloadSelf, WaitingVictimReleased, DeleteConflictPVC."""
 
     type: str
     message: str
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Why, node by node.
 
     questioned_key         "namespace/name" of the pod, or the id of its gang group

@@ -38,8 +38,11 @@ HEADER_CONTENT_TYPE = "content-type"
 _EVENT_ID_NAMESPACE = uuid.UUID("6f1d0a52-6a0e-5d0c-9a3e-4b1d6a1f7c11")
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all event bodies: past-tense facts with the inputs a person would ask for; unknown fields are ignored."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of all event bodies: past-tense facts with the inputs a person would ask for; unknown fields are ignored.
+
+    Events, like API objects, are trees: the garbage collector, which looks for cycles, need not follow them.
+    """
 
 
 class AggregateRef(NamedTuple):
@@ -76,7 +79,7 @@ def namespaced_from_token(token: str) -> tuple[str, str]:
     return name_from_token(namespace), name_from_token(name)
 
 
-class BasedOn(msgspec.Struct, frozen=True, omit_defaults=True):
+class BasedOn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The positions that a decider had folded when it decided: facts and observations (architecture, 3)."""
 
     ev: int = 0
@@ -94,7 +97,7 @@ class Draft(NamedTuple):
     expected_last: int
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who decides, because of what: the headers shared by all drafts of one decision.
 
     causation_id    id of the event or request that led here
@@ -114,7 +117,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     tracestate: str = ""
 
 
-class NewEvent(msgspec.Struct, frozen=True):
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event ready to be appended: bytes, headers and expectation never change between retries (event-bus, 4.3)."""
 
     ref: AggregateRef
@@ -136,7 +139,7 @@ class DeferredHeaders(Mapping[str, str]):
         """Whether a header stands there just so, `Name: value`; answered without reading the others."""
 
 
-class StoredEvent(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as it stands in the log.
 
     seq             position in the stream

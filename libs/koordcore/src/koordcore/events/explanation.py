@@ -10,7 +10,7 @@ import msgspec
 from koordcore.events.envelope import BasedOn
 
 
-class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True):
+class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How many nodes one plugin excluded (each node counts for the first plugin that refused it), and why.
 
     reasons   reason text -> number of nodes, e.g. {"Insufficient cpu": 12}
@@ -21,7 +21,7 @@ class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     reasons: dict[str, int]
 
 
-class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A feasible node with its total score and the parts it is made of (plugin -> weighted score)."""
 
     node: str
@@ -29,7 +29,7 @@ class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: dict[str, int]
 
 
-class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Why this node, or why none.
 
     nodes_considered  nodes that were examined: all, but where a profile samples

@@ -9,7 +9,7 @@ from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
 
-class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A member and the node that it got."""
 
     uid: str

@@ -32,7 +32,7 @@ AGENT_ANNOTATIONS = (
 """What an agent reads of a pod's labels and annotations besides its classes."""
 
 
-class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod as its node's agent needs to know it.
 
     requests, limits  cpu in milli-cores, everything else in whole units; an absent limit means unlimited

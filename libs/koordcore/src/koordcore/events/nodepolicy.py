@@ -13,7 +13,7 @@ from koordcore.events.envelope import BasedOn, Event
 from koordcore.events.registry import CATALOGUE
 
 
-class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The terms of `batch = capacity - margin - max(system, reserved) - high_priority_used` for one resource.
 
     Milli-cores for cpu, bytes for memory. `result` is after the floor at 0 and the cap.
@@ -33,7 +33,7 @@ class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     cap: int | None = None
 
 
-class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The terms of the mid resources for one resource: milli-cores for cpu, bytes for memory.
 
     dynamic   min(max(min(prod_reclaimable, unused), 0) + unallocated_share, cap)
@@ -52,7 +52,7 @@ class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: int
 
 
-class ZoneOvercommit(msgspec.Struct, frozen=True, omit_defaults=True):
+class ZoneOvercommit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What batch pods may request in one NUMA zone, normalized."""
 
     batch_cpu_milli: int = 0

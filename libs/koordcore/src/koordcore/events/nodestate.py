@@ -86,7 +86,7 @@ class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
     left: dict[str, str] = {}
 
 
-class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A victim.
 
     releases    what its end gives back: milli-cores for cpu kinds, bytes for memory kinds
@@ -116,7 +116,7 @@ class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
     unmet: dict[str, int] = {}
 
 
-class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that may have caused a contention; score: how strongly, comparable within one fact only."""
 
     uid: str
@@ -165,7 +165,7 @@ class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A strategy's wish that did not come true; loss: overridden, conflict or expired."""
 
     strategy: str
@@ -173,7 +173,7 @@ class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     loss: str
 
 
-class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What happened to one knob in a while.
 
     knob        directory/file, with |MAJ:MIN for a device
@@ -210,7 +210,7 @@ class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     omitted: int = 0
 
 
-class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One NUMA node; cpu in milli-cores, everything else in bytes."""
 
     name: str
@@ -218,7 +218,7 @@ class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     allocatable: dict[str, int] = {}
 
 
-class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A last-level cache that CPUs share; id: as resctrl names it in its schemata.
 
     cpus    CPU list; size_bytes: 0 = not told

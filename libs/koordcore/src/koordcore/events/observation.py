@@ -9,14 +9,14 @@ from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One usage sample: cpu in milli-cores, memory in bytes."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
 
 
-class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of one container, averaged over the report interval.
 
     oom_killed_at   when the kernel last killed it for memory (RFC 3339), "" for never
@@ -27,7 +27,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     oom_killed_at: str = ""
 
 
-class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of one pod, averaged over the report's window.
 
     containers   for pods that a recommendation looks at (manager spec, 15.4); else empty
@@ -42,7 +42,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     containers: list[ContainerUsage] = []
 
 
-class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of a program outside of pods that the NodeSLO names (agent spec, 3.3)."""
 
     name: str
@@ -51,7 +51,7 @@ class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     usage: Usage
 
 
-class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Percentiles of the node's usage over one window; an empty map when the window is cold.
 
     usage   "avg", "p50", "p90", "p95", "p99" -> sample
@@ -61,7 +61,7 @@ class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     usage: dict[str, Usage]
 
 
-class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of one NUMA node; system_usage None: not known."""
 
     numa_node: int

@@ -9,21 +9,21 @@ from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
 
-class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """cpu in milli-cores, memory in bytes."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
 
 
-class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True):
+class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the histograms say before any margin: cores and bytes."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
 
 
-class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What one container should request, and the samples it came from.
 
     target, lower_bound, upper_bound   after the policy's caps; uncapped_target: before them
@@ -44,7 +44,7 @@ class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_de
     confidence_days: float = 0.0
 
 
-class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """As metav1.Condition."""
 
     type: str

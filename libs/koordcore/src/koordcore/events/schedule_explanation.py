@@ -12,7 +12,7 @@ from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
 
-class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod, and the node that it has or would get."""
 
     namespace: str
@@ -21,7 +21,7 @@ class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     node: str
 
 
-class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Whether a node was found in a domain, by scheduling or by preemption.
 
     failed_message    why not, "" when one was
@@ -34,7 +34,7 @@ class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     failures: list[NodeFailure] = []
 
 
-class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that would have to leave. is_nominated: it waits for a node that it was promised."""
 
     namespace: str
@@ -43,7 +43,7 @@ class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     is_nominated: bool = False
 
 
-class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The answer for the nodes of one value of the topology key; "" without a key, and for nodes without the label.
 
     victims    node -> who would have to leave it

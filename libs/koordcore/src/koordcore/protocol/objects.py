@@ -16,8 +16,8 @@ Quantities = dict[str, str | int | float]
 """A resource list as written: name -> quantity text or bare JSON number (protocol spec, 1.1)."""
 
 
-class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of all API structs: camelCase on the wire, defaults left out."""
+class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+    """Base of all API structs: camelCase on the wire, defaults left out. Trees, which no garbage collector need follow."""
 
 
 class OwnerReference(KubeStruct):

@@ -4,7 +4,7 @@ import msgspec
 from koordcore.events.explanation import PlacementExplanation
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node was found."""
 
     node: str
@@ -12,7 +12,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     explanation: PlacementExplanation
 
 
-class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
+class Unschedulable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """No node is feasible.
 
     message    one sentence for a person

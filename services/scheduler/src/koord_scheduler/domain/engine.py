@@ -11,7 +11,7 @@ source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -167,8 +167,7 @@ class Engine:
                 *exclusions,
                 PluginExclusion(plugin=NOMINATED_PODS, excluded=len(barred), reasons=reasons),
             ]
-        top = self._scored(best, view.totals_of(best), view.parts(best)) if best else []
-        return _Choice(feasible, best, top, exclusions)
+        return _Choice(feasible, best, view.scored(best) if best else [], exclusions)
 
     def _sample(
         self, subject: Subject, judges: Judges, restriction: Restriction, uid: str, based_on: BasedOn
@@ -336,11 +335,8 @@ class Engine:
         for name, scores in added:
             for part, score in zip(parts, row_list(scores[indexes]), strict=True):
                 part[name] = score
-        return best, self._scored(best, row_list(totals[indexes]), parts)
-
-    def _scored(self, rows: Sequence[int], totals: Sequence[int], parts: Sequence[dict[str, int]]) -> list[NodeScore]:
-        names = self.nodes.names
-        return [NodeScore(names[row], total, part) for row, total, part in zip(rows, totals, parts, strict=True)]
+        names, scored = self.nodes.names, row_list(totals[indexes])
+        return best, [NodeScore(names[row], total, part) for row, total, part in zip(best, scored, parts, strict=True)]
 
 
 def _present(codes: IntArray) -> list[int]:

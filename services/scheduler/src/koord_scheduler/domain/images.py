@@ -13,7 +13,7 @@ import numpy as np
 from koordcore.protocol.objects import Node, Pod
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 
 _MIB: Final = 1 << 20
@@ -88,9 +88,14 @@ class ImageStates:
         scores = self._of(pod)
         return scores[rows] if scores.any() else None
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowScore.score_of_row`."""
-        return self._of(pod).item(row) if pod in self._scores else self._score_on(pod, row)
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`; nothing is kept of a pod that is not asked about everywhere."""
+        kept = self._scores
+
+        def score(row: int) -> int:
+            return self._of(pod).item(row) if pod in kept else self._score_on(pod, row)
+
+        return score if self._images(pod) else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""

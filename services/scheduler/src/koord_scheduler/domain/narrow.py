@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import numpy as np
-from koordcore.events.explanation import PluginExclusion
+from koordcore.events.explanation import NodeScore, PluginExclusion
 from koordcore.values import codec
 
 from koord_scheduler.domain.candidates import MOST_CANDIDATES, Candidates
@@ -188,9 +188,10 @@ class NarrowLook:
         order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & _RING))
         return order[:count]
 
-    def totals_of(self, rows: list[int]) -> list[int]:
-        """Totals of rows that were among those weighed last."""
-        return [sum(self._parts[row].values()) for row in rows]
+    def scored(self, rows: list[int]) -> list[NodeScore]:
+        """What rows scored that were among those weighed last."""
+        names = self._looks.nodes.names
+        return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
         """Totals of some feasible rows, int64 (K,), normalized over these alone."""
@@ -237,7 +238,8 @@ class NarrowLook:
         if verdict == FEASIBLE:
             pod, nodes = self._pod, self._looks.nodes
             for index, plugin in self._looks.later_singles:
-                code = plugin.code_of_row(pod, nodes, row)
+                judge = plugin.row_filter(pod, nodes)
+                code = 0 if judge is None else judge(row)
                 if code:
                     return code | (index + 1) << CODE_BITS
         return verdict
@@ -270,7 +272,8 @@ class NarrowLook:
             if single is None or plugin.normalizes:
                 score = self._scores(index, [row])[0]
             else:
-                score = single.score_of_row(pod, nodes, row) or looks.scores_of_zero[index]
+                judge = single.row_score(pod, nodes)
+                score = (0 if judge is None else judge(row)) or looks.scores_of_zero[index]
             parts[plugin.name] = weight * score
         self._parts = {row: parts}
         return sum(parts.values())
@@ -280,7 +283,8 @@ class NarrowLook:
         plugin, _ = looks.scores[index]
         single = looks.single_scores[index]
         if single is not None:
-            raw = [single.score_of_row(self._pod, looks.nodes, row) for row in rows]
+            judge = single.row_score(self._pod, looks.nodes)
+            raw = [] if judge is None else [judge(row) for row in rows]
         else:
             found = plugin.score(self._pod, looks.nodes, np.array(rows, np.intp))
             raw = [] if found is None else row_list(found)

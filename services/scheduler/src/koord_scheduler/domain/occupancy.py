@@ -18,7 +18,7 @@ from koord_scheduler.domain.population import PodKind, Population
 from koord_scheduler.domain.templates import PodTemplate
 
 
-class Occupant(msgspec.Struct, frozen=True, eq=False):
+class Occupant(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A pod on a node.
 
     template, kind, pod   None when the pod is known from the log's ledger only

@@ -13,14 +13,21 @@ source    scheduler-core spec, 12.2 b (equivalence classes)
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from koordcore.events.explanation import PluginExclusion
+from koordcore.events.explanation import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.plugins.interface import FilterPlugin, Reads, ScorePlugin, SingleRowFilter, SingleRowScore
+from koord_scheduler.domain.plugins.interface import (
+    FilterPlugin,
+    Reads,
+    RowJudge,
+    ScorePlugin,
+    SingleRowFilter,
+    SingleRowScore,
+)
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import INFEASIBLE, Ranking, best_of
 from koord_scheduler.domain.templates import PodTemplate
@@ -57,10 +64,26 @@ class _Judged:
 
 
 class _Singles(NamedTuple):
-    """The plugins that read the load, when all of them can judge a single row without arrays."""
+    """The plugins that read the load, when all of them can judge a single row without arrays; scores with weights."""
 
     filters: list[tuple[int, SingleRowFilter]]
     scores: list[tuple[int, SingleRowScore, int]]
+
+
+class _RowJudges(NamedTuple):
+    """The same for one kind of pod: those that have something to say of it. Filters with the base of their verdicts."""
+
+    filters: list[tuple[int, RowJudge]]
+    scores: list[tuple[int, RowJudge, int]]
+
+    @classmethod
+    def of(cls, singles: _Singles, pod: PodTemplate, nodes: NodeColumns) -> "_RowJudges":
+        filters = [((index + 1) << CODE_BITS, plugin.row_filter(pod, nodes)) for index, plugin in singles.filters]
+        scores = [(index, plugin.row_score(pod, nodes), weight) for index, plugin, weight in singles.scores]
+        return cls(
+            [(base, judge) for base, judge in filters if judge is not None],
+            [(index, judge, weight) for index, judge, weight in scores if judge is not None],
+        )
 
 
 def _singles(profile: Profile) -> _Singles | None:
@@ -77,6 +100,19 @@ def _singles(profile: Profile) -> _Singles | None:
                 return None
             scores.append((index, plugin, weight))
     return _Singles(filters, scores)
+
+
+class _PartsPlan(NamedTuple):
+    """How the parts of a total are put together: as long as no plugin gains or changes its array of raw scores.
+
+    constant      the parts of plugins that score 0 everywhere; the names of all
+    raw           name, weight and raw scores of the others
+    normalized    some of these are normalized by their range
+    """
+
+    constant: dict[str, int]
+    raw: list[tuple[str, int, Callable[[int], int]]]
+    normalized: bool
 
 
 class Refusals(NamedTuple):
@@ -150,7 +186,8 @@ class Views:
         if not self.suits(pod, row):
             return False
         for single in self._single_filters:
-            if single.code_of_row(pod, self.nodes, row):
+            judge = single.row_filter(pod, self.nodes)
+            if judge is not None and judge(row):
                 return False
         for plugin in self._other_filters:
             codes = plugin.filter(pod, self.nodes, np.array([row], np.intp))
@@ -219,9 +256,11 @@ class View:
         self._shape: _Judged = _Judged(0, 0)
         self._shape_position = -1
         self._load = _Judged(0, 0)
+        self._judges = None if views.singles is None else _RowJudges.of(views.singles, pod, views.nodes)
         self._shape_total: IntArray = np.zeros(0, np.int64)
         self._total: IntArray = np.zeros(0, np.int64)
         self._bounds: list[tuple[int, int]] | None = None
+        self._parts_plan: _PartsPlan | None = None
         self._counts: dict[int, int] = {}
         self._feasible_rows: Rows | None = None
         self._exclusions: list[PluginExclusion] | None = None
@@ -243,10 +282,6 @@ class View:
     def verdicts(self) -> IntArray:
         """Verdict of every row, int64 (N,)."""
         return self._load.verdict
-
-    def totals_of(self, rows: list[int]) -> list[int]:
-        """Totals of some feasible rows."""
-        return row_list(self._total[rows])
 
     def refresh(self) -> None:
         """Judge again what changed since the last time."""
@@ -288,6 +323,34 @@ class View:
             self._ranking = Ranking(self._total, self._views.nodes.name_hash)
         return self._ranking.best(seed, count)
 
+    def scored(self, rows: list[int]) -> list[NodeScore]:
+        """What some feasible rows scored, normalized over all feasible ones."""
+        plan = self._parts_plan
+        if plan is None:
+            plan = self._parts_plan = self._plan_parts()
+        if plan.normalized:
+            parts = self.parts(rows)
+        else:
+            parts = [plan.constant.copy() for _ in rows]
+            for name, weight, score_of in plan.raw:
+                for part, row in zip(parts, rows, strict=True):
+                    part[name] = weight * score_of(row)
+        names, total = self._views.nodes.names, self._total.item
+        return [NodeScore(names[row], total(row), part) for row, part in zip(rows, parts, strict=True)]
+
+    def _plan_parts(self) -> "_PartsPlan":
+        assert self._bounds is not None, "the view was never refreshed"
+        constant: dict[str, int] = {}
+        raw: list[tuple[str, int, Callable[[int], int]]] = []
+        normalized = False
+        for index, (plugin, weight) in enumerate(self._views.profile.scores):
+            scores = self._raw(index)
+            constant[plugin.name] = weight * self._views.scores_of_zero[index]
+            if scores is not None:
+                raw.append((plugin.name, weight, scores.item))
+                normalized = normalized or plugin.normalizes
+        return _PartsPlan(constant, raw, normalized)
+
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
         """Totals of some feasible rows, int64 (K,), normalized over these alone, and the bounds of that."""
         assert self._bounds is not None, "the view was never refreshed"
@@ -321,6 +384,7 @@ class View:
     def _judge_rows(self, rows: Rows, *, everything: bool, shape_moved: bool) -> None:
         """Ask the plugins that read the load about some rows, all at once."""
         load = self._load
+        self._parts_plan = None
         before = None if everything else load.verdict[rows]
         load.verdict[rows] = self._shape.verdict[rows]
         self._views.judge(Reads.LOAD, self._pod, rows, load)
@@ -358,28 +422,27 @@ class View:
         The long way is needed when a plugin has no short one, or when the set of feasible nodes changes although
         scores are normalized over it.
         """
-        singles = self._views.singles
-        if singles is None or self._bounds is None:
+        judges, load = self._judges, self._load
+        if judges is None or self._bounds is None:
             return False
-        nodes, pod, load = self._views.nodes, self._pod, self._load
         before, after = load.verdict.item(row), self._shape.verdict.item(row)
         if after == FEASIBLE:
-            for index, plugin in singles.filters:
-                code = plugin.code_of_row(pod, nodes, row)
+            for base, judge in judges.filters:
+                code = judge(row)
                 if code:
-                    after = code | ((index + 1) << CODE_BITS)
+                    after = base | code
                     break
-        if (before == FEASIBLE) != (after == FEASIBLE) and self._is_normalized():
-            return False
         if before != after:
+            if (before == FEASIBLE or after == FEASIBLE) and self._is_normalized():
+                return False
             load.verdict[row] = after
             self._recount(before, after)
         if after != FEASIBLE:
             self._put_total(row, INFEASIBLE)
             return True
         total = self._shape_total.item(row)
-        for index, plugin, weight in singles.scores:
-            score = plugin.score_of_row(pod, nodes, row)
+        for index, judge, weight in judges.scores:
+            score = judge(row)
             raw = load.raw[index]
             if raw is not None:
                 raw[row] = score

@@ -24,7 +24,7 @@ from koordcore.events.pod import PodPlaced, PodReleased, Standing
 MOST_PER_BATCH: Final = 200
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A pod is to be placed on a node.
 
     trigger       event that made the attempt worthwhile
@@ -49,7 +49,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tracestate: str = ""
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A pod's place on a node is to be given back. reason: as in `PodReleased`."""
 
     uid: str
@@ -65,7 +65,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 Work = Place | Release
 
 
-class NodeWork(msgspec.Struct, frozen=True, eq=False):
+class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Work of one kind for one node, appended with one event of the node."""
 
     node: str

@@ -7,9 +7,9 @@ Vectors hold one amount per considered resource, in name order.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.priority import PriorityBand, priority_class
@@ -41,8 +41,7 @@ def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
     return tuple([min(estimated.get(resource, 0), MAX_AMOUNT) for resource in args.resources])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedPod:
+class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that is assumed or bound on a node.
 
     estimate      over the considered resources

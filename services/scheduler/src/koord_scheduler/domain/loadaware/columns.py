@@ -6,13 +6,14 @@ worked out again before the next question. `verdict` is the definition; the answ
 """
 
 import math
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.columns import IntArray, Rows
+from koord_scheduler.domain.columns import IntArray, Rows, row_list
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.journal import Journal
 from koord_scheduler.domain.loadaware.assigned import (
@@ -225,19 +226,27 @@ class LoadColumns:
         self._work_out()
         return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
 
-    def filter_code(self, load: PodLoad, row: int) -> int:
-        """The code of one row: the twin of `filter_codes` without arrays."""
-        self._work_out()
+    def row_filter(self, load: PodLoad) -> Callable[[int], int] | None:
+        """From a row to its code: the twin of `filter_codes` without arrays; None: such a pod is never refused."""
+        if load.of_daemon_set:
+            return None
         group = _PROD if load.is_prod else _OTHER
-        if load.of_daemon_set or row not in self._limited[group]:
+        limited, estimates = self._limited[group], tuple(enumerate(load.estimate))
+
+        def code(row: int) -> int:
+            if self._dirty:
+                self._work_out()
+            if row not in limited:
+                return 0
+            for index, estimate in estimates:
+                if estimate >= self._room.item(group, index, row):
+                    basis = self._basis.item(group, row)
+                    if basis == EXPIRED:
+                        return _EXPIRED_CODE
+                    return _FIRST_CODE + 2 * min(index, _LAST_RESOURCE) + (basis == AGGREGATED)
             return 0
-        for index, estimate in enumerate(load.estimate):
-            if estimate >= self._room.item(group, index, row):
-                basis = self._basis.item(group, row)
-                if basis == EXPIRED:
-                    return _EXPIRED_CODE
-                return _FIRST_CODE + 2 * min(index, _LAST_RESOURCE) + (basis == AGGREGATED)
-        return 0
+
+        return code
 
     def reason(self, code: int) -> str:
         """What a code that is not 0 means. Every one is Unschedulable: load falls when pods leave."""
@@ -265,18 +274,26 @@ class LoadColumns:
             total += scores.min(axis=0) * self.args.dominant_resource_weight
         return total // self._weight
 
-    def score(self, load: PodLoad, row: int) -> int:
-        """The score of one row: the twin of `scores` without arrays."""
-        self._work_out()
-        if not self._weight:
-            return 0
-        group, total, least = self._score_group(load), 0, MAX_SCORE
-        for index, estimate in enumerate(load.estimate):
-            remaining = max(self._left.item(group, index, row) - estimate, 0)
-            score = remaining * MAX_SCORE // self._capacity.item(index, row)
-            total += score * self._weights.item(index)
-            least = min(least, score)
-        return (total + least * self.args.dominant_resource_weight) // self._weight
+    def row_score(self, load: PodLoad) -> Callable[[int], int] | None:
+        """From a row to its score: the twin of `scores` without arrays; None: 0 everywhere."""
+        total_weight, dominant_weight = self._weight, self.args.dominant_resource_weight
+        group = self._score_group(load)
+        items = tuple(zip(range(len(load.estimate)), load.estimate, row_list(self._weights), strict=True))
+
+        def score(row: int) -> int:
+            if self._dirty:
+                self._work_out()
+            left, capacity = self._left.item, self._capacity.item
+            total, least = 0, MAX_SCORE
+            for index, estimate, weight in items:
+                remaining = left(group, index, row) - estimate
+                part = remaining * MAX_SCORE // capacity(index, row) if remaining > 0 else 0
+                total += part * weight
+                if part < least:
+                    least = part
+            return (total + least * dominant_weight) // total_weight
+
+        return score if total_weight else None
 
     def node_load(self, row: int) -> NodeLoad | None:
         """What is believed about a node; None: the row is no node."""

@@ -14,10 +14,10 @@ hands it (`FoldingPlugin`), and the moment it is asked for is an argument. One o
 source    scheduler-core spec, 1 and 3
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol.objects import Pod
@@ -25,6 +25,9 @@ from koordcore.protocol.objects import Pod
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.templates import PodTemplate, Subject
+
+RowJudge: TypeAlias = Callable[[int], int]
+"""What a plugin says of one row, once it knows the kind of pod."""
 
 
 class Reads(Enum):
@@ -82,8 +85,8 @@ class TolerationFilter(Protocol):
 class SingleRowFilter(Protocol):
     """A filter that can also judge one row without arrays: the scalar twin of `filter`, equal to it (tested)."""
 
-    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """The code of one row."""
+    def row_filter(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """From a row to its code, for one kind of pod, as things stand at each call; None: all rows pass for good."""
         ...
 
 
@@ -91,8 +94,8 @@ class SingleRowFilter(Protocol):
 class SingleRowScore(Protocol):
     """A score that can also judge one row without arrays: the scalar twin of `score`, equal to it (tested)."""
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """The score of one row."""
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """From a row to its raw score, for one kind of pod, as things stand at each call; None: 0 for good."""
         ...
 
 

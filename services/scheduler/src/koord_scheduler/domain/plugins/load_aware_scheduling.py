@@ -18,7 +18,7 @@ from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.metric import metric_of_report
 from koord_scheduler.domain.loadaware.verdict import PodLoad, node_facts, pod_load
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 
 
@@ -87,9 +87,9 @@ class LoadAwareScheduling:
         codes = self.load.filter_codes(self._load_of(pod), rows)
         return None if codes is None else codes.astype(np.int64)
 
-    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowFilter.code_of_row`."""
-        return self.load.filter_code(self._load_of(pod), row)
+    def row_filter(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        return self.load.row_filter(self._load_of(pod))
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
@@ -103,9 +103,9 @@ class LoadAwareScheduling:
         """See `ScorePlugin.score`."""
         return self.load.scores(self._load_of(pod), rows)
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowScore.score_of_row`."""
-        return self.load.score(self._load_of(pod), row)
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        return self.load.row_score(self._load_of(pod))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""
@@ -120,7 +120,8 @@ def assigned(occupant: Occupant, pod: Pod, load: PodLoad, args: LoadAwareSchedul
 
     source    scheduler-core spec, 7.3
     """
-    scheduled_at = _since(pod.status.conditions, "PodScheduled")
+    conditions = pod.status.conditions
+    scheduled_at = _since(conditions, "PodScheduled") if conditions else None
     since = occupant.since if scheduled_at is None else scheduled_at
     return AssignedPod(
         uid=occupant.uid,
@@ -129,7 +130,7 @@ def assigned(occupant: Occupant, pod: Pod, load: PodLoad, args: LoadAwareSchedul
         is_prod=load.is_prod,
         estimate=load.estimate,
         assigned_at=since,
-        window_end=window_end(pod, args, since, _since(pod.status.conditions, "Initialized")),
+        window_end=window_end(pod, args, since, _since(conditions, "Initialized") if conditions else None),
     )
 
 

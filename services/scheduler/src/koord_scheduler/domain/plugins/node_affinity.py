@@ -13,7 +13,7 @@ from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
@@ -122,17 +122,21 @@ class NodeAffinity:
             matches &= any_term
         return (~matches).astype(np.int64)
 
-    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowFilter.code_of_row`."""
-        labels, name = nodes.shape_of(row).labels, nodes.names[row]
-        if any(labels.get(key) != value for key, value in pod.node_selector.items()):
-            return REFUSED
-        for each in (pod.node_affinity, self._added):
-            if each is not None and each.required:
-                terms = each.required.node_selector_terms
-                if not any(_term_matches_node(term, labels, name) for term in terms):
+    def row_filter(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        selector = pod.node_selector
+        required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
+
+        def code(row: int) -> int:
+            labels, name = nodes.shape_of(row).labels, nodes.names[row]
+            if selector and any(labels.get(key) != value for key, value in selector.items()):
+                return REFUSED
+            for each in required:
+                if not any(_term_matches_node(term, labels, name) for term in each.node_selector_terms):
                     return REFUSED
-        return 0
+            return 0
+
+        return code if selector or required else None
 
     def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """See `FilterPlugin.unresolvable`: always."""
@@ -152,16 +156,15 @@ class NodeAffinity:
             raw += term_matches(preferred.preference, nodes, rows) * np.int64(preferred.weight)
         return raw
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowScore.score_of_row`."""
-        labels, name = nodes.shape_of(row).labels, nodes.names[row]
-        return sum(
-            wish.weight
-            for each in (pod.node_affinity, self._added)
-            if each is not None
-            for wish in each.preferred
-            if _term_matches_node(wish.preference, labels, name)
-        )
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
+
+        def score(row: int) -> int:
+            labels, name = nodes.shape_of(row).labels, nodes.names[row]
+            return sum(wish.weight for wish in wishes if _term_matches_node(wish.preference, labels, name))
+
+        return score if wishes else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """100 * s // max, 0 when max is 0."""

@@ -8,7 +8,7 @@ from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.occupancy import Occupant
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
@@ -78,14 +78,19 @@ class NodePorts:
                     codes = taken if codes is None else codes | taken
         return codes
 
-    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowFilter.code_of_row`."""
-        for port in self._ports(pod):
-            for address, used in self._used.get((port.protocol, port.port), {}).items():
-                conflicts = port.conflicts(HostPort(port.protocol, port.port, address))
-                if conflicts and row < len(used) and used.item(row) > 0:
-                    return 1
-        return 0
+    def row_filter(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        ports = self._ports(pod)
+
+        def code(row: int) -> int:
+            for port in ports:
+                for address, used in self._used.get((port.protocol, port.port), {}).items():
+                    conflicts = port.conflicts(HostPort(port.protocol, port.port, address))
+                    if conflicts and row < len(used) and used.item(row) > 0:
+                        return 1
+            return 0
+
+        return code if ports else None
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""

@@ -4,6 +4,7 @@ source    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -12,7 +13,7 @@ from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.plugins import resource_scores
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.plugins.node_resources_fit import is_scalar
 from koord_scheduler.domain.templates import PodTemplate
 
@@ -45,23 +46,23 @@ class NodeResourcesBalancedAllocation:
         requested = nodes.requested[columns[:, None], rows] + amounts[:, None]
         return resource_scores.balanced_allocation(requested, nodes.allocatable[columns[:, None], rows])
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowScore.score_of_row`."""
-        fractions: list[float] = []
-        for column, amount in self._items_of(pod, nodes):
-            capacity = nodes.allocatable.item(column, row)
-            if capacity > 0:
-                fractions.append(min(1.0, (nodes.requested.item(column, row) + amount) / capacity))
-        if not fractions:
-            return 0 if not self._items_of(pod, nodes) else resource_scores.MAX_SCORE
-        if len(fractions) == 2:
-            spread = abs(fractions[0] - fractions[1]) / 2
-        elif len(fractions) > 2:
-            mean = sum(fractions) / len(fractions)
-            spread = math.sqrt(sum((each - mean) ** 2 for each in fractions) / len(fractions))
-        else:
-            spread = 0.0
-        return math.trunc((1.0 - spread) * resource_scores.MAX_SCORE)
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        items = self._items_of(pod, nodes)
+        if not items:
+            return None
+
+        def score(row: int) -> int:
+            allocatable, requested = nodes.allocatable.item, nodes.requested.item
+            fractions: list[float] = []
+            for column, amount in items:
+                capacity = allocatable(column, row)
+                if capacity > 0:
+                    fraction = (requested(column, row) + amount) / capacity
+                    fractions.append(fraction if fraction < 1.0 else 1.0)
+            return math.trunc((1.0 - _spread(fractions)) * resource_scores.MAX_SCORE)
+
+        return score
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""
@@ -76,3 +77,13 @@ class NodeResourcesBalancedAllocation:
             is_skipped = not any(amount for _, amount in amounts)
             items = self._items[pod] = () if is_skipped else tuple(counted)
         return items
+
+
+def _spread(fractions: Sequence[float]) -> float:
+    """Standard deviation of the fractions, as `resource_scores.balanced_allocation` has it; 0 of less than two."""
+    if len(fractions) == 2:
+        return abs(fractions[0] - fractions[1]) / 2
+    if len(fractions) < 2:
+        return 0.0
+    mean = sum(fractions) / len(fractions)
+    return math.sqrt(sum((each - mean) ** 2 for each in fractions) / len(fractions))

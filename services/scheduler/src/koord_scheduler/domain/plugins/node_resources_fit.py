@@ -14,7 +14,7 @@ from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMO
 
 from koord_scheduler.domain.columns import PODS_COLUMN, BoolArray, Demand, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins import resource_scores
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.plugins.resource_scores import ShapePoint
 from koord_scheduler.domain.templates import PodTemplate
 
@@ -85,12 +85,17 @@ class NodeResourcesFit:
             codes |= np.where(lacking, bit, 0)
         return codes
 
-    def code_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowFilter.code_of_row`."""
-        free, code = nodes.free, 0
-        for bit, column, amount in self.checks_of(pod, nodes):
-            if amount > free.item(column, row):
-                code |= bit
+    def row_filter(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        checks = self.checks_of(pod, nodes)
+
+        def code(row: int) -> int:
+            of, lacking = nodes.free.item, 0
+            for bit, column, amount in checks:
+                if amount > of(column, row):
+                    lacking |= bit
+            return lacking
+
         return code
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
@@ -131,25 +136,36 @@ class NodeResourcesFit:
             case "RequestedToCapacityRatio":
                 return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self.args.shape)
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowScore.score_of_row`."""
-        if self.args.strategy == "RequestedToCapacityRatio":
-            scores = self.score(pod, nodes, np.array([row], np.intp))
-            return 0 if scores is None else int(scores[0])
-        total = weights = 0
-        for item in self._items_of(pod, nodes):
-            capacity = nodes.allocatable.item(item.column, row)
-            if capacity <= 0:
-                continue
-            source = nodes.requested.item(item.column, row) if item.non_zero is None else 0
-            requested = item.amount + (source if item.non_zero is None else nodes.non_zero.item(item.non_zero, row))
-            if self.args.strategy == "LeastAllocated":
-                part = max(capacity - requested, 0) * 100 // capacity
-            else:
-                part = min(requested, capacity) * 100 // capacity
-            total += part * item.weight
-            weights += item.weight
-        return total // weights if weights else 0
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        items, strategy = self._items_of(pod, nodes), self.args.strategy
+        if strategy == "RequestedToCapacityRatio":
+
+            def by_shape(row: int) -> int:
+                scores = self.score(pod, nodes, np.array([row], np.intp))
+                return 0 if scores is None else int(scores[0])
+
+            return by_shape
+
+        is_least = strategy == "LeastAllocated"
+
+        def score(row: int) -> int:
+            of, total, weights = nodes.allocatable.item, 0, 0
+            for column, non_zero, amount, weight in items:
+                capacity = of(column, row)
+                if capacity <= 0:
+                    continue
+                taken = nodes.requested.item(column, row) if non_zero is None else nodes.non_zero.item(non_zero, row)
+                left = capacity - taken - amount
+                if is_least:
+                    part = left * 100 // capacity if left > 0 else 0
+                else:
+                    part = (capacity - left) * 100 // capacity if left > 0 else 100
+                total += part * weight
+                weights += weight
+            return total // weights if weights else 0
+
+        return score
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""

@@ -10,7 +10,7 @@ import numpy as np
 from koordcore.protocol.objects import Taint, Toleration
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.plugins.interface import Reads
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 
 NO_SCHEDULE: Final = "NoSchedule"
@@ -92,9 +92,13 @@ class TaintToleration:
             counts[set_id] = intolerable_preferences(nodes.taint_sets[set_id], pod.tolerations)
         return counts[sets] if counts.any() else None
 
-    def score_of_row(self, pod: PodTemplate, nodes: NodeColumns, row: int) -> int:
-        """See `SingleRowScore.score_of_row`."""
-        return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)
+    def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+
+        def score(row: int) -> int:
+            return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)
+
+        return score
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """100 for the fewest: 100 - 100 * c // max, all 100 when max is 0."""
