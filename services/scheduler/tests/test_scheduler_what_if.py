@@ -1,11 +1,13 @@
 """A recorded log decided anew: with the same configuration alike, with another one differently, nothing lost."""
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.packing import packing_of
 from koord_scheduler.domain.recording import recording_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.what_if import Fate, WhatIf
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
 from scheduler_configurations import PACKED
 from scheduling import Scheduler, SmallLog, frameworks, node, pod
 from scheduling_stories import World, play
@@ -64,6 +66,43 @@ def test_pods_that_the_api_has_bound_by_the_recorded_decision_are_free_to_go_els
     what_if, fates = rerun(log)
     assert fates == [Fate("default", "q", "a", "a")]
     assert packing_of(what_if.state).cpu_requested_percent == 100.0
+
+
+def verdicts_of(world: World) -> list[StoredEvent]:
+    """The verdicts as their stream has them."""
+    stored: list[StoredEvent] = []
+    for number, verdict in enumerate(world.scheduler.verdicts, 1):
+        ref = AggregateRef("pod", verdict.uid)
+        origin = Origin(causation_id=verdict.cause, correlation_id=verdict.uid, actor="test", occurred_at="")
+        [event] = CATALOGUE.seal([Draft(ref, verdict.event, 0)], origin)
+        stored.append(StoredEvent(number, ref, event.headers, event.body))
+    return stored
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1 << 32))
+def test_story_of_which_every_decision_came_into_the_log_is_decided_the_same(seed: int) -> None:
+    world = play(seed)
+    recording = recording_of(world.log.events, verdicts_of(world))
+    assume(world.scheduler.state.decisions == recording.decided)
+    what_if = WhatIf(SchedulerState(frameworks()))
+    what_if.rerun(what_if.window(world.log.events), recording, world.observed)
+    assert [fate for fate in what_if.fates() if fate.recorded != fate.rerun] == []
+    assert sorted(what_if.nominated) == sorted(recording.nominated)
+
+
+def test_nominated_pod_that_is_on_its_way_to_its_node_does_not_hold_the_room_twice() -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="4"))
+    scheduler = Scheduler(log)
+    log.add_pod(pod("low", {"cpu": "4"}))
+    scheduler.run()
+    log.add_pod(pod("high", {"cpu": "2"}, priority=10))
+    log.add_pod(pod("next", {"cpu": "2"}, priority=10))
+    scheduler.run()  # `low` has to go
+    scheduler.run(now=400.0)
+    placed = [stored.ref.id for stored in log.events if stored.type == "PodPlaced"]
+    assert placed == ["low", "high", "next"]
 
 
 def replayed(world: World) -> WhatIf:

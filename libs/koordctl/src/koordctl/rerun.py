@@ -11,7 +11,7 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.packing import Packing, packing_of
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
-from koord_scheduler.domain.recording import recording_of
+from koord_scheduler.domain.recording import Nomination, recording_of
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.domain.what_if import Fate, WhatIf
 from koord_scheduler.shell.configuration import installed_makers
@@ -37,6 +37,8 @@ class Comparison:
     reports              load reports of nodes that were still kept
     fates                of every pod that has a node by the end, in the recording or anew
     preempted, evicted   pods that had to leave for others, as recorded and anew, as "namespace/name"
+    nominations          who was promised which node, and who had to leave for it, as recorded
+    nominated            the same anew
     before, after        the nodes at `end`
     """
 
@@ -48,6 +50,8 @@ class Comparison:
     fates: list[Fate]
     preempted: list[str]
     evicted: list[str]
+    nominations: list[Nomination]
+    nominated: list[Nomination]
     before: Packing
     after: Packing
 
@@ -89,6 +93,8 @@ class Comparison:
             "placedInsteadOfPending": [asdict(fate) for fate in self.newly_placed],
             "preemptedRecorded": self.preempted,
             "preemptedRerun": self.evicted,
+            "nominationsRecorded": [nomination._asdict() for nomination in self.nominations],
+            "nominationsRerun": [nomination._asdict() for nomination in self.nominated],
             "before": asdict(self.before),
             "after": asdict(self.after),
         }
@@ -138,6 +144,8 @@ async def compare(
         fates=what_if.fates(),
         preempted=_named(recording.preempted),
         evicted=_named(what_if.evicted),
+        nominations=recording.nominated,
+        nominated=what_if.nominated,
         before=packing_of(recorded_state),
         after=packing_of(what_if.state),
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import merge
+from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
@@ -34,6 +35,7 @@ class Recorded:
     acknowledged   own appends up to here had their answer
     now            unix seconds of the run's clock
     order          among those of its term
+    stored         where the log has the placement; 0: it found no node
     """
 
     uid: str
@@ -42,15 +44,30 @@ class Recorded:
     observed: int
     acknowledged: int
     now: float
-    order: tuple[int, int, float]
+    order: tuple[int, int, int]
+    stored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
-    """A recorded release of a pod's place."""
+class Appended:
+    """Where the log has what a scheduler appended, and whose it was."""
 
     seq: int
     term: Term
+
+
+class Nomination(NamedTuple):
+    """A pod was promised a node, for which these had to leave; pods as "namespace/name"."""
+
+    pod: str
+    node: str
+    victims: tuple[str, ...]
+
+
+def nomination_of(event: PodNominated) -> Nomination:
+    """The nomination that a fact tells of."""
+    victims = (f"{victim.namespace}/{victim.name}" for victim in event.victims)
+    return Nomination(f"{event.namespace}/{event.name}", event.node, tuple(victims))
 
 
 @dataclass(slots=True)
@@ -61,7 +78,8 @@ class Recording:
     placed      uid -> node, the last one
     decided     how many placements
     names       uid -> namespace and name, of everybody who was placed
-    nominated   (pod, node, its victims) of each nomination, by uid
+    nominated   in the order of the log
+    pairs       (preemptor, victim) of all nominations, by uid
     freed       uid -> its releases
     preempted   uid -> namespace and name, of everybody whom a preemption asked to leave
     ends        seq of the last event
@@ -71,14 +89,11 @@ class Recording:
     placed: dict[str, str] = field(default_factory=dict[str, str])
     decided: int = 0
     names: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    nominated: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list[tuple[str, str, tuple[str, ...]]])
-    freed: dict[str, list[Freed]] = field(default_factory=dict[str, list[Freed]])
+    nominated: list[Nomination] = field(default_factory=list[Nomination])
+    pairs: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    freed: dict[str, list[Appended]] = field(default_factory=dict[str, list[Appended]])
     preempted: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     ends: int = 0
-
-    def pairs(self) -> set[tuple[str, str]]:
-        """(preemptor, victim) of all nominations."""
-        return {(uid, victim) for uid, _, victims in self.nominated for victim in victims}
 
 
 def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] = ()) -> Recording:
@@ -101,10 +116,10 @@ def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] 
                 attempts[one.term, one.uid, one.now, one.order[0]] = one
             case PodReleased():
                 found.placed.pop(stored.ref.id, None)
-                found.freed.setdefault(stored.ref.id, []).append(Freed(stored.seq, term_of(stored)))
+                found.freed.setdefault(stored.ref.id, []).append(Appended(stored.seq, term_of(stored)))
             case PodNominated() as event:
-                victims = tuple(victim.uid for victim in event.victims)
-                found.nominated.append((stored.ref.id, event.node, victims))
+                found.nominated.append(nomination_of(event))
+                found.pairs.update((stored.ref.id, victim.uid) for victim in event.victims)
                 if event.turn is not None:
                     one = _in_vain(stored, event.turn)
                     attempts[one.term, one.uid, one.now, one.order[0]] = one
@@ -138,6 +153,7 @@ def _placed(stored: StoredEvent, event: PodPlaced) -> Recorded:
         acknowledged=based_on.ev if standing is None else standing.acknowledged,
         now=unix(stored.occurred_at) if standing is None else standing.decided_at,
         order=(event.ordinal, 0, stored.seq),
+        stored=stored.seq,
     )
 
 

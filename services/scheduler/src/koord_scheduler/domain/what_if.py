@@ -29,11 +29,21 @@ from koordcore.events.pod import PodNominated
 
 from koord_scheduler.domain.deciding import confirmed, decide_next, give_up_overdue, release_due, withdraw_all
 from koord_scheduler.domain.notices import TakenNotice
+from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.queue import Came
 from koord_scheduler.domain.queue import Place as Where
-from koord_scheduler.domain.recording import PREEMPTED, Recorded, Recording, Term, unix
+from koord_scheduler.domain.recording import (
+    PREEMPTED,
+    Appended,
+    Nomination,
+    Recorded,
+    Recording,
+    Term,
+    nomination_of,
+    unix,
+)
 from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.work import Place
+from koord_scheduler.domain.work import NodeWork, Place, Work
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
 """What schedulers say. In the window they have not said it yet."""
@@ -55,7 +65,7 @@ class WhatIf:
     """One run over a state that nobody else uses.
 
     placed      uid -> node, by decisions taken here; of pods that still hold it
-    nominated   (pod, node, its victims) of each nomination here
+    nominated   the nominations here
     evicted     uid -> namespace and name, of pods that were preempted here
     decided     how many decisions found a node
     """
@@ -63,7 +73,7 @@ class WhatIf:
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
         self.placed: dict[str, str] = {}
-        self.nominated: list[tuple[str, str, tuple[str, ...]]] = []
+        self.nominated: list[Nomination] = []
         self.evicted: dict[str, tuple[str, str]] = {}
         self.decided = 0
         self._names: dict[str, tuple[str, str]] = {}
@@ -72,9 +82,10 @@ class WhatIf:
         self._half = ""
         self._is_half = False
         self._recording = Recording()
-        self._pairs: set[tuple[str, str]] = set()
         self._gone: set[str] = set()
         self._turns: Counter[str] = Counter()
+        self._in_flight: list[NodeWork] = []
+        self._answers: dict[str, Appended] = {}
         self._owed: dict[str, None] = {}
         self._woken = 0
         self._term: Term | None = None
@@ -116,8 +127,7 @@ class WhatIf:
         progress    called with each position
         raises      UnreadableEvent
         """
-        self._recording, self._pairs = recording, recording.pairs()
-        self._reports = reports
+        self._recording, self._reports = recording, reports
         self._seq = events[-1].seq if events else self.state.position
         self._turns.update(one.uid for one in recording.attempts)
         attempts = iter([*recording.attempts, None])
@@ -133,6 +143,7 @@ class WhatIf:
                 one = next(attempts)
             if progress is not None:
                 progress(stored.seq)
+        self._known = (("", ""), self._seq, self._seq)
         self._settle(self._now)
         self._attempt_owed(self._now)
 
@@ -207,6 +218,8 @@ class WhatIf:
             self._attempt_unsaid(unsaid, one.now)
         self._ordinal = max(self._ordinal, one.order[0])
         self._turns[one.uid] -= 1
+        if one.stored:
+            self._answers[one.uid] = Appended(one.stored, one.term)
         self._attempt(one.uid, one.now)
         if not self._turns[one.uid]:
             self._owed[one.uid] = None
@@ -272,54 +285,77 @@ class WhatIf:
         return decided is not None
 
     def _release(self) -> None:
-        """Places are given back, but for those that had not been in the recording by now."""
+        """Places are given back; those that had not been in the recording by now are on their way as they were then."""
         due = self.state.to_release
-        held = {uid: why for uid, why in due.items() if self._is_held(uid)}
-        for uid in held:
-            del due[uid]
+        held: dict[str, tuple[str, str]] = {}
+        for uid in list(due):
+            pod = self.state.pods[uid]
+            if self._is_held(uid) and pod.phase in (Phase.PLACED, Phase.RELEASING):
+                held[uid] = due.pop(uid)
+                pod.phase, pod.work_node = Phase.RELEASING, pod.node
+            elif pod.phase is Phase.RELEASING:
+                pod.phase, pod.work_node = Phase.PLACED, ""
         for uid in due:
-            if uid in self._recording.freed:
-                del self._recording.freed[uid][:1]
+            del self._recording.freed.get(uid, [])[:1]
         release_due(self.state)
         due.update(held)
 
     def _is_held(self, uid: str) -> bool:
-        term, position, acknowledged = self._known
         freed = self._recording.freed.get(uid)
-        return bool(freed) and freed[0].seq > (acknowledged if freed[0].term == term else position)
+        return bool(freed) and self._is_to_come(freed[0])
+
+    def _is_to_come(self, appended: Appended | None) -> bool:
+        """Whether it was not known yet to who made the attempt that is made again now."""
+        term, position, acknowledged = self._known
+        return appended is not None and appended.seq > (acknowledged if appended.term == term else position)
 
     def _land(self) -> None:
-        """Everything that was decided is so, at once."""
+        """What was decided is in the log: at once, or when the recorded decision about the same pod was."""
         state = self.state
         while (taken := state.next_notice()) is not None:
             state.notice_stored(taken, [self._stored() for _ in taken.drafts])
             self._note(taken)
-        while (batch := state.outbox.take()).works:
-            for work in batch.works:
-                seqs = [self._stored() for _ in work.items]
-                confirmed(state, work, self._stored(), seqs, f"what-if-{self._seq}")
-                for item in work.items:
-                    self._names[item.uid] = (item.namespace, item.name)
-                    if isinstance(item, Place):
-                        self.placed[item.uid] = item.node
-                        self._owed.pop(item.uid, None)
-                    else:
-                        self.placed.pop(item.uid, None)
+        while True:
+            while (batch := state.outbox.take()).works:
+                self._in_flight += batch.works
+                for work in batch.works:
+                    state.outbox.landed(work.node)  # several at a time: they may have gone together in the recording
+            held = [work for work in self._in_flight if any(map(self._is_awaited, work.items))]
+            landed = [work for work in self._in_flight if work not in held]
+            self._in_flight = held
+            if not landed:
+                return
+            for work in landed:
+                self._confirm(work)
             self._release()
+
+    def _is_awaited(self, item: Work) -> bool:
+        return isinstance(item, Place) and self._is_to_come(self._answers.get(item.uid))
+
+    def _confirm(self, work: NodeWork) -> None:
+        seqs = [self._stored() for _ in work.items]
+        confirmed(self.state, work, self._stored(), seqs, f"what-if-{self._seq}")
+        for item in work.items:
+            self._names[item.uid] = (item.namespace, item.name)
+            if isinstance(item, Place):
+                self.placed[item.uid] = item.node
+                self._owed.pop(item.uid, None)
+                self._answers.pop(item.uid, None)
+            else:
+                self.placed.pop(item.uid, None)
 
     def _note(self, taken: TakenNotice) -> None:
         """Nominations are written down; victims that nobody preempted like that in the recording are gone."""
         pairs: set[tuple[str, str]] = set()
         for draft in taken.drafts:
             if isinstance(draft.event, PodNominated):
-                victims = tuple(victim.uid for victim in draft.event.victims)
-                self.nominated.append((draft.ref.id, draft.event.node, victims))
-                pairs.update((draft.ref.id, victim) for victim in victims)
+                self.nominated.append(nomination_of(draft.event))
+                pairs.update((draft.ref.id, victim.uid) for victim in draft.event.victims)
         for draft in taken.drafts:
             event, uid = draft.event, draft.ref.id
             if isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED:
                 self.evicted[uid] = (event.namespace, event.name)
-                if not any(victim == uid and pair in self._pairs for pair in pairs for victim in pair[1:]):
+                if uid not in {victim for _, victim in pairs & self._recording.pairs}:
                     self._gone.add(uid)
                     gone = PodSpecDeleted(namespace=event.namespace, name=event.name)
                     self.state.ahead(_stored(self._stored(), AggregateRef("podspec", uid), gone))

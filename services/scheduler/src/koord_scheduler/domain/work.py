@@ -225,10 +225,11 @@ class Outbox:
         return Batch(taken)
 
     def landed(self, node: str) -> None:
-        """The node's append has its outcome: its next work may go."""
-        queue = self._nodes[node]
-        queue.in_flight = False
-        self._turn(node, queue)
+        """The node's append has its outcome: its next work may go. One that nothing was under way for is no matter."""
+        queue = self._nodes.get(node)
+        if queue is not None:
+            queue.in_flight = False
+            self._turn(node, queue)
 
     def withdraw(self, node: str) -> list[Work]:
         """Take back all work for a node that is not in flight, because what it was decided on was wrong.
