@@ -16,6 +16,7 @@ from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.events.verdict import PodGated, PodUnschedulable
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
+from koordctl.decision_lines import diagnosis_lines
 from koordctl.pod_story import PodStory, Used, pod_story
 from koordctl.story_text import pod_lines
 
@@ -124,6 +125,12 @@ def preempting() -> Diagnosis:
         preemption=PreemptionDiagnosis(plugin="DefaultPreemption", node="n.1", victims=[victim], examined=5),
         suggestion=Suggestion(type="WaitingVictimReleased", message="waits until 1 pod(s) have left node n.1"),
     )
+
+
+def test_details_of_a_refusal_stand_below_it() -> None:
+    failure = NodeFailure(plugin="InterPodAffinity", reason="no", count=1, nodes=["n.1"], details=["zone=a: d/shy"])
+    lines = diagnosis_lines(Diagnosis(questioned_key="d/web", failures=[failure]))
+    assert lines == ["1 x InterPodAffinity: no (no pod that leaves helps): n.1", "  zone=a: d/shy"]
 
 
 def test_preemption_is_told_once() -> None:

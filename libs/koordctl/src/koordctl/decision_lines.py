@@ -59,6 +59,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
         more = f" and {failure.count - NODES_NAMED} more" if failure.count > NODES_NAMED else ""
         helps = "pods that leave may help" if failure.preempt_might_help else "no pod that leaves helps"
         lines.append(f"{failure.count} x {failure.plugin}: {failure.reason} ({helps}): {shown}{more}")
+        lines += [f"  {detail}" for detail in failure.details]
     if diagnosis.already_waiting:
         nodes = ", ".join(f"{node} {count}" for node, count in sorted(diagnosis.waiting_on.items()))
         lines.append(f"{diagnosis.already_waiting} pods of gangs wait with a node: {nodes}")

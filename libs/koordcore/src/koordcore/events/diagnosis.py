@@ -16,6 +16,7 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     preempt_might_help    pods that leave may change it (the status is not Unresolvable)
     nodes                 some of them by name, all when they are few
+    details               one sentence for each of some domains: what was counted there, or who is in the way
     """
 
     plugin: str
@@ -23,6 +24,7 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     preempt_might_help: bool = False
     count: int
     nodes: list[str] = []
+    details: list[str] = []
 
 
 class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -4,6 +4,8 @@ from koordcore.events.diagnosis import MOST_NODES_NAMED, Diagnosis, NodeFailure,
 from koordcore.events.pod import Victim
 
 from koord_scheduler.domain.columns import row_list
+from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.plugins.detailed import Detail, DetailedFilter
 from koord_scheduler.domain.plugins.interface import Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import NoPreemption, Preemption
@@ -20,7 +22,8 @@ def diagnosis_of(
     rejection: Rejection | None,
 ) -> Diagnosis:
     """The diagnosis of an attempt; it looks at the nodes as they are now, which is as they were in the attempt."""
-    refusals = [] if rejection is not None else state.framework_of(pod).engine.refusals(subject)
+    engine = state.framework_of(pod).engine
+    refusals = [] if rejection is not None else engine.refusals(subject)
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
     waiting_on = state.waiting.on_nodes() if gang is not None else {}
@@ -29,14 +32,14 @@ def diagnosis_of(
         pre_filter_message=rejection.message if rejection is not None else "",
         already_waiting=sum(waiting_on.values()),
         waiting_on=waiting_on,
-        failures=sorted((failure_of(state, each) for each in refusals), key=failure_order),
+        failures=sorted((failure_of(state, engine, subject, each) for each in refusals), key=failure_order),
         preemption=_preemption(preemption),
         suggestion=_suggestion(preemption),
     )
 
 
-def failure_of(state: SchedulerState, refusals: Refusals) -> NodeFailure:
-    """Refusals with the names of their nodes."""
+def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
+    """Refusals with the names of their nodes, and what the plugin can say of them beyond its reason."""
     names = state.nodes.names
     return NodeFailure(
         plugin=refusals.plugin,
@@ -44,7 +47,27 @@ def failure_of(state: SchedulerState, refusals: Refusals) -> NodeFailure:
         preempt_might_help=refusals.is_resolvable,
         count=len(refusals.rows),
         nodes=sorted(names[row] for row in row_list(refusals.rows[:MOST_NODES_NAMED])),
+        details=[_told(state, detail) for detail in _details(engine, subject, refusals)],
     )
+
+
+def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:
+    for name, judge in engine.judges(subject).filters:
+        if name == refusals.plugin and isinstance(judge, DetailedFilter):
+            return judge.details(refusals.rows, refusals.reason)
+    return []
+
+
+def _told(state: SchedulerState, detail: Detail) -> str:
+    """The detail with the name of the pod that it is about."""
+    if detail.row < 0:
+        return detail.text
+    node = state.nodes.names[detail.row]
+    for uid in state.ledgers.pods(node):
+        other = state.pods.get(uid)
+        if other is not None and other.subject is not None and detail.is_it(other.subject.kind):
+            return detail.text.replace("{pod}", f"{other.namespace}/{other.name} on {node}")
+    return detail.text.replace("{pod}", f"a pod on {node}")
 
 
 def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:

@@ -166,13 +166,14 @@ def _failures_by_domain(state: SchedulerState, pod: PodRecord, key: str) -> dict
     assert pod.subject is not None, f"pod {pod.uid} was attempted without a spec"
     names, labels = state.nodes.names, state.nodes.labels_of
     found: dict[str, list[NodeFailure]] = {}
-    for refusals in state.framework_of(pod).engine.refusals(pod.subject):
+    engine = state.framework_of(pod).engine
+    for refusals in engine.refusals(pod.subject):
         rows: dict[str, list[int]] = {}
         for row in row_list(refusals.rows):
             rows.setdefault(labels(names[row]).get(key, ""), []).append(row)
         for domain, own in rows.items():
             part = refusals._replace(rows=np.array(own, np.intp))
-            found.setdefault(domain, []).append(failure_of(state, part))
+            found.setdefault(domain, []).append(failure_of(state, engine, pod.subject, part))
     return {domain: sorted(failures, key=failure_order) for domain, failures in found.items()}
 
 

@@ -7,15 +7,17 @@ Filter, by domain of the term's topology key:
 Score: weights of preferred terms, of this pod and of the pods that run, times the pods in the node's domains.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.population import Counter, DomainSums, Population, Term
+from koord_scheduler.domain.plugins.detailed import MOST_DETAILS, Detail
+from koord_scheduler.domain.population import Counter, DomainSums, PodKind, Population, Term
 from koord_scheduler.domain.templates import Subject
 
 _WIDEST_TABLE: Final = 1 << 14
@@ -65,7 +67,7 @@ class InterPodAffinity:
         terms = subject.kind.terms
         if not (terms.affinity or terms.anti_affinity or against):
             return None
-        return InterPodFilter(self, subject, [self._of(owned.owners, owned.term) for owned in against])
+        return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
 
     def score_for(self, subject: Subject) -> "InterPodScore | None":
         """None when no preferred term of the pod, and no term of a running pod, counts for it."""
@@ -99,8 +101,9 @@ class InterPodAffinity:
 class InterPodFilter:
     """The filter of one kind of pod."""
 
-    def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[DomainSums]) -> None:
+    def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[tuple[Term, DomainSums]]) -> None:
         population, terms = plugin.population, subject.kind.terms
+        self._population, self._terms = population, terms
         questions = [term.question for term in terms.affinity]
         self._affinity = [population.sums(term.topology_key, *questions) for term in terms.affinity]
         self._matches_itself = all(question.is_about(subject.kind, population.namespaces) for question in questions)
@@ -110,7 +113,7 @@ class InterPodFilter:
     def filter(self, rows: Rows) -> IntArray | None:
         """See `CoupledFilter.filter`."""
         codes = np.zeros(len(rows), np.int64)
-        for sums in self._against:
+        for _, sums in self._against:
             codes[_in_domain_with_pods(sums, rows)] = EXISTING_ANTI_AFFINITY
         for sums in self._anti:
             codes[_in_domain_with_pods(sums, rows)] = ANTI_AFFINITY
@@ -138,6 +141,41 @@ class InterPodFilter:
         """A pod that has to come first cannot be made to come by removing others."""
         return code == AFFINITY
 
+    def details(self, rows: Rows, reason: str) -> list[Detail]:
+        """See `DetailedFilter.details`: one pod of each domain that has some to keep away from."""
+        if reason == _REASONS[AFFINITY]:
+            found = self._lacking(rows)
+        elif reason == _REASONS[ANTI_AFFINITY]:
+            anti = zip(self._terms.anti_affinity, self._anti, strict=True)
+            found = self._too_near(rows, anti, "it keeps away from {pod}", self._is_meant)
+        else:
+            found = self._too_near(rows, self._against, "{pod} keeps it away", _owns)
+        return list(islice(found, MOST_DETAILS))
+
+    def _lacking(self, rows: Rows) -> Iterator[Detail]:
+        for term, sums in zip(self._terms.affinity, self._affinity, strict=True):
+            counts, values = sums.refresh(), sums.column.values[rows]
+            for value in np.unique(values[counts[values] == 0]):
+                where = f"{term.topology_key}={sums.column.texts[value]}"
+                yield Detail(f"{where}: no pod that it wants to be near" if value else f"no label {term.topology_key}")
+
+    def _too_near(
+        self,
+        rows: Rows,
+        against: Iterable[tuple[Term, DomainSums]],
+        text: str,
+        is_it: Callable[[Term, PodKind], bool],
+    ) -> Iterator[Detail]:
+        for term, sums in against:
+            counts, values = sums.refresh(), sums.column.values[rows]
+            for value in np.unique(values[counts[values] > 0]):
+                there = (sums.column.values == value) & (sums.counter.rows[: len(sums.column.values)] > 0)
+                where = f"{term.topology_key}={sums.column.texts[value]}"
+                yield Detail(f"{where}: {text}", int(np.flatnonzero(there)[0]), partial(is_it, term))
+
+    def _is_meant(self, term: Term, kind: PodKind) -> bool:
+        return term.question.is_about(kind, self._population.namespaces)
+
 
 class InterPodScore:
     """The score of one kind of pod: the sum over its terms of weight x pods in the node's domain, normalized."""
@@ -161,6 +199,10 @@ class InterPodScore:
         if high - low > _WIDEST_TABLE:
             return 100 * (raw - low) // (high - low)
         return _shares(high - low)[raw - low]
+
+
+def _owns(term: Term, kind: PodKind) -> bool:
+    return term in kind.terms.anti_affinity
 
 
 def _in_domain_with_pods(sums: DomainSums, rows: Rows) -> BoolArray:

@@ -8,6 +8,7 @@ ScheduleAnyway prefers emptier domains.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.plugins.detailed import MOST_DETAILS, Detail
 from koord_scheduler.domain.plugins.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
 from koord_scheduler.domain.population import Counter, DomainSums, Population, Question, compiled, with_label_keys
@@ -202,6 +204,25 @@ class _Domains:
             self._codes[0] = MISSING_LABEL
         return self._codes
 
+    def details(self, mask: BoolArray, values: Rows, code: int) -> Iterator[Detail]:
+        """About each of these domains that the constraint refuses. values: ids of the label's values, intp (V,)."""
+        constraint, key = self.constraint, self.constraint.key
+        counts, texts = self.sums.refresh(mask), self.sums.column.texts
+        existing = np.flatnonzero(self._exists)
+        fewest = int(existing[np.argmin(counts[existing])]) if len(existing) else 0
+        least, base = int(counts[fewest]), f"fewest {int(counts[fewest])} (in {texts[fewest]})"
+        if len(existing) < constraint.min_domains:
+            least, base = 0, f"fewest 0 ({len(existing)} domains, minDomains {constraint.min_domains})"
+        own = "with this one" if constraint.self_match else "so"
+        for value in values:
+            if code == MISSING_LABEL:
+                yield Detail(f"no label {key}")
+                continue
+            count = int(counts[value])
+            skew = count + constraint.self_match - least
+            text = f"matching pods {count}, {base}, {own} a skew of {skew}, maxSkew {constraint.max_skew}"
+            yield Detail(f"{key}={texts[value]}: {text}")
+
 
 class SpreadFilter:
     """The filter of one kind of pod."""
@@ -231,6 +252,18 @@ class SpreadFilter:
     def is_unresolvable(self, code: int) -> bool:
         """A node without the label stays without it."""
         return code == MISSING_LABEL
+
+    def details(self, rows: Rows, reason: str) -> list[Detail]:
+        """See `DetailedFilter.details`: each domain by the first constraint that refuses it."""
+        code = next(code for code, text in _REASONS.items() if text == reason)
+        return list(islice(self._all_details(rows, code), MOST_DETAILS))
+
+    def _all_details(self, rows: Rows, code: int) -> Iterator[Detail]:
+        for domains, mask in zip(self._domains, self._masks.current(), strict=True):
+            values = domains.sums.column.values[rows]
+            codes = domains.codes(mask)[values]
+            yield from domains.details(mask, np.unique(values[codes == code]).astype(np.intp), code)
+            rows = rows[codes == 0]
 
 
 class SpreadScore:
