@@ -28,18 +28,23 @@ def replay(
     rerun_scheduler: Annotated[
         bool, typer.Option("--rerun-scheduler", help="Decide what lies between --from and --to anew; nothing is done.")
     ] = False,
+    rerun_manager: Annotated[
+        bool,
+        typer.Option("--rerun-manager", help="Decide about nodes between --from and --to anew; nothing is done."),
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
             "--config",
-            help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the shipped one.",
+            help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the shipped one."
+            " With --rerun-manager: the ConfigMap slo-controller-config; default: what was in force.",
             exists=True,
             dir_okay=False,
             readable=True,
         ),
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("--from", help="With --rerun-scheduler: position or time; default: the beginning.")
+        str | None, typer.Option("--from", help="With --rerun-...: position or time; default: the beginning.")
     ] = None,
     recompute: Annotated[
         int | None,
@@ -47,13 +52,12 @@ def replay(
             "--recompute", min=1, help="Position of a PodPlaced: take that decision again from the log alone."
         ),
     ] = None,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="With --rerun-scheduler: how it is shown.")
-    ] = Format.TABLE,
+    output: Annotated[Format, typer.Option("-o", "--output", help="With --rerun-...: how it is shown.")] = Format.TABLE,
 ) -> None:
     """Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.
 
-    With --rerun-scheduler: what another configuration of the scheduler would have decided.
+    With --rerun-scheduler: what another configuration of the scheduler would have decided. With --rerun-manager: what
+    nodes would lend to batch and mid pods, and their NodeSLO, under another slo-controller-config.
 
     Examples:
 
@@ -65,8 +69,17 @@ def replay(
 
       koord replay --rerun-scheduler --config my.yaml --from 1200 --to 5000
 
+      koord replay --rerun-manager --config my.yaml
+
       koord replay --recompute 5017
     """
+    if rerun_scheduler and rerun_manager:
+        fail("--rerun-scheduler and --rerun-manager are asked one at a time", status=2)
+    if rerun_manager:
+        from koordctl.commands.rerun_manager import rerun_manager as rerun_nodes
+
+        rerun_nodes(config, begin, to, output)
+        return
     if rerun_scheduler:
         # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
         from koordctl.commands.rerun import rerun
@@ -79,7 +92,7 @@ def replay(
         take_again(config, recompute)
         return
     if config is not None or begin is not None or output is not Format.TABLE:
-        fail("--config, --from and -o belong to --rerun-scheduler", status=2)
+        fail("--config, --from and -o belong to --rerun-scheduler and --rerun-manager", status=2)
     wait_for(_replay(to, speed_report=speed_report))
 
 

@@ -6,6 +6,7 @@ source    protocol spec, 6; manager spec, 3, 4 and 5.2
 """
 
 import heapq
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -56,8 +57,12 @@ class NodePolicies:
         accepted = state.object if state else None
         if accepted is None and self.version:
             return
-        self.version = state.accepted_seq if state and accepted else 0
-        self.config = read_config_map(self.config, accepted.data if accepted else None).config
+        self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
+
+    def accept(self, data: Mapping[str, str] | None, version: int) -> None:
+        """Take in a ConfigMap's data; None: there is no ConfigMap."""
+        self.version = version
+        self.config = read_config_map(self.config, data).config
         self._strategies = NodeStrategies(self.config)
         self.slo_adjust = _slo_adjust(self.config)
 

@@ -18,6 +18,7 @@ from koordcore.events.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
 from koordcore.protocol.amplification import REWRITE_ABOVE
 from koordcore.protocol.annotations.normalization import parse_normalization_text
@@ -55,20 +56,21 @@ def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) 
 
     source    manager spec, 6
     """
+    return _drafts(view, nodes, lambda node, _, published: slo_event(policies, node, published))
 
-    def decide(node: Node, token: str, published: NodePolicyState | None) -> Event | None:
-        rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
-        spec = _with_health(policies, published, rendered.spec)
-        if published is not None and published.slo == spec:
-            return None
-        return NodeSloRendered(
-            spec=spec,
-            config_version=policies.version,
-            matched=matched_entries(policies.config, node),
-            fault=rendered.fault.sentence() if rendered.fault else "",
-        )
 
-    return _drafts(view, nodes, decide)
+def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | None) -> NodeSloRendered | None:
+    """The effective NodeSLO of a node; None when the published one is it."""
+    rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
+    spec = _with_health(policies, published, rendered.spec)
+    if published is not None and published.slo == spec:
+        return None
+    return NodeSloRendered(
+        spec=spec,
+        config_version=policies.version,
+        matched=matched_entries(policies.config, node),
+        fault=rendered.fault.sentence() if rendered.fault else "",
+    )
 
 
 def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec: JsonObject) -> JsonObject:
@@ -111,18 +113,19 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
 
     source    manager spec, 4.2
     """
+    return _drafts(view, nodes, lambda node, _, published: measuring_event(policies, node, published))
 
-    def decide(node: Node, token: str, published: NodePolicyState | None) -> Event | None:
-        told = published.metric_policy if published is not None else None
-        strategy = policies.measuring(node, measures_already=told is not None)
-        if strategy is None:
-            return None
-        spec = collect_policy(strategy)
-        if told == spec:
-            return None
-        return NodeMetricPolicyRendered(spec=spec, config_version=policies.version)
 
-    return _drafts(view, nodes, decide)
+def measuring_event(
+    policies: NodePolicies, node: Node, published: NodePolicyState | None
+) -> NodeMetricPolicyRendered | None:
+    """How a node's agent has to measure; None when it does so already."""
+    told = published.metric_policy if published is not None else None
+    strategy = policies.measuring(node, measures_already=told is not None)
+    if strategy is None:
+        return None
+    spec = collect_policy(strategy)
+    return NodeMetricPolicyRendered(spec=spec, config_version=policies.version) if told != spec else None
 
 
 def collect_policy(strategy: Strategy) -> dict[str, Any]:
@@ -245,22 +248,36 @@ def overcommit_of(
 
     source    manager spec, 5.1
     """
+    look = look_at(policies, view, token, view.policy(token), view.reports.get(token))
+    based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
+    found = decide_overcommit(look, now, config_version=policies.version, based_on=based_on)
+    return found, _draft(view, token, found.event) if found.event else None
+
+
+def look_at(
+    policies: NodePolicies,
+    view: ManagerView,
+    token: str,
+    published: NodePolicyState | None,
+    report: NodeUsageReported | None,
+) -> NodeLook:
+    """What a node's overcommitted resources are computed from. The node must exist.
+
+    published    what stands
+    report       its newest one; None: never seen
+    """
     node = view.node(token)
     assert node is not None
-    published = view.policy(token)
-    look = NodeLook(
+    return NodeLook(
         node=node,
         pods=view.pods_with_facts(token),
-        report=view.reports.get(token),
+        report=report,
         topology=view.topology(token),
         strategy=policies.colocation(token, node, published.health if published else None),
         normalization=normalization_in_force(published, node.metadata.annotations),
         published=published,
         plugins=policies.plugins,
     )
-    based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
-    found = decide_overcommit(look, now, config_version=policies.version, based_on=based_on)
-    return found, _draft(view, token, found.event) if found.event else None
 
 
 Decide = Callable[[Node, str, NodePolicyState | None], Event | None]

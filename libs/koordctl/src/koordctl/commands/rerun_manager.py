@@ -1,0 +1,159 @@
+"""`koord replay --rerun-manager`: what another slo-controller-config would have made of the nodes."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from koord_manager.domain.what_if import NodeFate
+from koordcore.protocol.manifests import InvalidManifest
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.values.invalid import InvalidInput
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from koordctl.commands.history import target
+from koordctl.log import LogTrouble, open_log, wait_for
+from koordctl.node_policy import formula_line, mid_line
+from koordctl.output import Format, console, errors, fail, show_document, show_table
+from koordctl.rerun_nodes import (
+    Difference,
+    Lent,
+    NodeComparison,
+    compare_nodes,
+    lends_otherwise,
+    measuring_differences,
+    read_chosen,
+    slo_differences,
+)
+from koordctl.units import cores, gibibytes
+
+_MOST_NAMED = 20
+Show = Callable[[Lent], str]
+_FIGURES: tuple[tuple[str, Show], ...] = (
+    ("batch cpu, cores", lambda lent: cores(lent.batch_cpu_milli)),
+    ("batch memory, GiB", lambda lent: gibibytes(lent.batch_memory_bytes)),
+    ("mid cpu, cores", lambda lent: cores(lent.mid_cpu_milli)),
+    ("mid memory, GiB", lambda lent: gibibytes(lent.mid_memory_bytes)),
+    ("nodes that lend", lambda lent: str(lent.nodes)),
+)
+
+
+def rerun_manager(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
+    """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window.
+
+    Exit status 1 when the configuration that was in force does not give what was recorded.
+    """
+    chosen = _chosen(config)
+    comparison = wait_for(_compare(chosen, begin, to))
+    if output is Format.TABLE:
+        _show(comparison)
+    else:
+        show_document(comparison.document(), output)
+    tally = comparison.tally
+    if chosen is None and tally.recorded != tally.same + tally.not_kept:
+        fail("decided otherwise with the configuration that was in force: what was recorded does not explain it")
+
+
+def _chosen(config: Path | None) -> dict[str, str] | None:
+    if config is None:
+        return None
+    try:
+        return read_chosen(config.read_bytes())
+    except InvalidManifest as refused:
+        fail("; ".join(violation.sentence() for violation in refused.violations))
+    except InvalidInput as error:
+        fail(f"{config}: {error.sentence()}")
+
+
+async def _compare(chosen: Mapping[str, str] | None, begin: str | None, to: str | None) -> NodeComparison:
+    async with open_log() as log:
+        start = 0 if begin is None else await target(log, begin, "--from")
+        end = await target(log, to)
+        if start > end:
+            fail(f"--from {start} lies behind --to {end}", status=2)
+        columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+            task = bar.add_task("rerun", total=max(end, 1))
+            bus = log.bus
+            try:
+                return await compare_nodes(
+                    bus.events, bus.observations, chosen, start, end, lambda at: bar.update(task, completed=at)
+                )
+            except LogTrouble as error:
+                fail(str(error))
+
+
+def _show(found: NodeComparison) -> None:
+    tally = found.tally
+    console.print(
+        f"positions {found.begin:,} to {found.end:,}: {tally.recorded:,} decisions about nodes recorded,"
+        f" {tally.anew:,} anew, {tally.same:,} alike, {found.reports:,} usage reports still kept",
+        highlight=False,
+    )
+    if tally.not_kept:
+        console.print(
+            f"{tally.not_kept:,} decisions were not taken again: the report that they rest on is not kept any more",
+            highlight=False,
+        )
+    show_table(["", "recorded", "anew"], [_figures(title, show, found) for title, show in _FIGURES])
+    lending = [fate for fate in found.fates if lends_otherwise(fate)]
+    measuring = [fate for fate in found.fates if measuring_differences(fate)]
+    rendered = [fate for fate in found.fates if slo_differences(fate)]
+    show_table(
+        ["what differs", "nodes"],
+        [
+            ["batch or mid resources", len(lending)],
+            ["NodeSLO", len(rendered)],
+            ["how agents measure", len(measuring)],
+        ],
+    )
+    if lending:
+        show_table(
+            ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "why"],
+            [row for fate in lending[:_MOST_NAMED] for row in _amounts(fate)],
+        )
+        console.print(f"{lending[0].node}, anew:", highlight=False)
+        for line in _terms(lending[0].anew):
+            console.print(f"  {line}", highlight=False)
+    fields = [*_fields(map(slo_differences, rendered)), *_fields(map(measuring_differences, measuring))]
+    if fields:
+        show_table(["field", "recorded", "anew", "nodes"], fields)
+    if len(lending) > _MOST_NAMED:
+        console.print(f"and {len(lending) - _MOST_NAMED:,} more: -o json", highlight=False)
+
+
+def _figures(title: str, show: Show, found: NodeComparison) -> list[str]:
+    return [title, show(found.before), show(found.after)]
+
+
+def _amounts(fate: NodeFate) -> Iterator[list[str]]:
+    for name, when, policy in ((fate.node, "recorded", fate.recorded), ("", "anew", fate.anew)):
+        state = policy or NodePolicyState(seq=0)
+        yield [
+            name,
+            when,
+            cores(state.batch_cpu_milli),
+            gibibytes(state.batch_memory_bytes),
+            cores(state.mid_cpu_milli),
+            gibibytes(state.mid_memory_bytes),
+            state.reason or "-",
+        ]
+
+
+def _terms(policy: NodePolicyState | None) -> Iterator[str]:
+    if policy is not None:
+        yield from (formula_line(resource, terms) for resource, terms in sorted(policy.terms.items()))
+        yield from (mid_line(resource, terms) for resource, terms in sorted(policy.mid_terms.items()))
+
+
+def _fields(differences: Iterable[Iterable[Difference]]) -> list[list[object]]:
+    """Each field with its two values, and for how many nodes it would be so."""
+    counted: dict[tuple[str, str, str], int] = {}
+    for of_node in differences:
+        for one in of_node:
+            key = (one.path, _text(one.recorded), _text(one.rerun))
+            counted[key] = counted.get(key, 0) + 1
+    return [[*key, nodes] for key, nodes in sorted(counted.items())]
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else json.dumps(value)

@@ -1,0 +1,294 @@
+"""What another slo-controller-config would have made of nodes: recorded decisions taken again, effects off.
+
+    before(stored)    facts up to the beginning
+    rerun(events)     what comes after it: everything is as recorded, but for what the manager published of nodes from
+                      the configuration: batch and mid resources, NodeSLO, how agents measure
+
+A decision is taken where the recorded one was: on the facts that it was based on, on the report that it names, at its
+time. Where the other configuration means something else for a node, the node is also decided in the beginning, at every
+report that is kept, and in the end: the manager would have looked at it then, and the recording need not say so.
+
+source    manager spec, 5.1 to 5.5, 6, 4.2; event-bus spec, 6
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
+from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.observation import NodeUsageReported
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.cluster import evolve
+
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.node_drafts import look_at, measuring_event, slo_event
+from koord_manager.domain.node_resources.decide import decide_overcommit
+from koord_manager.domain.view import ManagerView, node_name
+
+Decision = NodeOvercommitComputed | NodeSloRendered | NodeMetricPolicyRendered
+DECIDED_ANEW: Final = (NodeOvercommitComputed, NodeSloRendered, NodeMetricPolicyRendered)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Decisions in the window.
+
+    recorded    that the log has
+    anew        that were taken here
+    same        recorded ones that were taken here alike
+    not_kept    recorded ones whose report is not kept any more
+    """
+
+    recorded: int = 0
+    anew: int = 0
+    same: int = 0
+    not_kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFate:
+    """A node for which something else would stand by the end. None: nothing was published of it."""
+
+    node: str
+    recorded: NodePolicyState | None
+    anew: NodePolicyState | None
+
+
+@dataclass(slots=True)
+class _Reports:
+    """The reports that are kept, and how far they have been taken in.
+
+    of          (node token, time of the report) -> the report
+    ordered     (when it was told, node token, report)
+    newest      node token -> the newest that was taken in
+    """
+
+    of: dict[tuple[str, str], NodeUsageReported] = field(default_factory=dict[tuple[str, str], NodeUsageReported])
+    ordered: list[tuple[str, str, NodeUsageReported]] = field(default_factory=list[tuple[str, str, NodeUsageReported]])
+    newest: dict[str, NodeUsageReported] = field(default_factory=dict[str, NodeUsageReported])
+    taken: int = 0
+
+
+class NodeWhatIf:
+    """One run over a view that nobody else uses.
+
+    chosen    data of the ConfigMap to try; None: that which was in force, whatever it was
+    anew      node token -> what would be published of it
+    tally     of the window
+    """
+
+    def __init__(self, view: ManagerView, chosen: Mapping[str, str] | None = None) -> None:
+        self.view = view
+        self.anew: dict[str, NodePolicyState] = {}
+        self.tally = Tally()
+        self._in_force = NodePolicies()
+        self._in_force.refresh(view)
+        self._versions: dict[int, NodePolicies] = {self._in_force.version: self._in_force}
+        self._chosen: NodePolicies | None = None
+        if chosen is not None:
+            self._chosen = NodePolicies()
+            self._chosen.accept(chosen, 0)
+        self._now = ""
+        self._reports = _Reports()
+        self._points: list[StoredEvent] = []
+
+    def before(self, stored: StoredEvent) -> None:
+        """Fold a fact from before the window. Raises UnreadableEvent."""
+        self._fold(stored)
+
+    def rerun(
+        self,
+        events: Sequence[StoredEvent],
+        reports: Sequence[StoredEvent] = (),
+        progress: Callable[[int], None] | None = None,
+        *,
+        until: str | None = None,
+    ) -> None:
+        """Decide the window anew.
+
+        events      what comes after the facts that were folded before, in order
+        reports     of the nodes, in order; those that are not kept any more are not known
+        progress    called with each position
+        until       when the window ends: reports that were told later are not looked at; None: all are
+        raises      UnreadableEvent
+        """
+        begin = self.view.state.position
+        self.anew = dict(self.view.state.of_kind(NodePolicyState))
+        self._points = sorted(
+            (stored for stored in events if _is_decision(stored) and _based_on(stored) >= begin),
+            key=lambda stored: (_based_on(stored), stored.seq),
+            reverse=True,
+        )
+        points = frozenset(stored.seq for stored in self._points)
+        self._know(reports)
+        self._take_in_reports(self._now, looks=False)
+        self._look_at_all(self._now)
+        for stored in events:
+            self._decide_up_to(stored.seq - 1)
+            self._take_in_reports(stored.occurred_at, looks=True)
+            event = self._fold(stored)
+            if event is not None and stored.ref.kind == "nodepolicy" and stored.seq not in points:
+                self._stands(stored.ref.id, event, stored)
+            if progress is not None:
+                progress(stored.seq)
+        self._decide_up_to(events[-1].seq if events else begin)
+        self._take_in_reports(until, looks=True)
+        self._look_at_all(self._now)
+
+    def fates(self) -> list[NodeFate]:
+        """Nodes for which something else would stand, by name."""
+        recorded = self.view.state.of_kind(NodePolicyState)
+        fates = [
+            NodeFate(node_name(token), recorded.get(token), self.anew.get(token))
+            for token in sorted(recorded.keys() | self.anew.keys())
+            if self.view.node(token) is not None
+        ]
+        return [fate for fate in fates if _standing(fate.recorded) != _standing(fate.anew)]
+
+    # --- the recording -----------------------------------------------------------------------------------------------
+
+    def _fold(self, stored: StoredEvent) -> Event | None:
+        event = self.view.fold(stored)
+        self._now = max(self._now, stored.occurred_at)
+        if isinstance(event, ConfigAccepted | ConfigDeleted):
+            self._in_force = copy.copy(self._in_force)
+            self._in_force.refresh(self.view)
+            self._versions[self._in_force.version] = self._in_force
+        return event
+
+    def _know(self, reports: Sequence[StoredEvent]) -> None:
+        for stored in reports:
+            report = CATALOGUE.read(stored)
+            if isinstance(report, NodeUsageReported):
+                self._reports.of[stored.ref.id, report.updated_at] = report
+                self._reports.ordered.append((stored.occurred_at, stored.ref.id, report))
+
+    def _take_in_reports(self, until: str | None, *, looks: bool) -> None:
+        reports = self._reports
+        while reports.taken < len(reports.ordered):
+            told_at, token, report = reports.ordered[reports.taken]
+            if until is not None and told_at > until:
+                return
+            reports.taken += 1
+            reports.newest[token] = report
+            self._now = max(self._now, told_at)
+            if looks:
+                self._look(token, told_at)
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def _decide_up_to(self, position: int) -> None:
+        while self._points and _based_on(self._points[-1]) <= position:
+            self._take_again(self._points.pop())
+
+    def _take_again(self, stored: StoredEvent) -> None:
+        """A recorded decision, taken on what it was taken on."""
+        recorded = CATALOGUE.read(stored)
+        assert isinstance(recorded, DECIDED_ANEW)
+        token, node, self.tally.recorded = stored.ref.id, self.view.node(stored.ref.id), self.tally.recorded + 1
+        if node is None:
+            self._stands(token, recorded, stored)
+            return
+        policies = self._chosen or self._versions.get(recorded.config_version, self._in_force)
+        published = self.anew.get(token)
+        match recorded:
+            case NodeSloRendered():
+                found = slo_event(policies, node, published)
+            case NodeMetricPolicyRendered():
+                found = measuring_event(policies, node, published)
+            case NodeOvercommitComputed():
+                report = self._reports.of.get((token, recorded.metric_updated_at))
+                if report is None and recorded.metric_updated_at:
+                    self.tally.not_kept += 1
+                    if not self._differs(token):
+                        self._stands(token, recorded, stored)
+                    return
+                found = self._overcommit(policies, token, report, stored.occurred_at)
+        if found is not None:
+            self.tally.anew += 1
+            self.tally.same += _like(found, recorded)
+            self._stands(token, found, stored)
+
+    def _look_at_all(self, now: str) -> None:
+        if self._chosen is None:
+            return
+        for token in sorted(self.view.nodes()):
+            self._look(token, now)
+            node = self.view.node(token)
+            assert node is not None
+            for event_of in (slo_event, measuring_event):
+                if _without_version(event_of(self._chosen, node, None)) != _without_version(
+                    event_of(self._in_force, node, None)
+                ):
+                    self._publish(token, event_of(self._chosen, node, self.anew.get(token)), now)
+
+    def _look(self, token: str, now: str) -> None:
+        """What the manager would have looked at: a node that the other configuration treats otherwise."""
+        report = self._reports.newest.get(token)
+        if self._chosen is not None and report is not None and self._differs(token):
+            self._publish(token, self._overcommit(self._chosen, token, report, now), now)
+
+    def _differs(self, token: str) -> bool:
+        """Whether the other configuration means something else for what a node lends."""
+        node = self.view.node(token)
+        if self._chosen is None or node is None:
+            return False
+        health = (self.anew.get(token) or NodePolicyState(seq=0)).health
+        return self._chosen.colocation(token, node, health) != self._in_force.colocation(token, node, health)
+
+    def _overcommit(
+        self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
+    ) -> NodeOvercommitComputed | None:
+        look = look_at(policies, self.view, token, self.anew.get(token), report)
+        based_on = BasedOn(ev=self.view.state.position)
+        return decide_overcommit(
+            look, datetime.fromisoformat(now), config_version=policies.version, based_on=based_on
+        ).event
+
+    def _publish(self, token: str, event: Decision | None, now: str) -> None:
+        if event is not None:
+            self.tally.anew += 1
+            stored = StoredEvent(
+                self.view.state.position, AggregateRef("nodepolicy", token), {HEADER_OCCURRED_AT: now}, b""
+            )
+            self._stands(token, event, stored)
+
+    def _stands(self, token: str, event: Event, stored: StoredEvent) -> None:
+        state = evolve(self.anew.get(token), event, stored)
+        assert isinstance(state, NodePolicyState)
+        self.anew[token] = state
+
+
+def _is_decision(stored: StoredEvent) -> bool:
+    return stored.ref.kind == "nodepolicy" and stored.type in {model.__name__ for model in DECIDED_ANEW}
+
+
+def _based_on(stored: StoredEvent) -> int:
+    """The position that the recorded decision was taken on: what a node lends is decided slice by slice of a round."""
+    event = CATALOGUE.read(stored)
+    return event.based_on.ev if isinstance(event, NodeOvercommitComputed) else stored.based_on
+
+
+def _like(found: Decision, recorded: Decision) -> bool:
+    return _without_version(found) == _without_version(recorded)
+
+
+def _without_version(event: Decision | None) -> Decision | None:
+    """What a decision says, whichever version of the configuration and position it was taken on."""
+    if isinstance(event, NodeOvercommitComputed):
+        return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
+    return msgspec.structs.replace(event, config_version=0) if event is not None else None
+
+
+def _standing(policy: NodePolicyState | None) -> tuple[object, ...]:
+    """What is compared of a node."""
+    if policy is None:
+        return (None, None, None, None, {}, None, None)
+    amounts = (policy.batch_cpu_milli, policy.batch_memory_bytes, policy.mid_cpu_milli, policy.mid_memory_bytes)
+    return (*amounts, policy.zones, policy.slo, policy.metric_policy)

@@ -1,0 +1,100 @@
+"""Recorded decisions about nodes taken again: reports that are gone, colocation that was off, a node's own switch."""
+
+import json
+from collections.abc import Sequence
+
+from koord_manager.cycle import control_round
+from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if import NodeWhatIf
+from koordcore.bus.memory import MemoryLog
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
+from manager_loops import CONFIG, NODE, Manager, pod, running
+
+OFF = CONFIG.replace('"enable": true, "cpuReclaim', '"enable": false, "cpuReclaim')
+SAME = {
+    "colocation-config": '{"enable": true, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 65}',
+    "resource-threshold-config": '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}',
+}
+
+
+class Story:
+    """A manager over a log in memory, and the reports that it was given, as the log of reports has them."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.manager = Manager(self.log)
+        self.reports: list[StoredEvent] = []
+
+    async def report(self, cpu_milli: int) -> None:
+        self.manager.report("n.1", cpu_milli=cpu_milli)
+        report = self.manager.view.reports["n_1"]
+        origin = Origin(causation_id="r", correlation_id="n.1", actor="agent/t", occurred_at=report.updated_at)
+        ref = AggregateRef("node", "n_1")
+        [new] = CATALOGUE.seal([Draft(ref, report, 0)], origin)
+        self.reports.append(StoredEvent(len(self.reports) + 1, ref, new.headers, new.body))
+        await control_round(self.manager.world, self.manager.policies)
+        await self.manager.clock.advance(60)
+
+    def events(self) -> list[StoredEvent]:
+        return self.log.between(0, self.log.last_seq, None, self.log.last_seq)
+
+
+async def told(config: str) -> Story:
+    story = Story()
+    async with running(story.manager):
+        await story.manager.apply("\n---\n".join([config, NODE, pod("web", "4")]))
+        for cpu_milli in (1500, 4000, 2500):
+            await story.report(cpu_milli)
+    return story
+
+
+def again(
+    events: Sequence[StoredEvent], reports: Sequence[StoredEvent], chosen: dict[str, str] | None, begin: int = 0
+) -> NodeWhatIf:
+    what_if = NodeWhatIf(ManagerView(), chosen)
+    for stored in events:
+        if stored.seq <= begin:
+            what_if.before(stored)
+    what_if.rerun([stored for stored in events if stored.seq > begin], reports)
+    return what_if
+
+
+async def test_every_decision_is_repeated_from_any_beginning() -> None:
+    story = await told(CONFIG)
+    events = story.events()
+    for begin in range(len(events) + 1):
+        for chosen in (None, SAME):
+            found = again(events, story.reports, chosen, begin)
+            assert found.fates() == [], (begin, chosen)
+            assert found.tally.recorded == found.tally.anew == found.tally.same
+    assert again(events, story.reports, None).tally.recorded == 5, "NodeSLO, how to measure, and three reports"
+
+
+async def test_colocation_that_was_off_is_tried_at_every_report_that_is_kept() -> None:
+    story = await told(OFF)
+    [fate] = again(story.events(), story.reports, SAME).fates()
+    assert fate.recorded is not None
+    assert fate.anew is not None
+    assert (fate.recorded.batch_cpu_milli, fate.anew.batch_cpu_milli) == (None, 10_000 - 4000 - 100 - 2500)
+    assert again(story.events(), [], SAME).fates() == [], "nothing is known of what pods used"
+
+
+async def test_decision_whose_report_is_gone_stands_as_recorded_where_the_configuration_means_the_same() -> None:
+    story = await told(CONFIG)
+    for chosen in (None, SAME):
+        found = again(story.events(), story.reports[1:], chosen)
+        assert (found.tally.not_kept, found.tally.recorded, found.tally.same) == (1, 5, 4)
+        assert found.fates() == []
+
+
+async def test_what_a_node_says_itself_stands_above_what_is_tried() -> None:
+    story = Story()
+    async with running(story.manager):
+        own = NODE.replace(
+            "metadata: {name: n.1}", "metadata: {name: n.1, labels: {node.koordinator.sh/cpu-reclaim-ratio: '0.8'}}"
+        )
+        await story.manager.apply("\n---\n".join([CONFIG, own]))
+        await story.report(1500)
+    tried = SAME | {"colocation-config": json.dumps({"enable": True, "cpuReclaimThresholdPercent": 10})}
+    assert again(story.events(), story.reports, tried).fates() == []
