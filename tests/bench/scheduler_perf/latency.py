@@ -26,7 +26,8 @@ class Latency:
 async def steady_latency(scale: float, *, profile: bool = False) -> Latency:
     """1,000 pods a second, ten each hundredth of a second, on the nodes of the basic workload for twenty seconds.
 
-    Submission is the moment before the client hands the pods to the log. Both clocks are this machine's.
+    Each pod is an append of its own, as it is where an API server's watch tells of pods one by one. Submission is the
+    moment before the client hands the pod to the log. Both clocks are this machine's.
     """
     sized = BY_KEY["basic"].at(scale)
     pods = max(PODS_PER_SECOND, int(PODS_PER_SECOND * SECONDS * scale))
@@ -45,10 +46,9 @@ async def steady_latency(scale: float, *, profile: bool = False) -> Latency:
         async with asyncio.TaskGroup() as group:
             for tick, first in enumerate(range(0, pods, per_tick)):
                 await asyncio.sleep(max(0.0, began + tick * TICK_SECONDS - time.monotonic()))
-                batch = events[first : first + per_tick]
-                now = time.time_ns()
-                submitted_ns.update((event.ref.id, now) for event in batch)
-                group.create_task(cluster.create(batch))
+                for event in events[first : first + per_tick]:
+                    submitted_ns[event.ref.id] = time.time_ns()
+                    group.create_task(cluster.create([event]))
         rate = pods / (time.monotonic() - began)
         placements = await cluster.placed([event.ref.id for event in events], after=after)
     waits = sorted((placement.stored_at_ns - submitted_ns[placement.uid]) / 1e6 for placement in placements)

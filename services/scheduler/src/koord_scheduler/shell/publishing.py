@@ -35,6 +35,8 @@ from koord_scheduler.shell.sealing import Header, Part, Sealed, fitting, seal_ga
 
 MOST_IN_FLIGHT: Final = 6
 """Batches at a time; the server allows 50 per stream, the spec 20 per scheduler. Measured: more do not help."""
+WORTH_A_BATCH: Final = 50
+"""Decisions from which on they are appended at once, although an append is under way."""
 FULL_PAUSE_SECONDS: Final = 1.0
 """How long nothing is decided after the log was full, in the host's time."""
 _SPAN: Final = "schedule pod"
@@ -93,7 +95,7 @@ class Publisher:
 
     def pump(self) -> None:
         """Append what may be appended now; returns at once."""
-        while len(self._tasks) < MOST_IN_FLIGHT and self._state.outbox.has_ready():
+        while self._may_start() and self._state.outbox.has_ready():
             for parts in fitting(self._taken()):
                 for part in parts:
                     self._state.own.sent([event for node in part.nodes for event in node.events()])
@@ -102,6 +104,13 @@ class Publisher:
         while (taken := self._state.next_notice()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
+
+    def _may_start(self) -> bool:
+        """A few decisions wait for the answer to those before them, and go together with what is decided meanwhile.
+
+        Every batch costs the log server more than many placements: a store of its own, in files, until it is whole.
+        """
+        return not self._tasks or (len(self._tasks) < MOST_IN_FLIGHT and len(self._state.outbox) >= WORTH_A_BATCH)
 
     def _taken(self) -> list[Part]:
         """Sealed work of about one append: gangs, and nodes that stand for themselves."""
