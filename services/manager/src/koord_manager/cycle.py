@@ -134,7 +134,11 @@ async def _configuration(world: World, controllers: Controllers, now: datetime) 
         if isinstance(draft.event, ConfigWarned):
             for config_field, sentence in draft.event.warnings.items():
                 world.logger.warning("config_worth_a_look", field=config_field, reason=sentence)
-    return await append_all(world, controllers.isolation, drafts, now)
+    try:
+        return await append_all(world, controllers.isolation, drafts, now)
+    except BaseException:
+        view.config_touched = True
+        raise
 
 
 async def _workloads(world: World, controllers: Controllers, now: datetime) -> int:

@@ -17,7 +17,7 @@ from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.isolation import Isolation
 from koord_manager.domain.view import node_name
-from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.appender import Decision, append_decisions, is_misconfigured
 from koord_manager.world import World, epoch_of, reached
 
 DESIRED_WRITES_AT_ONCE = 64
@@ -78,10 +78,15 @@ async def append_groups(
 
 
 async def _appended(world: World, isolation: Isolation, decisions: Sequence[Decision]) -> list[AppendOutcome]:
-    """The outcome of each; when one cannot be sent, each is sent by itself, and those that were stored are known."""
+    """The outcome of each; when one cannot be sent, each is sent by itself, and those that were stored are known.
+
+    raises    Misconfigured when the log itself is not as it has to be: nothing else could be sent, either
+    """
     try:
         return await append_decisions(world.log, decisions)
-    except Exception as error:  # noqa: BLE001 - told with its cause when it is found which one it was
+    except Exception as error:
+        if is_misconfigured(error):
+            raise
         if len(decisions) == 1:
             isolation.failed(APPEND, str(decisions[0].drafts[0].ref), error)
             return [Unavailable(f"it cannot be sent: {error}")]

@@ -22,7 +22,16 @@ from koordcore.bus.outcome import NO_ANSWER, NO_RESPONDERS, Action, Answer, clas
 from koordcore.bus.reads import StreamReader
 from koordcore.bus.wire import encode_headers, hpub
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable
+from koordcore.ports.eventlog import (
+    MOST_AT_ONCE,
+    Appended,
+    AppendOutcome,
+    Conflict,
+    Full,
+    Misconfigured,
+    Unavailable,
+    Unsendable,
+)
 
 MAX_BATCHES_IN_FLIGHT = 20
 MAX_SINGLES_IN_FLIGHT = 1000
@@ -44,13 +53,13 @@ class Encoded(msgspec.Struct, frozen=True):
 def encode_event(names: BusNames, event: NewEvent) -> Encoded:
     """The bytes of an event, which never change between attempts.
 
-    raises    Misconfigured when subject or headers cannot be sent
+    raises    Unsendable when subject or headers cannot be sent
     """
     try:
         subject = names.subject("ev", event.ref)
         header = encode_headers(event.headers)
     except (InvalidName, ValueError) as cause:
-        raise Misconfigured(f"{event.ref}: {cause}") from cause
+        raise Unsendable(f"{event.ref}: {cause}") from cause
     expectation = b"Nats-Expected-Last-Subject-Sequence: %d\r\n" % event.expected_last
     return Encoded(subject, header + expectation, event.body)
 
@@ -58,14 +67,14 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
 def require_distinct(events: Sequence[NewEvent]) -> None:
     """An append is 1 to 1000 events of different aggregates with different ids.
 
-    raises    Misconfigured
+    raises    Unsendable
     """
     if not events or len(events) > MOST_AT_ONCE:
-        raise Misconfigured(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
+        raise Unsendable(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
     if len(events) > 1 and len({event.ref for event in events}) != len(events):
-        raise Misconfigured("an append holds each aggregate once")
+        raise Unsendable("an append holds each aggregate once")
     if len(events) > 1 and len({event.event_id for event in events}) != len(events):
-        raise Misconfigured("an append holds each event id once")
+        raise Unsendable("an append holds each event id once")
 
 
 class Appender:
@@ -145,7 +154,7 @@ class Appender:
                 # replicas; if it never shows up, the id was used for another event.
                 unexplained += 1
                 if unexplained >= _UNEXPLAINED_DUPLICATES:
-                    raise Misconfigured(f"{encoded[0].subject}: an event id was used before for another event")
+                    raise Unsendable(f"{encoded[0].subject}: an event id was used before for another event")
             elif action is Action.READ_BACK and attempt == 1:
                 return Conflict()
             if loop.time() + pause >= end or self._connection.is_closed:
@@ -195,7 +204,7 @@ class Appender:
     async def _read_back(self, events: Sequence[NewEvent]) -> AppendOutcome | None:
         """What became of our events: stored, refused because an aggregate moved, or None (no aggregate moved yet).
 
-        raises    Misconfigured when an id was used for another event that the caller had already folded; NoAnswer
+        raises    Unsendable when an id was used for another event that the caller had already folded; NoAnswer
         """
         gate = asyncio.Semaphore(_READS_AT_ONCE)
 
@@ -212,7 +221,7 @@ class Appender:
         if not moved:
             for event, last in zip(events, lasts, strict=True):
                 if last is not None and last.event_id == event.event_id:
-                    raise Misconfigured(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
+                    raise Unsendable(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
             return None
         seqs: list[int] = []
         for event, last in zip(events, lasts, strict=True):

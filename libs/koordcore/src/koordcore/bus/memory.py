@@ -21,7 +21,7 @@ from koordcore.ports.eventlog import (
     Full,
     HistoryGone,
     LogHead,
-    Misconfigured,
+    Unsendable,
 )
 from koordcore.ports.snapshots import Snapshot
 
@@ -125,7 +125,7 @@ class MemoryEventLog:
             try:
                 _NAMES.subject("ev", event.ref)
             except InvalidName as cause:
-                raise Misconfigured(f"{event.ref}: {cause}") from cause
+                raise Unsendable(f"{event.ref}: {cause}") from cause
         await asyncio.sleep(0)  # as on a server, others may run between call and answer
         log = self.log
         moved: list[tuple[AggregateRef, int]] = []
@@ -144,7 +144,7 @@ class MemoryEventLog:
                 return Appended(last_seq=max(seqs), seqs=seqs, duplicate=True)
             return Conflict(tuple(moved))
         if any(stored is not None for stored in known):
-            raise Misconfigured(f"{events[0].ref}: an event id was used before for another event")
+            raise Unsendable(f"{events[0].ref}: an event id was used before for another event")
         if log.max_events is not None and log.last_seq - log.first_seq + 1 + len(events) > log.max_events:
             return Full(f"{log.max_events} events")
         seqs = tuple(log.store(event.ref, event.headers, event.body) for event in events)

@@ -61,6 +61,10 @@ class Misconfigured(Exception):
     """Wrong stream, batches disabled, batch too large, permission denied: a bug or misconfiguration. Stop."""
 
 
+class Unsendable(Misconfigured):
+    """One append cannot be stored as it is, by a name, an id or its size; the log takes others."""
+
+
 class LogHead(NamedTuple):
     """Bounds of the stream: `first_seq` is the oldest event that is kept, `last_seq` the newest (0: empty)."""
 

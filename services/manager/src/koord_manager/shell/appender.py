@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, NewEvent, Origin
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Misconfigured, Unsendable
 
 MAX_BATCH = 200
 """Events per atomic batch; the server allows 1000, smaller batches conflict less and answer sooner."""
@@ -19,6 +19,11 @@ class Decision(NamedTuple):
 
     drafts: list[Draft]
     origin: Origin
+
+
+def is_misconfigured(error: Exception) -> bool:
+    """Whether the log itself is not as it has to be: repeating does not help, and nothing else can be stored."""
+    return isinstance(error, Misconfigured) and not isinstance(error, Unsendable)
 
 
 async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:

@@ -10,12 +10,13 @@ from typing import Any, cast
 
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.observation import NodeUsageReported
-from koordcore.ports.eventlog import Appended, Misconfigured
+from koordcore.ports.eventlog import Appended
 
 from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.isolated import Isolated
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
 from koord_manager.shell.gateway.scribe import NotLeading, Scribe
@@ -131,7 +132,7 @@ class Ingest:
         except NotLeading:
             raise
         except Exception as error:
-            if isinstance(error, Misconfigured) and error.__cause__ is None:
+            if is_misconfigured(error):
                 raise
             if len(drafts) > 1:
                 return [left_out for draft in drafts for left_out in await self._append([draft])]

@@ -31,6 +31,7 @@ from koord_manager.domain.gateway.owed import Owed
 from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.domain.view import ManagerView
+from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
@@ -44,6 +45,8 @@ from koord_manager.shell.gateway.sweep import Sweep
 from koord_manager.shell.gateway.words import Words
 
 OUTDATED_SECONDS: Final = 5.0
+MISCONFIGURED_SECONDS: Final = 300.0
+"""Longest pause before a log that is not as it has to be is tried again."""
 QUEUE: Final = 16
 """Pages and batches of changes that wait for the ingest: a slow log slows the lists."""
 
@@ -119,6 +122,7 @@ class Gateway:
     async def run(self) -> None:
         """Leads when this instance does, until cancelled."""
         world = self._world
+        stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:
             term = await world.leadership.acquired()
             await world.folded((await self._head()).last_seq)
@@ -131,9 +135,18 @@ class Gateway:
             self._term = _TermOfGateway(world, self._settings)
             try:
                 await self._lead(self._term, term)
+                stopped.reset()
+            except Exception as error:
+                if not is_misconfigured(error):
+                    raise
+                # nothing is mirrored or written that cannot be recorded; admission goes on
+                world.metrics.failed("log")
+                world.logger.error("gateway_stopped", reason=str(error))
             finally:
                 self._term = None
             world.logger.info("gateway_ends", epoch=term.epoch)
+            if world.leadership.term is term:
+                await stopped.wait()
 
     async def _log_is_outdated(self) -> str | None:
         """Whether another log was begun after ours (event-bus spec, 9.3): a service with the old one must not write."""

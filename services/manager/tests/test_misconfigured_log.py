@@ -1,0 +1,52 @@
+"""A log that is not as it has to be: deciding stops as a whole, is told once, and goes on when it is mended."""
+
+from collections.abc import Sequence
+
+from koord_manager.cycle import control_round
+from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.events.envelope import NewEvent
+from koordcore.ports.eventlog import AppendOutcome, Misconfigured
+from manager_loops import CONFIG, NODE, Manager, running
+from structlog.testing import capture_logs
+
+
+class LogOfOthers(MemoryEventLog):
+    """Takes nothing from us while it is not ours."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self.is_ours = True
+        self.asked = 0
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        self.asked += 1
+        if not self.is_ours:
+            raise Misconfigured("koord.t.ev: batches are disabled")
+        return await super().append(events, deadline=deadline)
+
+
+async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() -> None:
+    log = MemoryLog()
+    manager, events = Manager(log), LogOfOthers(log)
+    manager.world = manager.world._replace(log=events)
+    nodes = [NODE.replace("n.1", f"n.{number}") for number in range(50)]
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, *nodes]))
+        for number in range(50):
+            manager.report(f"n.{number}", cpu_milli=1000)
+        events.is_ours, events.asked = False, 0
+
+        with capture_logs() as lines:
+            await control_round(manager.world, manager.policies)
+            tried = events.asked
+            await control_round(manager.world, manager.policies)
+        told = [(line["controller"], line["object"]) for line in lines if line["event"] == "decision_failed"]
+        assert told == [("nodes", "(the whole step)"), ("overcommit", "(the whole step)")]
+        assert events.asked == tried == 2, "not each decision by itself, and not again at once"
+
+        events.is_ours = True
+        await manager.clock.advance(1)
+        await control_round(manager.world, manager.policies)
+        policies = [manager.view.policy(f"n_{number}") for number in range(50)]
+    assert all(policy is not None and policy.slo is not None for policy in policies)
+    assert all(policy is not None and policy.batch_cpu_milli is not None for policy in policies)
