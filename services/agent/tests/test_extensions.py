@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.desired import view_of
-from koord_agent.domain.extensions import Extensions, StateKind, Target
+from koord_agent.domain.extension_points import StateKind, Target
+from koord_agent.domain.extensions import Extensions
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import Band, CgroupFile, Plan
@@ -18,6 +19,7 @@ from koord_agent.shell.installed import ENTRY_POINTS, installed_extensions
 from koord_agent.shell.node_agent import NodeAgent
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
+from koordcore.service.logging import logger
 from koordcore.values.invalid import InvalidInput
 
 OFFERED = """
@@ -33,6 +35,7 @@ def again(extensions):
 
 nothing = 7
 """
+LOG = logger("agent")
 BE_ROOT = "kubepods.slice/kubepods-besteffort.slice"
 
 
@@ -50,13 +53,13 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 def test_packages_offer_them_and_a_flag_switches_their_strategies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert installed_extensions().strategies == {}
+    assert installed_extensions(LOG).strategies == {}
     install(tmp_path, monkeypatch, "register")
-    assert installed_extensions().enabled == frozenset()
-    assert installed_extensions(("Mine=true",)).enabled == {"Mine"}
+    assert installed_extensions(LOG).enabled == frozenset()
+    assert installed_extensions(LOG, ("Mine=true",)).enabled == {"Mine"}
     for wrong in ("Other=true", "Mine", "Mine=yes"):
         with pytest.raises(InvalidInput):
-            installed_extensions((wrong,))
+            installed_extensions(LOG, (wrong,))
 
 
 @pytest.mark.parametrize("names", [("register", "again"), ("nothing",)])
@@ -65,7 +68,7 @@ def test_a_name_that_is_taken_and_what_is_no_function_are_refused(
 ) -> None:
     install(tmp_path, monkeypatch, *names)
     with pytest.raises(InvalidInput):
-        installed_extensions()
+        installed_extensions(LOG)
 
 
 class Shares:

@@ -13,7 +13,7 @@ from koord_manager.domain.view import ManagerView
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.mirror import NodeSpecAdded
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.observation import NodeUsageReported, NumaUsage, Usage
+from koordcore.events.observation import NodeUsageReported, NumaUsage, PodUsage, Usage
 from koordcore.protocol import keys
 from kubernetes.patches import apply_patch
 
@@ -106,7 +106,7 @@ def test_one_write_is_enough_after_any_reports(said: list[tuple[int, int]]) -> N
         assert owed_topology(cluster.view, "a") is None
 
 
-def test_numa_usage_survives_the_way_through_a_node_metric() -> None:
+def test_numa_usage_and_extensions_survive_the_way_through_a_node_metric() -> None:
     usage = Usage(cpu_milli=1_500, memory_bytes=GIB)
     numa = [NumaUsage(numa_node=0, node_usage=usage, system_usage=usage), NumaUsage(numa_node=1, node_usage=usage)]
     said = NodeUsageReported(
@@ -115,8 +115,20 @@ def test_numa_usage_survives_the_way_through_a_node_metric() -> None:
         aggregate_duration_seconds=300,
         node_usage=usage,
         numa=numa,
+        pods=[
+            PodUsage(
+                uid="web",
+                namespace="d",
+                name="web",
+                priority_class="koord-prod",
+                qos="LS",
+                usage=usage,
+                extensions={"watts": 41.5},
+            )
+        ],
     )
     (operation,) = cast("list[dict[str, Any]]", node_metric_status("a", said).body)
-    read = report_of({"status": operation["value"]}, lambda _, __: "")
+    read = report_of({"status": operation["value"]}, lambda _, name: name)
     assert read is not None
     assert read.numa == numa
+    assert read.pods == said.pods

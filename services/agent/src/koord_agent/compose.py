@@ -27,13 +27,16 @@ from koord_agent.node_agents import linux_agent, simulated_agent
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.audit_log import no_audit
 from koord_agent.shell.desired_state import DesiredStates
+from koord_agent.shell.extension_controllers import controller_components
+from koord_agent.shell.extension_routes import extension_routes
+from koord_agent.shell.extension_threads import ThreadGuard
 from koord_agent.shell.installed import installed_extensions
 from koord_agent.shell.kept import Kept
 from koord_agent.shell.link import Link, Ports
 from koord_agent.shell.metrics_routes import metrics_routes
 from koord_agent.shell.node_series import NodeSeries
 from koord_agent.shell.nodes_file import read_nodes, shard_of
-from koord_agent.shell.observing import MOST_NODES, AgentMetrics
+from koord_agent.shell.observing import MOST_NODES, AgentMetrics, ExtensionFailures
 from koord_agent.shell.outbox import Outbox
 from koord_agent.shell.own_facts import AgentFacts
 
@@ -101,11 +104,14 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     name = node_name(settings, os.environ)
     if fleet is None:
         said = kept.topologies().get(name, "")
-        extensions = installed_extensions(settings.qos_extension_plugins)
+        extensions = installed_extensions(shell.log, settings.qos_extension_plugins)
+        extensions.guard = ThreadGuard()
+        shell.metrics.registry.register(ExtensionFailures(extensions.failures))
+        shell.http.routes.extend(extension_routes(extensions, shell.log))
         known = announced.get(name, set[str]())
         agents = {name: linux_agent(shell, name, interval_ms, known, audit, topology_said=said, extensions=extensions)}
-        for controller, run in extensions.controllers.items():
-            shell.service.add(Component(name=f"extension-{controller}", run=run))
+        for controller in controller_components(extensions, shell.log):
+            shell.service.add(controller)
     else:
         agents = {
             node.name: simulated_agent(settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit)

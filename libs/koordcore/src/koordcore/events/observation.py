@@ -3,6 +3,8 @@
 source    event-bus spec, 2; agent spec, 7; protocol spec, 9.1
 """
 
+from typing import Any
+
 import msgspec
 
 from koordcore.events.envelope import Event
@@ -31,6 +33,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """Usage of one pod, averaged over the report's window.
 
     containers   for pods that a recommendation looks at (manager spec, 15.4); else empty
+    extensions   what extensions of the node's agent say of it, by their names: JSON values
     """
 
     uid: str
@@ -40,6 +43,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     qos: str
     usage: Usage
     containers: list[ContainerUsage] = []
+    extensions: dict[str, Any] = {}
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -1,92 +1,109 @@
-"""What installed packages may add to an agent: strategies, policies of single pods, callbacks on state, and more.
+"""What installed packages add to an agent: the registry that they fill, and how their failures are told.
 
 A package offers a function under the entry point group `koord_agent.extensions`; it is called once at start with an
 empty-handed `Extensions` and registers what it has:
 
     def register(extensions: Extensions) -> None:
         extensions.add_strategy("NightShift", NightShift())            # --qos-extension-plugins=NightShift=true
+        extensions.add_collector("power", Power())
         extensions.add_callback(StateKind.NODE_SLO, "audit", told)
 
-Everything is called in the thread of the node's rounds, one after the other; an error of an extension is a problem of
-the round and nothing else. Source: agent spec, 4.1, 10.1, 22.
+What each of them is, is in `extension_points`; `node_extensions` calls them. source    agent spec, 22
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
 
-from koordcore.protocol import keys
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.cgroup_layout import HostApplication
-from koord_agent.domain.node_look import NodeLook
-from koord_agent.domain.plan import Plan
-from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.extension_points import (
+    Callback,
+    Collector,
+    EvictPod,
+    HttpHandler,
+    JsonObject,
+    PodCollector,
+    PodFilter,
+    PodMetricFiller,
+    PodPolicies,
+    Point,
+    RunController,
+    State,
+    StateKind,
+    Strategy,
+    TopologyHook,
+)
+
+T = TypeVar("T")
+OWN_PATHS: Final = ("/metrics", "/internal-metrics", "/external-metrics", "/events", "/healthz", "/readyz")
+SHORTEST_SECONDS: Final = 1.0
+"""Between two looks of a collector or a state."""
 
 
-class StateKind(StrEnum):
-    """States that callbacks hear of; with what as their object."""
-
-    NODE_SLO = "NodeSLOSpec"
-    """the effective NodeSLO in wire spelling"""
-    ALL_PODS = "AllPods"
-    """nothing: the pods are the target"""
-    NODE_TOPOLOGY = "NodeTopology"
-    """`CpuPools`: who may use which CPUs"""
-    NODE_METADATA = "NodeMetadata"
-    """labels and annotations of the node"""
+class ExtensionFailed(Exception):
+    """What an extension did wrong, in one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a callback is about."""
+class Guard(Protocol):
+    """Calls the code of others, so that nothing that it does reaches the agent."""
 
-    pods: tuple[AgentPod, ...]
-    host_applications: tuple[HostApplication, ...]
+    def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
+        """What the function returns. Raises ExtensionFailed for whatever it raises, and when it takes too long."""
+        ...
 
+    def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
+        """Begins a call if one is due, and says what the last one came to, once; None = nothing new.
 
-Callback = Callable[[StateKind, object, Target], None]
-
-
-class Strategy(Protocol):
-    """A QoS strategy; it proposes, the arbiter decides."""
-
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
-        """What it wants of this moment; a plan lives for ttl_ms."""
+        raises    ExtensionFailed likewise
+        """
         ...
 
 
-class PodPolicies(Protocol):
-    """Policies of single pods that have no annotation of their own: grey control."""
+class InPlace:
+    """A guard that calls in the caller's thread: for simulated nodes and tests."""
 
-    def cpu_burst(self, pod: AgentPod) -> str | None:
-        """The JSON that the annotation koordinator.sh/cpuBurst would have; None = nothing."""
-        ...
+    def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
+        """See `Guard.call`; a call may take as long as it likes."""
+        try:
+            return function()
+        except Exception as error:
+            raise ExtensionFailed(failure(point, name, error)) from error
 
-    def memory_qos(self, pod: AgentPod) -> str | None:
-        """The same of koordinator.sh/memoryQOS."""
-        ...
+    def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
+        """See `Guard.poll`; the call is over at once."""
+        return self.call(point, name, function) if due else None
 
 
-EvictPod = Callable[[AgentPod], bool]
-"""Ends an evicted pod here and now; False = the request alone stands."""
+def failure(point: Point, name: str, error: BaseException) -> str:
+    """`strategy NightShift: ValueError: not today`."""
+    return f"{point} {name}: {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)
 class Extensions:
-    """Everything that was registered; a name is taken once. Raises InvalidInput for a second one."""
+    """Everything that was registered; a name is taken once at each point. Raises InvalidInput for a second one."""
 
     strategies: dict[str, Strategy] = field(default_factory=dict[str, Strategy])
     policies: dict[str, PodPolicies] = field(default_factory=dict[str, PodPolicies])
     callbacks: dict[tuple[StateKind, str], Callback] = field(default_factory=dict[tuple[StateKind, str], Callback])
-    controllers: dict[str, Callable[[], Awaitable[None]]] = field(
-        default_factory=dict[str, Callable[[], Awaitable[None]]]
+    states: dict[str, State] = field(default_factory=dict[str, State])
+    collectors: dict[str, Collector] = field(default_factory=dict[str, Collector])
+    pod_filters: dict[tuple[PodCollector, str], PodFilter] = field(
+        default_factory=dict[tuple[PodCollector, str], PodFilter]
     )
+    pod_metrics: dict[str, PodMetricFiller] = field(default_factory=dict[str, PodMetricFiller])
+    topology_hooks: dict[str, TopologyHook] = field(default_factory=dict[str, TopologyHook])
+    slo_defaults: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    http: dict[str, HttpHandler] = field(default_factory=dict[str, HttpHandler])
+    controllers: dict[str, RunController] = field(default_factory=dict[str, RunController])
     evict: EvictPod | None = None
     enabled: frozenset[str] = frozenset()
     """strategies that are switched on"""
-    _injected: dict[str, tuple[AgentPod, AgentPod]] = field(default_factory=dict[str, tuple[AgentPod, AgentPod]])
+    guard: Guard = field(default_factory=InPlace)
+    failures: Counter[tuple[Point, str]] = field(default_factory=Counter[tuple[Point, str]])
+    """how often each failed since the start"""
 
     def add_strategy(self, name: str, strategy: Strategy) -> None:
         """A strategy; it runs where `--qos-extension-plugins` names it."""
@@ -100,8 +117,41 @@ class Extensions:
         """Called when a state changed since the last round; it sees the newest one, not every one."""
         _add(self.callbacks, (kind, name), callback, f"a callback on {kind}")
 
-    def add_controller(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """A loop that runs as long as the agent does, on its event loop; when it ends or fails, the agent does."""
+    def add_state(self, name: str, state: State) -> None:
+        """A state of the node beside the agent's own: `look.states[name]`, the last one that could be read."""
+        _require_pace("a state", name, state.every_seconds)
+        _add(self.states, name, state, "a state")
+
+    def add_collector(self, name: str, collector: Collector) -> None:
+        """A collector; strategies ask for its values as `look.metrics.last(Kind.EXTENSION, (name, metric, of))`."""
+        _require_pace("a collector", name, collector.every_seconds)
+        _add(self.collectors, name, collector, "a collector")
+
+    def add_pod_filter(self, collectors: Collection[PodCollector], name: str, keeps: PodFilter) -> None:
+        """Pods that it does not keep are left out by these collectors."""
+        for collector in collectors:
+            _add(self.pod_filters, (collector, name), keeps, f"a filter of pods for {collector}")
+
+    def add_pod_metric(self, name: str, fill: PodMetricFiller) -> None:
+        """What it says of a pod stands in the report as `extensions.<name>` of the pod's metric."""
+        _add(self.pod_metrics, name, fill, "a metric of pods")
+
+    def add_topology_hook(self, name: str, hook: TopologyHook) -> None:
+        """Adds annotations and resources of zones to the node's topology, in the order of their names."""
+        _add(self.topology_hooks, name, hook, "a topology hook")
+
+    def add_slo_defaults(self, name: str, defaults: JsonObject) -> None:
+        """Defaults of the NodeSLO's `extensions.<name>`; what the NodeSLO says itself wins, field by field."""
+        _add(self.slo_defaults, name, defaults, "defaults of the NodeSLO's extensions")
+
+    def add_http(self, path: str, handler: HttpHandler) -> None:
+        """A page of the agent's port. The agent's own paths are taken."""
+        if not path.startswith("/") or path.rstrip("/") in ("", *OWN_PATHS):
+            raise InvalidInput("a path of its own, such as /power", path, "an HTTP handler")
+        _add(self.http, path, handler, "an HTTP handler")
+
+    def add_controller(self, name: str, run: RunController) -> None:
+        """A loop that runs as long as the agent does; when it ends or fails, it is begun again after a while."""
         _add(self.controllers, name, run, "a controller")
 
     def replace_eviction(self, evict: EvictPod) -> None:
@@ -110,6 +160,31 @@ class Extensions:
             raise InvalidInput("registered once", evict, "the eviction of pods")
         self.evict = evict
 
+    def include(self, more: "Extensions") -> None:
+        """What another package registered. Raises InvalidInput for a name that is taken; nothing is rolled back."""
+        for name in ("strategies", "policies", "callbacks", "states", "collectors", "pod_filters", "pod_metrics"):
+            _include(getattr(self, name), getattr(more, name), name.replace("_", " "))
+        for name in ("topology_hooks", "slo_defaults", "http", "controllers"):
+            _include(getattr(self, name), getattr(more, name), name.replace("_", " "))
+        if more.evict is not None:
+            self.replace_eviction(more.evict)
+
+    def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
+        """See `Guard.call`; a failure is counted."""
+        try:
+            return self.guard.call(point, name, function)
+        except ExtensionFailed:
+            self.failures[point, name] += 1
+            raise
+
+    def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
+        """See `Guard.poll`; a failure is counted."""
+        try:
+            return self.guard.poll(point, name, function, due=due)
+        except ExtensionFailed:
+            self.failures[point, name] += 1
+            raise
+
     def switch(self, switches: Mapping[str, bool]) -> None:
         """Which strategies run. Raises InvalidInput for one that nobody has registered."""
         unknown = sorted(set(switches) - set(self.strategies))
@@ -117,86 +192,18 @@ class Extensions:
             raise InvalidInput(f"one of {sorted(self.strategies)}", unknown, "qos-extension-plugins")
         self.enabled = frozenset(name for name, on in switches.items() if on)
 
-    def plans(self, look: NodeLook, *, ttl_ms: int, problems: list[str]) -> list[Plan]:
-        """What the strategies that are switched on want."""
-        found: list[Plan] = []
-        for name in sorted(self.enabled):
-            try:
-                found.extend(self.strategies[name].plans(look, ttl_ms=ttl_ms))
-            except Exception as error:  # noqa: BLE001 - code of others must not end the protection of a node
-                problems.append(f"strategy {name}: {type(error).__name__}: {error}")
-        return found
-
-    def with_policies(self, look: NodeLook, problems: list[str]) -> NodeLook:
-        """The look with the annotations of pods that policies were found for."""
-        if not self.policies:
-            return look
-        pods = tuple(self._with_policies(pod, problems) for pod in look.pods)
-        self._injected = {pod.uid: self._injected[pod.uid] for pod in look.pods}
-        return replace(look, pods=pods)
-
-    def _with_policies(self, pod: AgentPod, problems: list[str]) -> AgentPod:
-        """One answer for one object: what comes after compares pods by identity."""
-        known = self._injected.get(pod.uid)
-        if known is not None and known[0] is pod:
-            return known[1]
-        added: dict[str, str] = {}
-        for key in (keys.CPU_BURST, keys.MEMORY_QOS):
-            if key not in pod.annotations and (text := self._policy(pod, key, problems)) is not None:
-                added[key] = text
-        injected = replace(pod, annotations={**pod.annotations, **added}) if added else pod
-        self._injected[pod.uid] = pod, injected
-        return injected
-
-    def _policy(self, pod: AgentPod, key: str, problems: list[str]) -> str | None:
-        for name in sorted(self.policies):
-            policies = self.policies[name]
-            try:
-                found = policies.cpu_burst(pod) if key == keys.CPU_BURST else policies.memory_qos(pod)
-            except Exception as error:  # noqa: BLE001 - as above
-                problems.append(f"policies {name}: {type(error).__name__}: {error}")
-                continue
-            if found is not None:
-                return found
-        return None
-
-
-class StateChanges:
-    """One node's states as callbacks last heard of them. Owned by its agent."""
-
-    def __init__(self, extensions: Extensions) -> None:
-        self._extensions = extensions
-        self._told: dict[StateKind, object] = {}
-
-    def tell(self, look: NodeLook, pools: object, problems: list[str]) -> None:
-        """Call who wants to know what changed since the last round.
-
-        pools    who may use which CPUs; None = unknown
-        """
-        callbacks = self._extensions.callbacks
-        if not callbacks:
-            return
-        target = Target(look.pods, look.host_applications)
-        states: Sequence[tuple[StateKind, object, Any]] = (
-            (StateKind.NODE_SLO, look.slo, look.slo),
-            (StateKind.ALL_PODS, look.pods, None),
-            (StateKind.NODE_TOPOLOGY, pools, pools),
-            (StateKind.NODE_METADATA, (look.labels, look.annotations), (look.labels, look.annotations)),
-        )
-        for kind, state, shown in states:
-            if state is None or self._told.get(kind) == state:
-                continue
-            self._told[kind] = state
-            for (of, name), callback in sorted(callbacks.items()):
-                if of is not kind:
-                    continue
-                try:
-                    callback(kind, shown, target)
-                except Exception as error:  # noqa: BLE001 - as above
-                    problems.append(f"callback {name} on {kind}: {type(error).__name__}: {error}")
-
 
 def _add(held: dict[Any, Any], name: object, value: object, what: str) -> None:
     if name in held:
         raise InvalidInput("a name that is not taken", name, what)
     held[name] = value
+
+
+def _include(held: dict[Any, Any], more: Mapping[Any, Any], what: str) -> None:
+    for name, value in more.items():
+        _add(held, name, value, what)
+
+
+def _require_pace(what: str, name: str, seconds: float) -> None:
+    if not seconds >= SHORTEST_SECONDS:
+        raise InvalidInput(f"looked at every {SHORTEST_SECONDS:g} s at most", seconds, f"{what} {name}")

@@ -4,6 +4,7 @@ The values of `report` and `qos.cpu_suppress` on their way to the log; nothing i
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from koordcore.events import observation
 from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
@@ -23,11 +24,13 @@ def usage_reported(
     be_quota_us: int,
     prediction: Prediction | None = None,
     signals: Mapping[str, float] | None = None,
+    pod_extensions: Mapping[str, dict[str, Any]] | None = None,
 ) -> observation.NodeUsageReported:
     """The report as an observation.
 
     updated_at    RFC 3339 text of report.update_time_ms
     prediction    for prod pods; None = none yet
+    pod_extensions   what installed packages say of pods, by uid
     signals       health of the node in percent, by the names of the observation
     """
     return observation.NodeUsageReported(
@@ -54,6 +57,7 @@ def usage_reported(
                 containers=[
                     observation.ContainerUsage(name=name, usage=_sample(used)) for name, used in metric.containers
                 ],
+                extensions=(pod_extensions or {}).get(metric.pod.uid, {}),
             )
             for metric in report.pods
         ],

@@ -57,6 +57,8 @@ class Kind(StrEnum):
     """milliseconds per request to the disks that the pod uses (18)"""
     POD_TCP_RETRANSMIT = "pod_tcp_retransmit"
     """share of the pod's TCP segments that were sent again (18)"""
+    EXTENSION = "extension"
+    """what collectors of installed packages found (22)"""
 
 
 _POD: Final = ("pod_uid",)
@@ -108,6 +110,7 @@ LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.POD_MEMORY_ALLOC_STALL: _POD,
     Kind.POD_DISK_AWAIT: _POD,
     Kind.POD_TCP_RETRANSMIT: _POD,
+    Kind.EXTENSION: ("collector", "metric", "of"),
 }
 """Labels of each kind, in the order in which an `of` of several labels names their values."""
 

@@ -32,6 +32,7 @@ class NodeLook:
     topology            online CPUs; empty = unknown
     reserved_cpus       CPUs that the node reservation holds
     system_cpus         CPUs that system QoS holds exclusively
+    states              what states of installed packages read last, by name
     kubelet_static      whether the kubelet's CPU manager policy is static
     """
 
@@ -54,6 +55,7 @@ class NodeLook:
     reserved_cpus: CpuSet = EMPTY
     system_cpus: CpuSet = EMPTY
     kubelet_static: bool = False
+    states: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @cached_property
     def by_uid(self) -> Mapping[str, AgentPod]:

@@ -4,10 +4,12 @@ The quota follows the load in small steps every round; the audit log has each of
 end, every change that matters, and small ones together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.protocol.amount_text import cfs_quota_text
 
+from koord_agent.domain.arbiter import Winner
 from koord_agent.domain.facts import quota_changed
 from koord_agent.domain.qos.cpu_suppress import Decision
 
@@ -16,6 +18,19 @@ SIGNIFICANT_PERCENT = 10
 SAY_AFTER_MS = 600_000
 QUOTA_US_PER_MILLI = 100
 UNLIMITED = -1
+
+
+def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
+    """A decision as it came out: another strategy may have wanted, and got, another quota.
+
+    quota_us    that was written
+    winner      whose it is
+    """
+    if quota_us == decision.new_quota_us:
+        return decision
+    whose = "" if winner is None else ", ".join(winner.plugins)
+    reason = f"{decision.reason}; {whose or 'another'} holds it at {cfs_quota_text(quota_us)}"
+    return replace(decision, new_quota_us=quota_us, reason=reason)
 
 
 @dataclass(slots=True)

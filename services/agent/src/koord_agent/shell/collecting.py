@@ -10,13 +10,14 @@ Only what this machine can do and its gates allow runs; the rest is told by `Fea
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.cgroup_layout import HostApplication
 from koord_agent.domain.collected import cold_page_samples, cpi_samples, pressure_samples, resctrl_samples
+from koord_agent.domain.extension_points import PodCollector
 from koord_agent.domain.features import Feature, Features
 from koord_agent.domain.io_counters import DiskCounters, TcpCounters, common_disks
 from koord_agent.domain.metric_kinds import Kind
@@ -50,7 +51,12 @@ NOTHING_SLOW: Final = CollectOptions()
 """The gates' defaults: only the collectors of every interval."""
 
 
+Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
 _Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
+
+
+VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
+"""Which pods a slow collector visits: by default those whose pressure is looked at."""
 
 
 class _Slow(NamedTuple):
@@ -60,6 +66,7 @@ class _Slow(NamedTuple):
     feature: Feature
     every_ms: int
     collect: _Collect
+    visits: PodCollector
 
 
 @dataclass(slots=True)
@@ -74,6 +81,7 @@ class Collectors:
     """All collectors of one node. Not shared: one task owns it; call `close` when it ends.
 
     topology    online CPUs, for usage by NUMA node
+    measured    the pods that a collector visits, of all
     """
 
     def __init__(
@@ -84,8 +92,10 @@ class Collectors:
         features: Features,
         options: CollectOptions = NOTHING_SLOW,
         topology: Sequence[CpuPlace] = (),
+        measured: Measured = lambda _by, pods: pods,
     ) -> None:
         self.features = features
+        self._measured = measured
         self._host = host
         self._monitor = monitor
         self._options = options
@@ -106,7 +116,7 @@ class Collectors:
             (options.cold_pages, False, Feature.COLD_PAGES, options.cold_page_interval_ms, self._cold_pages),
         )
         self._slow = [
-            _Slow(always, feature, every_ms, collect)
+            _Slow(always, feature, every_ms, collect, VISITS.get(feature, PodCollector.PRESSURE))
             for always, for_interference, feature, every_ms, collect in slow
             if (always or for_interference) and features.usable(feature)
         ]
@@ -126,13 +136,19 @@ class Collectors:
 
         for_interference    whether interference is looked for: then PSI and waiting are collected whatever the gates
         """
-        reading = read_host(self._host, pods, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa)
+        visited = self._measured(PodCollector.USAGE, pods)
+        reading = read_host(
+            self._host, visited, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa
+        )
+        if visited is not pods:  # what pods request does not depend on who is measured
+            requests = tuple(request for pod in pods for request in pod.be_requests_milli)
+            reading = replace(reading, be_requests_milli=requests)
         latest = self._monitor.observe(reading, now_ms, apps_with_page_cache=apps_with_page_cache)
         for slow in self._slow:
             if (slow.always or for_interference) and self._is_due(slow.feature, slow.every_ms, now_ms):
-                self._monitor.add(slow.collect(pods, now_ms))
+                self._monitor.add(slow.collect(self._measured(slow.visits, pods), now_ms))
         if self._measures_cpi:
-            self._measure_cycles(pods, now_ms)
+            self._measure_cycles(self._measured(PodCollector.CYCLES, pods), now_ms)
         return latest
 
     def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:

@@ -15,12 +15,14 @@ from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.desired import DesiredView
-from koord_agent.domain.extensions import Extensions, StateChanges
+from koord_agent.domain.extension_points import Surroundings
+from koord_agent.domain.extensions import Extensions
 from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.features import Features
 from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.monitor import NodeMonitor
+from koord_agent.domain.node_extensions import NodeExtensions
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile
 from koord_agent.domain.pods import AgentPod
@@ -103,6 +105,7 @@ class NodeAgent:
         self._interval_ms = interval_ms
         self._monitor = monitor
         self._pods = NodePods(host, runner=runner, announced=announced, forget=self._forget, stop=stop)
+        self._extended = NodeExtensions(extensions or Extensions())
         self._qos = QosRound(
             node,
             host,
@@ -113,17 +116,24 @@ class NodeAgent:
             options=qos,
             storage_refresh_ms=storage_refresh_ms,
             observe=observe_write,
-            extensions=extensions,
+            extensions=self._extended,
         )
-        self._state_changes = StateChanges(extensions or Extensions())
-        self._evict = extensions.evict if extensions is not None else None
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._topology = host.cpu_topology()
-        self._collectors = Collectors(host, monitor, features=host.features(), options=options, topology=self._topology)
+        self._collectors = Collectors(
+            host,
+            monitor,
+            features=host.features(),
+            options=options,
+            topology=self._topology,
+            measured=self._extended.measured,
+        )
         self._predicting = predicting
         self._archive = archive
         self.topology = topology
+        if topology is not None:
+            topology.amend = self._extended.topology
         self._be_quota_us = -1
         self._protects = protects
 
@@ -161,6 +171,7 @@ class NodeAgent:
             apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
             for_interference=_looks_for_interference(desired.slo),
         )
+        self._monitor.add(self._extended.collect(self._surroundings(desired, pods, now_ms)))
 
         # 3. everything that strategies judge on
         view = suppress_view(
@@ -177,20 +188,20 @@ class NodeAgent:
         )
         look = self.last_look = self._look(desired, pods, now_ms)
         problems.extend(self._keep(look.metrics, pods, now_ms))
-        self._state_changes.tell(look, self.topology.pools if self.topology is not None else None, problems)
+        self._extended.tell(look, self.topology.pools if self.topology is not None else None)
 
         # 4. protect: contentions, plans, arbiter, executor, evictions
         report_ms = desired.collect.report_interval_seconds * 1000
 
         def end(uid: str) -> bool:
-            if self._evict is not None and uid in self._pods.all:
-                return self._evict(self._pods.all[uid])
+            if self._extended.replaces_eviction and uid in self._pods.all:
+                return self._extended.evict(self._pods.all[uid])
             ended = self._pods.end(uid)
             problems.extend(ended.problems)
             return ended.ended
 
         done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=end)
-        problems.extend(done.problems)
+        problems.extend((*done.problems, *self._extended.take_problems()))
         self.last_decision = done.decision
         self._be_quota_us = done.quota_us if done.quota_us is not None else self._be_quota_us
 
@@ -240,7 +251,7 @@ class NodeAgent:
             cgroup_version=self.host.cgroup_version,
             metrics=Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms),
             pods=pods,
-            slo=desired.slo,
+            slo=self._extended.slo(desired.slo),
             slo_problem=desired.policy_problem,
             capacity=desired.capacity,
             allocatable=desired.allocatable,
@@ -252,7 +263,19 @@ class NodeAgent:
             system_cpus=EMPTY if pools is None else pools.system_exclusive,
             frozen=self.known.frozen(now_ms),
             kubelet_static=self.kubelet_static,
+            states=self._extended.states,
             topology=self._topology,
+        )
+
+    def _surroundings(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> Surroundings:
+        return Surroundings(
+            now_ms=now_ms,
+            node=self.node,
+            layout=self.host.layout,
+            cgroup_version=self.host.cgroup_version,
+            pods=pods,
+            host_applications=desired.host_applications,
+            read=self.host.read,
         )
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
@@ -291,6 +314,9 @@ class NodeAgent:
             be_quota_us=self._be_quota_us,
             prediction=prediction,
             signals=node_signals(self.host, metrics, self._pods.all.values(), window_ms),
+            pod_extensions=self._extended.pod_metrics(
+                [self._pods.all[metric.pod.uid] for metric in report.pods], metrics
+            ),
         )
         return self.last_report
 

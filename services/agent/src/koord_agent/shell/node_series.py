@@ -54,6 +54,7 @@ class NodeSeries(Collector):
                     _report(families, look.node, agent.last_report)
                 _looks(families, agent)
                 _store(families, agent)
+                _extensions(families, look)
                 for pod in look.pods:
                     add_pod(families, look, pod, agent.scaled)
         yield from families.all.values()
@@ -75,6 +76,15 @@ def _node(families: Families, look: NodeLook) -> None:
             value = metrics.last(kind, application.name)
             unit = {"resource": resource, "unit": _UNIT_OF[resource]}
             families.add("host_application_resource_usage", {**labels, **unit, **classes}, value)
+
+
+def _extensions(families: Families, look: NodeLook) -> None:
+    """The last values of what collectors of installed packages measure."""
+    store, since_ms = look.metrics.store, look.now_ms - SLOW_MS
+    for of in store.held(Kind.EXTENSION):
+        collector, metric, about = of
+        labels = {"node": look.node, "collector": collector, "metric": metric, "of": about}
+        families.add("extension_metric", labels, store.last(Kind.EXTENSION, since_ms, look.now_ms, of))
 
 
 def _best_effort(families: Families, look: NodeLook, decision: Decision | None, quota_us: int) -> None:

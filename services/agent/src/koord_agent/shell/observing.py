@@ -3,12 +3,16 @@
 source    agent spec, 19
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from koord_agent.domain.extension_points import Point
 
 MOST_NODES: Final = 16
 """A process with more nodes has no series per node."""
@@ -135,6 +139,22 @@ class KubeletRequests:
     def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
         """One request; status 0 = no answer. Called from the thread that made it."""
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
+
+
+class ExtensionFailures(Collector):
+    """How often each extension of an installed package failed; read at each scrape."""
+
+    def __init__(self, failures: Mapping[tuple[Point, str], int]) -> None:
+        self._failures = failures
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        family = CounterMetricFamily(
+            "koord_agent_extension_failures", "Failures of extensions of installed packages", labels=["point", "name"]
+        )
+        for (point, name), number in sorted(self._failures.items()):
+            family.add_metric([point, name], number)
+        yield family
 
 
 class ResourceUpdates:

@@ -25,6 +25,7 @@ from koord_agent.domain.executor import CACHE_LIFE_MS, WriteCache
 from koord_agent.domain.extensions import Extensions
 from koord_agent.domain.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.metric_kinds import Kind
+from koord_agent.domain.node_extensions import NodeExtensions
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile, Plan, writable_trees
 from koord_agent.domain.qos.burst_round import QUOTA
@@ -34,7 +35,7 @@ from koord_agent.domain.qos.cpu_suppress import Decision, NodeView, SuppressMemo
 from koord_agent.domain.qos.eviction_round import EvictionBook
 from koord_agent.domain.qos.interference import CpiSettings, InterferenceSettings, Signal, interference_settings
 from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions, Turn
-from koord_agent.domain.suppression_summary import SuppressionSummary
+from koord_agent.domain.suppression_summary import SuppressionSummary, in_force
 from koord_agent.gates import (
     BE_CPU_MANAGER,
     BE_CPU_SUPPRESS,
@@ -96,7 +97,7 @@ class QosRound:
         options: QosOptions = DEFAULT_OPTIONS,
         storage_refresh_ms: int = REFRESH_MS,
         observe: ObserveWrite = lambda _resource, _written, _seconds: None,
-        extensions: Extensions | None = None,
+        extensions: NodeExtensions | None = None,
     ) -> None:
         self._node = node
         self._host = host
@@ -111,7 +112,7 @@ class QosRound:
             audit=audit,
             draw=draw,
             storage_refresh_ms=storage_refresh_ms,
-            extensions=extensions or Extensions(),
+            extensions=extensions or NodeExtensions(Extensions()),
             read_quota=self._read_quota,
         )
         force_ms = options.force_after_ms
@@ -149,7 +150,7 @@ class QosRound:
         problems: list[str] = []
         self._tell_every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
         slo: Mapping[str, Any] = look.slo or {}
-        look = self.reconciling.extensions.with_policies(look, problems)
+        look = self.reconciling.extensions.with_policies(look)
 
         # 1. who is disturbed
         settings = _settings(slo, problems)
@@ -171,6 +172,9 @@ class QosRound:
         problems.extend(outcome.detail for outcome in outcomes if outcome.result in TROUBLE)
         if _went_well(decision, outcomes):
             self._suppress = decision.memory
+        quota_us = self._written_quota(outcomes)
+        if quota_us is not None:
+            decision = in_force(decision, quota_us, arbitration.winners.get(self._quota_file))
         facts: list[Event] = [*contended, *self._tell(look, view, decision, effects, arbitration, outcomes)]
 
         # 4. what is set beside cgroups, on a real machine
@@ -179,13 +183,12 @@ class QosRound:
         # 5. who has to go
         if look.slo is not None:
             facts.extend(self._evict(look, slo, effects, end, problems))
-        written = self._wrote_quota(outcomes)
         return QosOutcome(
             facts=tuple(facts),
             problems=tuple(problems),
             decision=decision,
             outcomes=outcomes,
-            quota_us=decision.new_quota_us if written else view.be_quota_us,
+            quota_us=view.be_quota_us if quota_us is None else quota_us,
             plans=_count(plans, arbitration),
         )
 
@@ -297,7 +300,7 @@ class QosRound:
     ) -> list[Event]:
         """Audit every write; the facts that are due."""
         self._audit_writes(look, arbitration, outcomes)
-        if self._wrote_quota(outcomes):
+        if self._written_quota(outcomes) is not None:
             said = self._said.written(
                 decision, look.now_ms, view.capacity_milli, self._tell_every_ms, effects.suppress_causes
             )
@@ -322,8 +325,10 @@ class QosRound:
         for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
             self._audit(lost_event(loser, arbitration), 2)
 
-    def _wrote_quota(self, outcomes: Sequence[Outcome]) -> bool:
-        return any(outcome.file == self._quota_file and outcome.result is Result.WRITTEN for outcome in outcomes)
+    def _written_quota(self, outcomes: Sequence[Outcome]) -> int | None:
+        """The best-effort quota that was written; None = it was not."""
+        written = (o.value for o in outcomes if o.file == self._quota_file and o.result is Result.WRITTEN)
+        return next(map(int, written), None)
 
     def _read_quota(self, directory: str) -> int | None:
         text = self._host.read(CgroupFile(directory, QUOTA))

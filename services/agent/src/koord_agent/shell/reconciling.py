@@ -11,7 +11,7 @@ from typing import Any, Final
 from koordcore.service.gates import FeatureGates
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.extensions import Extensions
+from koord_agent.domain.node_extensions import NodeExtensions
 from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import CgroupFile, Plan
 from koord_agent.domain.qos.burst_round import BurstBook
@@ -61,7 +61,7 @@ class Reconciling:
         audit: AuditSink,
         draw: Callable[[], float],
         storage_refresh_ms: int,
-        extensions: Extensions,
+        extensions: NodeExtensions,
         read_quota: Callable[[str], int | None],
     ) -> None:
         self.extensions = extensions
@@ -107,7 +107,7 @@ class Reconciling:
             return ()
         if self._is_turn:
             ttl_ms = self._turn.ttl_ms
-            extended = self.extensions.plans(look, ttl_ms=ttl_ms, problems=problems)
+            extended = self.extensions.plans(look, ttl_ms=ttl_ms)
             own = self._own_plans(look, look.slo, halve_io_weight=halve_io_weight, problems=problems)
             self._plans = (*own, *extended)
         return self._plans

@@ -3,7 +3,7 @@
 source    agent spec, 4.4, 4.7
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from koordcore.events.nodestate import NodeTopologyReported
@@ -56,6 +56,8 @@ class TopologyReporter:
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
+        self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
+        """what installed packages add to a report"""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
         self.l3_caches = read_l3_caches(host.roots.sys)
         self._host = host
@@ -127,6 +129,7 @@ class TopologyReporter:
     def _changed(self, report: NodeTopologyReported | None) -> NodeTopologyReported | None:
         if report is None:
             return None
+        report = self.amend(report)
         digest = topology_digest(report)
         if digest == self._said:
             return None

@@ -53,6 +53,7 @@ class _PodMetric(KubeStruct):
     pod_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
     priority: str = ""
     qos: str = ""
+    extensions: dict[str, Any] = {}
 
 
 class _HostMetric(KubeStruct):
@@ -116,6 +117,7 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
                 priority_class=item.priority,
                 qos=item.qos,
                 usage=usage,
+                extensions=item.extensions,
             )
             for item in status.pods_metric
             if (usage := _usage(item.pod_usage)) is not None

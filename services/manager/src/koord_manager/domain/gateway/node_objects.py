@@ -108,6 +108,7 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
                 "podUsage": {"resources": _amounts(pod.usage)},
                 "priority": pod.priority_class,
                 "qos": pod.qos,
+                **({"extensions": pod.extensions} if pod.extensions else {}),
             }
             for pod in report.pods
         ],

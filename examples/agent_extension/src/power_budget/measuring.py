@@ -1,0 +1,53 @@
+"""What is measured: the power that the packages of a node draw (RAPL), and the profile that its firmware is set to."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from koord_agent.domain.extension_points import Found, Surroundings
+
+COLLECTOR, METRIC = "power", "watts"
+SERIES = (COLLECTOR, METRIC, "")
+"""How a strategy asks for it: `look.metrics.last(Kind.EXTENSION, SERIES)`."""
+
+
+@dataclass(slots=True)
+class Power:
+    """Watts of all packages together, out of their energy counters. The first look has none."""
+
+    powercap: Path
+    every_seconds: float = 2.0
+    seconds: Callable[[], float] = time.monotonic
+    last_watts: float | None = None
+    _before: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
+
+    def collect(self, seen: Surroundings) -> Iterator[Found]:
+        """See `koord_agent.domain.extension_points.Collector`."""
+        watts = [drawn for package in self._packages() if (drawn := self._watts(package)) is not None]
+        if watts:
+            self.last_watts = sum(watts)
+            yield Found(METRIC, self.last_watts)
+
+    def _packages(self) -> list[Path]:
+        return sorted(self.powercap.glob("intel-rapl:[0-9]*"))
+
+    def _watts(self, package: Path) -> float | None:
+        now, microjoules = self.seconds(), int((package / "energy_uj").read_text())
+        before = self._before.get(package.name)
+        self._before[package.name] = now, microjoules
+        if before is None or now <= before[0] or microjoules < before[1]:
+            return None  # the first look, or the counter began anew
+        return (microjoules - before[1]) / (now - before[0]) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformProfile:
+    """`performance`, `balanced` or `low-power`."""
+
+    file: Path
+    every_seconds: float = 30.0
+
+    def read(self, seen: Surroundings) -> str:
+        """See `koord_agent.domain.extension_points.State`."""
+        return self.file.read_text().strip() if self.file.exists() else "balanced"

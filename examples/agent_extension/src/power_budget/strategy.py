@@ -1,0 +1,48 @@
+"""What is done: while a node draws too much, best-effort pods get as much less CPU as it is too much."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from koord_agent.domain.metric_kinds import Kind
+from koord_agent.domain.node_look import NodeLook
+from koord_agent.domain.plan import Band, CgroupFile, Plan
+from koordcore.protocol.qos import KubeQos
+
+from power_budget.measuring import SERIES
+
+QUOTA_US_PER_MILLI = 100
+MAX_WATTS = "example.com/max-watts"
+LEAST_QUOTA_US = 2_000
+REMEMBERED_MS = 6_000
+
+
+def max_watts(look: NodeLook) -> float:
+    """The node's budget: its annotation, else its NodeSLO; less in the firmware's low-power profile. 0 = none."""
+    extensions: Mapping[str, Any] = (look.slo or {}).get("extensions") or {}
+    power: Mapping[str, Any] = extensions["power"]
+    written = look.annotations.get(MAX_WATTS)
+    budget = float(written) if written is not None else power["maxWatts"]
+    share = power["lowPowerPercent"] / 100 if look.states.get("platform-profile") == "low-power" else 1.0
+    return budget * share
+
+
+class PowerBudget:
+    """A plan for the best-effort class; where CPU suppression wants another quota, the smaller one wins."""
+
+    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterator[Plan]:
+        """See `koord_agent.domain.extension_points.Strategy`."""
+        budget = max_watts(look)
+        watts = look.metrics.last(Kind.EXTENSION, SERIES, within_ms=REMEMBERED_MS)
+        used_milli = look.metrics.last(Kind.BE_CPU_USAGE)
+        if budget <= 0 or watts is None or watts <= budget or used_milli is None:
+            return
+        quota_us = max(int(used_milli * budget / watts) * QUOTA_US_PER_MILLI, LEAST_QUOTA_US)
+        yield Plan(
+            plugin="PowerBudget",
+            band=Band.SUPPRESS,
+            file=CgroupFile(look.layout.qos_directory(KubeQos.BEST_EFFORT), "cpu.cfs_quota_us"),
+            value=str(quota_us),
+            created_ms=look.now_ms,
+            ttl_ms=ttl_ms,
+            reason="PowerBudget",
+        )
