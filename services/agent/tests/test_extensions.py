@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.desired import view_of
-from koord_agent.domain.extension_points import StateKind, Target
+from koord_agent.domain.extension_points import Point, StateKind, Target
 from koord_agent.domain.extensions import Extensions
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.node_look import NodeLook
@@ -32,6 +32,10 @@ def register(extensions):
 
 def again(extensions):
     extensions.add_strategy("Mine", Nothing())
+
+def broken(extensions):
+    extensions.add_strategy("Half", Nothing())
+    raise RuntimeError("no such device")
 
 nothing = 7
 """
@@ -69,6 +73,20 @@ def test_a_name_that_is_taken_and_what_is_no_function_are_refused(
     install(tmp_path, monkeypatch, *names)
     with pytest.raises(InvalidInput):
         installed_extensions(LOG)
+
+
+def test_a_package_that_cannot_be_loaded_is_told_and_left_out_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, monkeypatch, "broken", "missing", "register")
+    extensions = installed_extensions(LOG, ("Mine=true", "Half=true"))
+    assert set(extensions.strategies) == extensions.enabled == {"Mine"}
+    assert extensions.failures == {(Point.PACKAGE, "broken"): 1, (Point.PACKAGE, "missing"): 1}
+    told = capsys.readouterr().out
+    assert "package broken: RuntimeError: no such device" in told
+    assert "package missing: AttributeError" in told
+    assert "strategy_missing" in told
+    assert "Half" in told
 
 
 class Shares:
