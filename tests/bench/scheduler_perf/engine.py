@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench.scheduler_perf.cluster import PROFILED_LINES
 from bench.scheduler_perf.workloads import Sized
 from koordcore.events.envelope import NewEvent
+from koordcore.service.run import collect_rarely
 from scheduling import Scheduler, SmallLog
 
 
@@ -20,7 +21,8 @@ class Decisions:
 
 
 def decide_all(sized: Sized, *, profile: bool = False) -> Decisions:
-    """Places the initial pods, then times the decisions for the measured ones."""
+    """Places the initial pods, then times the decisions for the measured ones, the collector set as in a service."""
+    collect_rarely()
     log = SmallLog()
     scheduler = Scheduler(log)
     _say(log, sized.objects())

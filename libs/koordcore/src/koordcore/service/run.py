@@ -86,7 +86,8 @@ def collect_rarely() -> None:
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
-    gc.callbacks.append(_keep_survivors)
+    if _keep_survivors not in gc.callbacks:
+        gc.callbacks.append(_keep_survivors)
 
 
 def _keep_survivors(phase: str, details: dict[str, int]) -> None:

@@ -162,6 +162,9 @@ def _place_job(
 
 def _let_go(state: SchedulerState, works: Sequence[Place], waiting: Sequence[str], gang: str) -> None:
     """The pods may go, and with them those that waited for them; more than one of them all or none."""
+    if not waiting and len(works) == 1:
+        state.outbox.put(_annotated(state, works[0]))
+        return
     waited = (state.waiting.let_go(uid) for uid in waiting if uid in state.waiting)
     together = [_annotated(state, work) for work in (*waited, *works)]
     if len(together) > 1:

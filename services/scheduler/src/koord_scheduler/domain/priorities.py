@@ -33,7 +33,7 @@ class LowestPriorities:
         self._grow(row + 1)
         counts = self._counts.setdefault(row, {})
         counts[occupant.priority] = counts.get(occupant.priority, 0) + 1
-        if occupant.priority < self._lowest[row]:
+        if occupant.priority < self._lowest.item(row):
             self._lowest[row] = occupant.priority
 
     def gave(self, row: int, occupant: Occupant) -> None:

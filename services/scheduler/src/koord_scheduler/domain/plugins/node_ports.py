@@ -58,7 +58,7 @@ class NodePorts:
 
     def took(self, row: int, occupant: Occupant) -> None:
         """See `occupancy.Follower`."""
-        if occupant.template is not None:
+        if occupant.template is not None and self._ports(occupant.template):
             self._count(row, occupant.template, 1)
 
     def gave(self, row: int, occupant: Occupant) -> None:
