@@ -17,7 +17,7 @@ Quantities = dict[str, str | int | float]
 
 
 class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Base of all API structs: camelCase on the wire, defaults left out. Trees, which no garbage collector need follow."""
+    """Base of all API structs: camelCase on the wire, defaults left out. Trees: no garbage collector need follow."""
 
 
 class OwnerReference(KubeStruct):
