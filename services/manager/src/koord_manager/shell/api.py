@@ -43,7 +43,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from koord_manager.domain.apply_custom import resource_of_kind
-from koord_manager.domain.gateway.object_writes import with_said_status
+from koord_manager.domain.gateway.said_status import with_said_status
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.intake import FieldError, Intake, Result

@@ -10,14 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef, namespaced_from_token
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
-from koordcore.protocol.resource_names import CPU
 from koordcore.state.aggregates import (
     ClusterTopologyState,
     GangState,
@@ -27,16 +24,19 @@ from koordcore.state.aggregates import (
     ScheduleExplanationState,
 )
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import of_milli, of_value, parse_milli
+from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.gateway.pod_words import MANAGER, Involved, Word
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
-from koord_manager.domain.gateway.scheduler_statuses import (
-    explanation_status,
-    explanation_writes,
-    topology_status,
-    topology_writes,
+from koord_manager.domain.gateway.said_status import (
+    amounts_text,
+    bounds_text,
+    list_text,
+    pod_group_status,
+    quota_annotations,
+    recommendation_status,
 )
+from koord_manager.domain.gateway.scheduler_statuses import explanation_writes, topology_writes
 from koord_manager.domain.view import ManagerView
 
 STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation", "scheduleexplanation", "clustertopology")
@@ -44,15 +44,6 @@ STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation", "scheduleexpl
 _SIGS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
 _PROFILES = "/apis/quota.koordinator.sh/v1alpha1"
 _ANALYSIS = "/apis/analysis.koordinator.sh/v1alpha1"
-_QUOTA_ANNOTATIONS = (
-    (keys.QUOTA_RUNTIME, "runtime"),
-    (keys.QUOTA_REQUEST, "request"),
-    (keys.QUOTA_CHILD_REQUEST, "child_request"),
-    (keys.QUOTA_GUARANTEED, "guaranteed"),
-    (keys.QUOTA_ALLOCATED, "allocated"),
-    (keys.QUOTA_NON_PREEMPTIBLE_REQUEST, "non_preemptible_request"),
-    (keys.QUOTA_NON_PREEMPTIBLE_USED, "non_preemptible_used"),
-)
 
 
 def owed_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
@@ -75,46 +66,6 @@ def owed_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
             return topology_writes(found, topology) if found is not None else []
         case _:
             return []
-
-
-def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
-    """The aggregate whose fact stands on a custom resource; None: none does."""
-    match plural:
-        case "podgroups":
-            return AggregateRef("gang", _token(namespace, name))
-        case "elasticquotas":
-            return AggregateRef("quota", name.replace(".", "_"))
-        case "elasticquotaprofiles":
-            return AggregateRef("quotaprofile", _token(namespace, name))
-        case "recommendations":
-            return AggregateRef("recommendation", _token(namespace, name))
-        case "scheduleexplanations":
-            return AggregateRef("scheduleexplanation", _token(namespace, name))
-        case "clusternetworktopologies":
-            # A token of one part reads as a namespace.
-            return AggregateRef("clustertopology", _token("", name or namespace))
-        case _:
-            return None
-
-
-def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
-    """A mirrored object with the status that schedulers have computed for it; others as they are.
-
-    Without an API server nobody writes it to the object.
-    """
-    meta: Json = document["metadata"]
-    ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
-    match view.state.get(ref) if ref is not None else None:
-        case ScheduleExplanationState(status=explained) if explained.uid == meta.get("uid", ""):
-            return {**document, "status": explanation_status(explained)}
-        case ClusterTopologyState(status=topology):
-            return {**document, "status": topology_status(topology)}
-        case _:
-            return document
-
-
-def _token(namespace: str, name: str) -> str:
-    return custom_ref("x", namespace, name).id.partition("=")[2]
 
 
 def _found(view: ManagerView, plural: str, namespace: str, name: str) -> Json | None:
@@ -140,16 +91,7 @@ def _pod_group(view: ManagerView, wanted: GangPhaseChanged) -> list[Request]:
     found = _found(view, "podgroups", wanted.namespace, wanted.name)
     if found is None:
         return []
-    status: Json = {
-        "phase": wanted.phase,
-        "occupiedBy": wanted.occupied_by,
-        "scheduled": wanted.scheduled,
-        "running": wanted.running,
-        "succeeded": wanted.succeeded,
-        "failed": wanted.failed,
-    }
-    if wanted.schedule_start_time:
-        status["scheduleStartTime"] = wanted.schedule_start_time
+    status = pod_group_status(wanted)
     present: Json = found.get("status") or {}
     if all((present.get(key) or ("" if isinstance(value, str) else 0)) == value for key, value in status.items()):
         return []
@@ -162,25 +104,15 @@ def _pod_group(view: ManagerView, wanted: GangPhaseChanged) -> list[Request]:
 # -- ElasticQuota -----------------------------------------------------------------------------------------------------
 
 
-def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Resource list as written: cpu in milli-cores, everything else in whole units, zeros left out."""
-    return {
-        name: (of_milli(amount) if name == CPU else of_value(amount)).canonical()
-        for name, amount in sorted(amounts.items())
-        if amount
-    }
-
-
 def _quota(view: ManagerView, wanted: QuotaStatusComputed) -> list[Request]:
     found = _found(view, "elasticquotas", wanted.namespace, wanted.name)
     if found is None:
         return []
     annotations: Json = {}
     present = cast("dict[str, str]", found["metadata"].get("annotations") or {})
-    for key, field in _QUOTA_ANNOTATIONS:
-        amounts = amounts_text(getattr(wanted, field))
+    for key, amounts in quota_annotations(wanted).items():
         if _list_of(present.get(key, "")) != _milli(amounts):
-            annotations[key] = json.dumps(amounts, separators=(",", ":"))
+            annotations[key] = list_text(amounts)
     used = amounts_text(wanted.used)
     status: Json = found.get("status") or {}
     old_used: Json = status.get("used") or {}
@@ -301,24 +233,7 @@ def _recommendation(view: ManagerView, id_: str, wanted: RecommendationState) ->
     found = _found(view, "recommendations", namespace, name)
     if found is None or not wanted.updated_at:
         return []
-    status: Json = {
-        "podStatus": {
-            "containerStatuses": [
-                {"containerName": item.name, "resources": _recommended(item.target)} for item in wanted.containers
-            ]
-        },
-        "updateTime": wanted.updated_at,
-        "conditions": [
-            {
-                "type": item.type,
-                "status": item.status,
-                "reason": item.reason or item.type,
-                "message": item.message,
-                "lastTransitionTime": item.last_transition_time or wanted.updated_at,
-            }
-            for item in wanted.conditions
-        ],
-    }
+    status = recommendation_status(wanted)
     requests: list[Request] = []
     path = _path(_ANALYSIS, "recommendations", namespace, name)
     if (found.get("status") or {}) != status:
@@ -330,20 +245,3 @@ def _recommendation(view: ManagerView, id_: str, wanted: RecommendationState) ->
         body = {"metadata": _meta(found, annotations={BOUNDS: bounds})}
         requests.append(Request("recommendation-bounds", "PATCH", path, body, MERGE_PATCH))
     return requests
-
-
-def bounds_text(containers: list[ContainerRecommendation]) -> str:
-    """Annotation `bounds`: container -> lower bound, upper bound, target before caps."""
-    bounds = {
-        item.name: {
-            "lowerBound": _recommended(item.lower_bound),
-            "upperBound": _recommended(item.upper_bound),
-            "uncappedTarget": _recommended(item.uncapped_target),
-        }
-        for item in containers
-    }
-    return json.dumps(bounds, separators=(",", ":"), sort_keys=True)
-
-
-def _recommended(amounts: RecommendedAmounts) -> Json:
-    return {"cpu": f"{amounts.cpu_milli}m", "memory": str(amounts.memory_bytes)}

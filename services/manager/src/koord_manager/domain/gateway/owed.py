@@ -19,7 +19,7 @@ from koordcore.protocol.config.tables import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
 
-from koord_manager.domain.gateway.object_writes import STATUS_KINDS, ref_of_object
+from koord_manager.domain.gateway.object_writes import STATUS_KINDS
 from koord_manager.domain.gateway.pod_words import (
     MANAGER,
     Involved,
@@ -29,6 +29,7 @@ from koord_manager.domain.gateway.pod_words import (
     preempted,
     scheduled,
 )
+from koord_manager.domain.gateway.said_status import ref_of_object
 from koord_manager.domain.view import ManagerView
 
 MOST_WORDS = 10_000
