@@ -68,7 +68,23 @@ async def test_every_decision_is_repeated_from_any_beginning() -> None:
             found = again(events, story.reports, chosen, begin)
             assert found.fates() == [], (begin, chosen)
             assert found.tally.recorded == found.tally.anew == found.tally.same
-    assert again(events, story.reports, None).tally.recorded == 5, "NodeSLO, how to measure, and three reports"
+    assert again(events, story.reports, None).tally.recorded == 6, "NodeSLO, ratios, how to measure, and three reports"
+
+
+async def test_ratios_are_tried_and_repeated_too() -> None:
+    text = json.dumps({"enable": True, "resourceAmplificationRatio": {"cpu": 1.5}})
+    amplified = SAME | {"resource-amplification-config": text}
+    story = await told(CONFIG)
+    [fate] = again(story.events(), story.reports, amplified).fates()
+    assert fate.recorded is not None
+    assert fate.anew is not None
+    assert (fate.recorded.amplification, fate.anew.amplification) == (None, '{"cpu":1.50}')
+    assert fate.recorded.batch_cpu_milli == fate.anew.batch_cpu_milli
+
+    story = await told(f"{CONFIG}  resource-amplification-config: '{text}'\n")
+    for chosen in (None, amplified):
+        found = again(story.events(), story.reports, chosen)
+        assert (found.fates(), found.tally.recorded, found.tally.same) == ([], 6, 6)
 
 
 async def test_colocation_that_was_off_is_tried_at_every_report_that_is_kept() -> None:
@@ -77,14 +93,17 @@ async def test_colocation_that_was_off_is_tried_at_every_report_that_is_kept() -
     assert fate.recorded is not None
     assert fate.anew is not None
     assert (fate.recorded.batch_cpu_milli, fate.anew.batch_cpu_milli) == (None, 10_000 - 4000 - 100 - 2500)
-    assert again(story.events(), [], SAME).fates() == [], "nothing is known of what pods used"
+    [fate] = again(story.events(), [], SAME).fates()
+    assert fate.anew is not None
+    assert fate.anew.batch_cpu_milli is None, "nothing is known of what pods used"
+    assert fate.anew.cpu_normalization == "1.00"
 
 
 async def test_decision_whose_report_is_gone_stands_as_recorded_where_the_configuration_means_the_same() -> None:
     story = await told(CONFIG)
     for chosen in (None, SAME):
         found = again(story.events(), story.reports[1:], chosen)
-        assert (found.tally.not_kept, found.tally.recorded, found.tally.same) == (1, 5, 4)
+        assert (found.tally.not_kept, found.tally.recorded, found.tally.same) == (1, 6, 5)
         assert found.fates() == []
 
 

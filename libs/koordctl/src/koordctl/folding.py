@@ -8,6 +8,7 @@ from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import CATALOGUE, UnreadableEvent
 from koordcore.ports.eventlog import EventLog
+from koordcore.ports.observations import ObservationLog
 from koordcore.state import ClusterState
 
 from koordctl.log import LogTrouble
@@ -94,4 +95,17 @@ async def skipped_positions(log: EventLog) -> set[int]:
             event = CATALOGUE.read(stored)
             if isinstance(event, EventSkipped):
                 found.add(event.seq)
+    return found
+
+
+async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
+    """Everything that a stream of reports or verdicts still has."""
+    head = await stream.head()
+    found: list[StoredEvent] = []
+    if head.last_seq == 0 or head.first_seq > head.last_seq:
+        return found
+    async for batch in stream.follow(0):
+        found += batch
+        if found and found[-1].seq >= head.last_seq:
+            break
     return found

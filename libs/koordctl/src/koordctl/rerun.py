@@ -21,7 +21,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
 
-from koordctl.folding import BATCH, skipped_positions
+from koordctl.folding import BATCH, everything_kept, skipped_positions
 from koordctl.log import LogTrouble
 
 ALIASES = ("default-scheduler",)
@@ -166,19 +166,6 @@ async def recomputed(
         return recompute(_state(configuration), events, await everything_kept(observations), seq)
     except UnreadableEvent as error:
         raise LogTrouble(str(error)) from error
-
-
-async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
-    """Everything that a stream of reports or verdicts still has."""
-    head = await stream.head()
-    found: list[StoredEvent] = []
-    if head.last_seq == 0 or head.first_seq > head.last_seq:
-        return found
-    async for batch in stream.follow(0):
-        found += batch
-        if found and found[-1].seq >= head.last_seq:
-            break
-    return found
 
 
 def _named(pods: Mapping[str, tuple[str, str]]) -> list[str]:

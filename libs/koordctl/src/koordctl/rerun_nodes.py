@@ -21,9 +21,8 @@ from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.node_policy import lent_resources
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.folding import BATCH, skipped_positions
+from koordctl.folding import BATCH, everything_kept, skipped_positions
 from koordctl.log import LogTrouble
-from koordctl.rerun import everything_kept
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -76,6 +75,7 @@ class NodeComparison:
                     "rerun": _standing(fate.anew),
                     "nodeSLO": [asdict(one) for one in slo_differences(fate)],
                     "measuring": [asdict(one) for one in measuring_differences(fate)],
+                    "ratios": [asdict(one) for one in ratio_differences(fate)],
                 }
                 for fate in self.fates
             ],
@@ -100,6 +100,16 @@ def measuring_differences(fate: NodeFate) -> list[Difference]:
     """Fields of `metricCollectPolicy` that would be another."""
     before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.anew))
     return list(_differences(before or {}, after or {}))
+
+
+def ratio_differences(fate: NodeFate) -> list[Difference]:
+    """The ratios that would be others: texts of the node's annotations."""
+    before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
+    return list(_differences(before, after))
+
+
+def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
+    return {"cpuNormalization": policy.cpu_normalization, "amplification": policy.amplification}
 
 
 def lends_otherwise(fate: NodeFate) -> bool:

@@ -21,6 +21,7 @@ from koordctl.rerun_nodes import (
     compare_nodes,
     lends_otherwise,
     measuring_differences,
+    ratio_differences,
     read_chosen,
     slo_differences,
 )
@@ -97,6 +98,7 @@ def _show(found: NodeComparison) -> None:
     show_table(["", "recorded", "anew"], [_figures(title, show, found) for title, show in _FIGURES])
     lending = [fate for fate in found.fates if lends_otherwise(fate)]
     measuring = [fate for fate in found.fates if measuring_differences(fate)]
+    scaled = [fate for fate in found.fates if ratio_differences(fate)]
     rendered = [fate for fate in found.fates if slo_differences(fate)]
     show_table(
         ["what differs", "nodes"],
@@ -104,6 +106,7 @@ def _show(found: NodeComparison) -> None:
             ["batch or mid resources", len(lending)],
             ["NodeSLO", len(rendered)],
             ["how agents measure", len(measuring)],
+            ["cpu normalization or amplification", len(scaled)],
         ],
     )
     if lending:
@@ -114,7 +117,11 @@ def _show(found: NodeComparison) -> None:
         console.print(f"{lending[0].node}, anew:", highlight=False)
         for line in _terms(lending[0].anew):
             console.print(f"  {line}", highlight=False)
-    fields = [*_fields(map(slo_differences, rendered)), *_fields(map(measuring_differences, measuring))]
+    fields = [
+        *_fields(map(slo_differences, rendered)),
+        *_fields(map(measuring_differences, measuring)),
+        *_fields(map(ratio_differences, scaled)),
+    ]
     if fields:
         show_table(["field", "recorded", "anew", "nodes"], fields)
     if len(lending) > _MOST_NAMED:

@@ -147,49 +147,54 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
 
     source    manager spec, 5.6, 5.7, 5.9
     """
+    return _drafts(view, nodes, lambda _, token, published: ratio_event(policies, view, token, published))
 
-    def decide(node: Node, token: str, published: NodePolicyState | None) -> Event | None:
-        labels, annotations = node.metadata.labels, node.metadata.annotations
-        old = published or NodePolicyState(seq=0)
-        topology = view.topology(token)
-        info = topology.cpu_basic_info() if topology else None
-        faults: dict[str, str] = {}
-        new_text: str | None = None
-        if (
-            NORMALIZATION in policies.plugins and policies.colocation(token, node).enable
-        ):  # left as it is while the node lends nothing
-            normalization = normalization_text(
-                policies.config.strategy_for(SectionName.CPU_NORMALIZATION, labels, annotations), labels, info
-            )
-            new_text = normalization.text
-            if normalization.fault:
-                faults["normalization"] = normalization.fault
-        in_force = normalization_in_force(old, annotations)
-        standing = {**annotations, keys.CPU_NORMALIZATION_RATIO: in_force} if in_force is not None else annotations
-        had = old.amplification if old.ratios_computed else annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
-        amplification = (
-            amplification_text(
-                policies.config.strategy_for(SectionName.RESOURCE_AMPLIFICATION, labels, annotations), standing
-            )
-            if AMPLIFICATION in policies.plugins
-            else Ratio(had)
-        )
-        if amplification.fault:
-            faults["amplification"] = amplification.fault
-        moved = new_text is not None and _ratio_moved(old.cpu_normalization, new_text)
-        if not moved and amplification.text == had and faults == old.ratio_faults:
-            return None
-        return NodeRatiosComputed(
-            cpu_normalization=new_text if moved else None,
-            amplification=amplification.text,
-            faults=faults,
-            cpu_model=info.cpu_model if info else "",
-            hyper_thread_enabled=info.hyper_thread_enabled if info else False,
-            turbo_enabled=info.turbo_enabled if info else False,
-            config_version=policies.version,
-        )
 
-    return _drafts(view, nodes, decide)
+def ratio_event(
+    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
+) -> NodeRatiosComputed | None:
+    """The two ratios of a node, which must exist; None when its annotations say so already."""
+    node = view.node(token)
+    assert node is not None
+    labels, annotations = node.metadata.labels, node.metadata.annotations
+    old = published or NodePolicyState(seq=0)
+    topology = view.topology(token)
+    info = topology.cpu_basic_info() if topology else None
+    faults: dict[str, str] = {}
+    new_text: str | None = None
+    if (
+        NORMALIZATION in policies.plugins and policies.colocation(token, node).enable
+    ):  # left as it is while the node lends nothing
+        normalization = normalization_text(
+            policies.config.strategy_for(SectionName.CPU_NORMALIZATION, labels, annotations), labels, info
+        )
+        new_text = normalization.text
+        if normalization.fault:
+            faults["normalization"] = normalization.fault
+    in_force = normalization_in_force(old, annotations)
+    standing = {**annotations, keys.CPU_NORMALIZATION_RATIO: in_force} if in_force is not None else annotations
+    had = old.amplification if old.ratios_computed else annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
+    amplification = (
+        amplification_text(
+            policies.config.strategy_for(SectionName.RESOURCE_AMPLIFICATION, labels, annotations), standing
+        )
+        if AMPLIFICATION in policies.plugins
+        else Ratio(had)
+    )
+    if amplification.fault:
+        faults["amplification"] = amplification.fault
+    moved = new_text is not None and _ratio_moved(old.cpu_normalization, new_text)
+    if not moved and amplification.text == had and faults == old.ratio_faults:
+        return None
+    return NodeRatiosComputed(
+        cpu_normalization=new_text if moved else None,
+        amplification=amplification.text,
+        faults=faults,
+        cpu_model=info.cpu_model if info else "",
+        hyper_thread_enabled=info.hyper_thread_enabled if info else False,
+        turbo_enabled=info.turbo_enabled if info else False,
+        config_version=policies.version,
+    )
 
 
 def normalization_in_force(published: NodePolicyState | None, annotations: dict[str, str]) -> str | None:

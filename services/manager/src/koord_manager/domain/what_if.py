@@ -2,13 +2,13 @@
 
     before(stored)    facts up to the beginning
     rerun(events)     what comes after it: everything is as recorded, but for what the manager published of nodes from
-                      the configuration: batch and mid resources, NodeSLO, how agents measure
+                      the configuration: batch and mid resources, NodeSLO, how agents measure, ratios
 
 A decision is taken where the recorded one was: on the facts that it was based on, on the report that it names, at its
 time. Where the other configuration means something else for a node, the node is also decided in the beginning, at every
 report that is kept, and in the end: the manager would have looked at it then, and the recording need not say so.
 
-source    manager spec, 5.1 to 5.5, 6, 4.2; event-bus spec, 6
+source    manager spec, 5.1 to 5.7, 6, 4.2; event-bus spec, 6
 """
 
 import copy
@@ -21,18 +21,32 @@ import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
 from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
-from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.nodepolicy import (
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
 from koordcore.events.observation import NodeUsageReported
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 
 from koord_manager.domain.colocation import NodePolicies
-from koord_manager.domain.node_drafts import look_at, measuring_event, slo_event
+from koord_manager.domain.node_drafts import (
+    look_at,
+    measuring_event,
+    normalization_in_force,
+    ratio_event,
+    slo_event,
+)
 from koord_manager.domain.node_resources.decide import decide_overcommit
 from koord_manager.domain.view import ManagerView, node_name
 
-Decision = NodeOvercommitComputed | NodeSloRendered | NodeMetricPolicyRendered
-DECIDED_ANEW: Final = (NodeOvercommitComputed, NodeSloRendered, NodeMetricPolicyRendered)
+Rendered = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
+Decision = NodeOvercommitComputed | Rendered
+DECIDED_ANEW: Final = (NodeOvercommitComputed, NodeSloRendered, NodeMetricPolicyRendered, NodeRatiosComputed)
+MOST_RATIO_ROUNDS: Final = 3
+"""Amplification follows a new normalization one round later."""
 
 
 @dataclass(slots=True)
@@ -196,20 +210,16 @@ class NodeWhatIf:
             self._stands(token, recorded, stored)
             return
         policies = self._chosen or self._versions.get(recorded.config_version, self._in_force)
-        published = self.anew.get(token)
-        match recorded:
-            case NodeSloRendered():
-                found = slo_event(policies, node, published)
-            case NodeMetricPolicyRendered():
-                found = measuring_event(policies, node, published)
-            case NodeOvercommitComputed():
-                report = self._reports.of.get((token, recorded.metric_updated_at))
-                if report is None and recorded.metric_updated_at:
-                    self.tally.not_kept += 1
-                    if not self._differs(token):
-                        self._stands(token, recorded, stored)
-                    return
-                found = self._overcommit(policies, token, report, stored.occurred_at)
+        if isinstance(recorded, NodeOvercommitComputed):
+            report = self._reports.of.get((token, recorded.metric_updated_at))
+            if report is None and recorded.metric_updated_at:
+                self.tally.not_kept += 1
+                if not self._differs(token):
+                    self._stands(token, recorded, stored)
+                return
+            found = self._overcommit(policies, token, report, stored.occurred_at)
+        else:
+            found = self._rendered(type(recorded), policies, token, self.anew.get(token))
         if found is not None:
             self.tally.anew += 1
             self.tally.same += _like(found, recorded)
@@ -219,14 +229,27 @@ class NodeWhatIf:
         if self._chosen is None:
             return
         for token in sorted(self.view.nodes()):
+            for kind in (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered):
+                chosen, in_force = (
+                    _without_version(self._rendered(kind, policies, token, None))
+                    for policies in (self._chosen, self._in_force)
+                )
+                if chosen == in_force:
+                    continue
+                for _ in range(MOST_RATIO_ROUNDS):
+                    self._publish(token, self._rendered(kind, self._chosen, token, self.anew.get(token)), now)
             self._look(token, now)
-            node = self.view.node(token)
-            assert node is not None
-            for event_of in (slo_event, measuring_event):
-                if _without_version(event_of(self._chosen, node, None)) != _without_version(
-                    event_of(self._in_force, node, None)
-                ):
-                    self._publish(token, event_of(self._chosen, node, self.anew.get(token)), now)
+
+    def _rendered(
+        self, kind: type[Rendered], policies: NodePolicies, token: str, published: NodePolicyState | None
+    ) -> Rendered | None:
+        node = self.view.node(token)
+        assert node is not None
+        if kind is NodeSloRendered:
+            return slo_event(policies, node, published)
+        if kind is NodeMetricPolicyRendered:
+            return measuring_event(policies, node, published)
+        return ratio_event(policies, self.view, token, published)
 
     def _look(self, token: str, now: str) -> None:
         """What the manager would have looked at: a node that the other configuration treats otherwise."""
@@ -239,7 +262,11 @@ class NodeWhatIf:
         node = self.view.node(token)
         if self._chosen is None or node is None:
             return False
-        health = (self.anew.get(token) or NodePolicyState(seq=0)).health
+        anew, recorded = self.anew.get(token), self.view.policy(token)
+        annotations = node.metadata.annotations
+        if normalization_in_force(anew, annotations) != normalization_in_force(recorded, annotations):
+            return True
+        health = anew.health if anew else None
         return self._chosen.colocation(token, node, health) != self._in_force.colocation(token, node, health)
 
     def _overcommit(
@@ -288,7 +315,6 @@ def _without_version(event: Decision | None) -> Decision | None:
 
 def _standing(policy: NodePolicyState | None) -> tuple[object, ...]:
     """What is compared of a node."""
-    if policy is None:
-        return (None, None, None, None, {}, None, None)
-    amounts = (policy.batch_cpu_milli, policy.batch_memory_bytes, policy.mid_cpu_milli, policy.mid_memory_bytes)
-    return (*amounts, policy.zones, policy.slo, policy.metric_policy)
+    found = policy or NodePolicyState(seq=0)
+    amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
+    return (*amounts, found.zones, found.slo, found.metric_policy, found.cpu_normalization, found.amplification)
