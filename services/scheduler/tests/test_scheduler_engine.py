@@ -1,8 +1,9 @@
 """Decisions: choice, ties, explanation; cached views give what judging afresh gives."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.by_domain import best_by_domain
 from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed, Unschedulable
@@ -209,6 +210,81 @@ def test_what_is_kept_changes_no_outcome_and_counts_add_up(steps: list[tuple[str
                 template = subject.template
                 ledgers.hold(decision.node, Occupant(uid, template.demand, template, subject.kind), Source.ASSUMED)
                 assert (engine.nodes.free[:, decision.row] >= 0).all()
+
+
+@st.composite
+def spread_over_zones(draw: st.DrawFn) -> list[Pod]:
+    """A few kinds of pods whose constraints look at zones alone."""
+    kinds = [
+        [(draw(st.integers(1, 3)), draw(st.sampled_from(["DoNotSchedule", "ScheduleAnyway"])))]
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    if draw(st.booleans()):
+        kinds.append([(2, "DoNotSchedule"), (1, "ScheduleAnyway")])
+    found: list[Pod] = []
+    for constraints in kinds:
+        spread = [
+            {
+                "topologyKey": "zone",
+                "maxSkew": skew,
+                "whenUnsatisfiable": what,
+                "labelSelector": {"matchLabels": {"app": "a"}},
+            }
+            for skew, what in constraints
+        ]
+        made = pod("p", {"cpu": str(draw(st.integers(0, 2)))}, topologySpreadConstraints=spread)
+        made.metadata.labels["app"] = "a"
+        found.append(made)
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(1, 6)), min_size=2, max_size=12),
+    spread_over_zones(),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), min_size=8, max_size=30),
+)
+def test_the_best_of_each_domain_are_the_best_of_all(
+    nodes: list[tuple[str, int]], kinds: list[Pod], steps: list[tuple[int, int]]
+) -> None:
+    """Pods of few kinds, so that the nodes of each zone stand in order; against a look at every node (12.2 b)."""
+    made = frameworks()
+    cluster, engine = made.cluster, made.first.engine
+    ledgers = Ledgers(cluster.occupancy)
+    present: dict[str, Node] = {}
+
+    def put_node(number: int, zone: str, cpu: int) -> None:
+        name = f"n{number}"
+        one = node(name, cpu=str(cpu), labels={"zone": zone} if zone else {})
+        put(cluster, one)
+        if name not in present:
+            ledgers.node_appeared(name)
+        present[name] = one
+
+    for number, (zone, cpu) in enumerate(nodes):
+        put_node(number, zone, cpu)
+    held: list[tuple[str, str]] = []
+    by_domain = 0
+    for number, (what, which) in enumerate(steps):
+        if what == 0:
+            zone, cpu = nodes[which % len(nodes)]
+            put_node((which + 1) % len(nodes), zone, cpu)
+        elif what == 1 and held:
+            ledgers.drop(*held.pop(which % len(held)), Source.ASSUMED)
+        else:
+            wanted = kinds[which % len(kinds)]
+            subject = cluster.templates.read(wanted).subject
+            decision = engine.decide(subject, f"p-{number}", BASED_ON)
+            assert decision.explanation == anew(present, ledgers).decide(subject, f"p-{number}", BASED_ON).explanation
+            judges = engine.judges(subject).by_domain
+            assert judges is not None
+            by_domain += best_by_domain(engine.views.of(subject.template), judges, 0, 3) is not None
+            if isinstance(decision, Placed):
+                template = subject.template
+                occupant = Occupant(f"p-{number}", template.demand, template, subject.kind)
+                ledgers.hold(decision.node, occupant, Source.ASSUMED)
+                held.append((decision.node, occupant.uid))
+    event(f"decided by domain: {by_domain > 2}")
 
 
 def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:

@@ -4,6 +4,7 @@
     narrow    the same for a pod to which few nodes come into question, judged afresh each time
     sampled   some of the nodes, for profiles that say so
     judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
+    by_domain the best of each domain compared, where these tell nodes apart by the domain alone
 
 Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
 
@@ -13,17 +14,18 @@ source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
 
+from koord_scheduler.domain.by_domain import best_by_domain
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list, text_hash
 from koord_scheduler.domain.decision import Decision, Placed, Unschedulable, fit_error
+from koord_scheduler.domain.judges import Choice, Judges
 from koord_scheduler.domain.narrow import NarrowLook, NarrowLooks
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import best_of
 from koord_scheduler.domain.sampled import SampledLook, Sampling, search
@@ -65,18 +67,6 @@ UNRESTRICTED: Final = Restriction()
 
 
 @dataclass(slots=True)
-class Judges:
-    """The coupled plugins' judges for one subject. version: the sum of those of the plugins, which only grow."""
-
-    version: int
-    filters: list[tuple[str, CoupledFilter]] = field(default_factory=list[tuple[str, CoupledFilter]])
-    scores: list[tuple[str, CoupledScore, int]] = field(default_factory=list[tuple[str, CoupledScore, int]])
-
-    def __bool__(self) -> bool:
-        return bool(self.filters or self.scores)
-
-
-@dataclass(slots=True)
 class _Sifted:
     """Feasible rows after coupled filters and restrictions, and whom these refused."""
 
@@ -87,15 +77,6 @@ class _Sifted:
         """So many nodes fewer."""
         if count:
             self.exclusions.append(PluginExclusion(plugin=plugin, excluded=count, reasons={reason: count}))
-
-
-class _Choice(NamedTuple):
-    """feasible: how many nodes there were; best: rows, best first; top: what these scored."""
-
-    feasible: int
-    best: list[int]
-    top: list[NodeScore]
-    exclusions: list[PluginExclusion]
 
 
 class Engine:
@@ -132,16 +113,7 @@ class Engine:
         judges = self.judges(subject)
         sampled = self._sample(subject, judges, restriction, uid, based_on)
         view = self._look(subject.template) if sampled is None else sampled
-        seed = text_hash(uid)
-        is_plain = restriction.looks_everywhere and not (self.nodes.unhealthy or judges.scores or sampled is not None)
-        can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
-        sifted = None if is_plain and can_skip and not judges.filters else self._sift(view, judges, restriction)
-        if not isinstance(view, SampledLook) and is_plain and (sifted is None or not sifted.exclusions):
-            choice = self._ranked(view, restriction.barred if sifted is None else (), seed)
-        else:
-            sifted = self._sift(view, judges, restriction) if sifted is None else sifted
-            best, top = self._choose(view, judges, sifted.rows, restriction, seed)
-            choice = _Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
+        choice = self._choice(view, judges, restriction, text_hash(uid))
         explanation = PlacementExplanation(
             nodes_considered=len(self.nodes) if sampled is None else sampled.examined,
             nodes_unexamined=0 if sampled is None else len(self.nodes) - sampled.examined,
@@ -155,7 +127,26 @@ class Engine:
             return Unschedulable(message=fit_error(explanation), explanation=explanation)
         return Placed(node=self.nodes.names[choice.best[0]], row=choice.best[0], explanation=explanation)
 
-    def _ranked(self, view: View | NarrowLook, barred: Iterable[int], seed: int) -> _Choice:
+    def _choice(
+        self, view: View | NarrowLook | SampledLook, judges: Judges, restriction: Restriction, seed: int
+    ) -> Choice:
+        """By the order that the view keeps, as far as it is the order of this pod, else by a look at every node."""
+        in_order = restriction.looks_everywhere and not (self.nodes.unhealthy or isinstance(view, SampledLook))
+        if in_order and judges.by_domain is not None and isinstance(view, View) and not restriction.barred:
+            choice = best_by_domain(view, judges.by_domain, seed, self.top_scores)
+            if choice is not None:
+                return choice
+        sifted: _Sifted | None = None
+        if in_order and not judges.scores and not isinstance(view, SampledLook):
+            can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
+            sifted = None if can_skip and not judges.filters else self._sift(view, judges, restriction)
+            if sifted is None or not sifted.exclusions:
+                return self._ranked(view, restriction.barred if sifted is None else (), seed)
+        sifted = self._sift(view, judges, restriction) if sifted is None else sifted
+        best, top = self._choose(view, judges, sifted.rows, restriction, seed)
+        return Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
+
+    def _ranked(self, view: View | NarrowLook, barred: Iterable[int], seed: int) -> Choice:
         """All feasible nodes in the order of the view, without the barred ones."""
         barred = [row for row in barred if isinstance(view, View) and view.is_feasible(row)]
         feasible, exclusions = view.feasible - len(barred), view.exclusions()
@@ -167,7 +158,7 @@ class Engine:
                 *exclusions,
                 PluginExclusion(plugin=NOMINATED_PODS, excluded=len(barred), reasons=reasons),
             ]
-        return _Choice(feasible, best, view.scored(best) if best else [], exclusions)
+        return Choice(feasible, best, view.scored(best) if best else [], exclusions)
 
     def _sample(
         self, subject: Subject, judges: Judges, restriction: Restriction, uid: str, based_on: BasedOn
@@ -274,16 +265,13 @@ class Engine:
         return judges
 
     def _made(self, subject: Subject, version: int) -> Judges:
-        judges = Judges(version)
-        for plugin in self.profile.coupled_filters:
-            judge = plugin.filter_for(subject)
-            if judge is not None:
-                judges.filters.append((plugin.name, judge))
-        for plugin, weight in self.profile.coupled_scores:
-            score = plugin.score_for(subject)
-            if score is not None:
-                judges.scores.append((plugin.name, score, weight))
-        return judges
+        filters = [(plugin.name, plugin.filter_for(subject)) for plugin in self.profile.coupled_filters]
+        scores = [(plugin.name, plugin.score_for(subject), weight) for plugin, weight in self.profile.coupled_scores]
+        return Judges(
+            version,
+            [(name, judge) for name, judge in filters if judge is not None],
+            [(name, judge, weight) for name, judge, weight in scores if judge is not None],
+        )
 
     def _sift(self, view: View | NarrowLook | SampledLook, judges: Judges, restriction: Restriction) -> _Sifted:
         sifted = _Sifted(view.feasible_rows())

@@ -23,6 +23,7 @@ from koord_scheduler.domain.plugins.interface import FilterPlugin, SingleRowFilt
 from koord_scheduler.domain.plugins.node_affinity import REFUSED, NodeAffinity
 from koord_scheduler.domain.plugins.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.profile import Profile
+from koord_scheduler.domain.ranking import RING
 from koord_scheduler.domain.templates import PodTemplate
 from koord_scheduler.domain.views import (
     CODE_BITS,
@@ -35,7 +36,6 @@ from koord_scheduler.domain.views import (
 )
 
 _KEPT: Final = 64
-_RING: Final = (1 << 64) - 1
 
 _P = TypeVar("_P")
 
@@ -185,7 +185,7 @@ class NarrowLook:
             return self._feasible[:]
         totals = dict(zip(self._feasible, self._weigh(self._feasible), strict=True))
         place = self._looks.nodes.name_hash
-        order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & _RING))
+        order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & RING))
         return order[:count]
 
     def scored(self, rows: list[int]) -> list[NodeScore]:

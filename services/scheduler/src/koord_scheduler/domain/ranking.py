@@ -5,7 +5,7 @@ the ring, a hash of its uid. So the choice among equals is spread over them, is 
 on nothing but the totals and the names.
 
 `best_of` finds it by a pass over all totals; `Ranking` keeps buckets, so that finding it does not grow with the
-cluster. Both give the same answer (tested).
+cluster. Both give the same answer (tested). `PartedRanking` keeps such buckets for each domain of a topology key.
 
 source    scheduler-core spec, 1.2
 """
@@ -17,9 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.columns import IntArray, row_list
+from koord_scheduler.domain.columns import IntArray, LabelColumn, row_list
 
 INFEASIBLE: Final = -1
+RING: Final = (1 << 64) - 1
+"""Distances on the ring are taken modulo one more than this."""
 HashArray = NDArray[np.uint64]
 
 
@@ -52,7 +54,7 @@ def best_of(
 
 
 class Ranking:
-    """Buckets of equal totals, each sorted by place on the ring."""
+    """Buckets of equal totals, each sorted by place on the ring. Its length: the number of candidates."""
 
     def __init__(self, totals: IntArray, hashes: HashArray) -> None:
         self._row_at: dict[int, int] = {}
@@ -65,9 +67,14 @@ class Ranking:
         for begin, end in pairwise(edges):
             self._buckets[int(values[begin])] = places[begin:end]
         self._levels = sorted(self._buckets)
+        self._size = len(places)
+
+    def __len__(self) -> int:
+        return self._size
 
     def move(self, row: int, place: int, before: int, after: int) -> None:
         """The total of a row changed; INFEASIBLE: it is no candidate."""
+        self._size += (after >= 0) - (before >= 0)
         if before >= 0:
             bucket = self._buckets[before]
             del bucket[bisect_left(bucket, place)]
@@ -97,3 +104,26 @@ class Ranking:
             if len(chosen) >= count:
                 break
         return chosen
+
+
+class PartedRanking:
+    """A ranking for each value that a label has, as things stood when it was made.
+
+    of    value -> the candidates with it
+    """
+
+    def __init__(self, totals: IntArray, hashes: HashArray, label: LabelColumn) -> None:
+        self.of: dict[int, Ranking] = {}
+        self._label = label
+        self._version = label.version
+        self._values = label.values.copy()
+        for value in sorted(set(self._values.tolist())):
+            self.of[value] = Ranking(np.where(self._values == value, totals, INFEASIBLE), hashes)
+
+    def is_by(self, label: LabelColumn) -> bool:
+        """Whether these are the values that this label has now."""
+        return label is self._label and label.version == self._version
+
+    def move(self, row: int, place: int, before: int, after: int) -> None:
+        """See `Ranking.move`."""
+        self.of[self._values.item(row)].move(row, place, before, after)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from koordcore.events.explanation import NodeScore, PluginExclusion
 
-from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns import IntArray, LabelColumn, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins.interface import (
     FilterPlugin,
     Reads,
@@ -29,7 +29,7 @@ from koord_scheduler.domain.plugins.interface import (
     SingleRowScore,
 )
 from koord_scheduler.domain.profile import Profile
-from koord_scheduler.domain.ranking import INFEASIBLE, Ranking, best_of
+from koord_scheduler.domain.ranking import INFEASIBLE, PartedRanking, Ranking, best_of
 from koord_scheduler.domain.templates import PodTemplate
 
 NO_NODE: Final = -1
@@ -265,6 +265,8 @@ class View:
         self._feasible_rows: Rows | None = None
         self._exclusions: list[PluginExclusion] | None = None
         self._ranking: Ranking | None = None
+        self._parted: PartedRanking | None = None
+        self._to_part: tuple[LabelColumn, int] | None = None
         self._is_unsettled = True
 
     @property
@@ -322,6 +324,27 @@ class View:
                 return best_of(self._total, self._views.nodes.name_hash, seed, count)
             self._ranking = Ranking(self._total, self._views.nodes.name_hash)
         return self._ranking.best(seed, count)
+
+    def parted(self, label: LabelColumn) -> PartedRanking | None:
+        """The feasible rows in order, by their values of a label.
+
+        None: everything has just been judged anew, or the label has changed; it is made when that does not go on.
+        """
+        if self._parted is None or not self._parted.is_by(label):
+            wanted, self._to_part = self._to_part, (label, label.version)
+            if wanted is None or wanted[0] is not label or wanted[1] != label.version:
+                self._parted = None
+                return None
+            self._parted = PartedRanking(self._total, self._views.nodes.name_hash, label)
+        return self._parted
+
+    def place_of(self, row: int) -> int:
+        """Place of a row on the ring, see `ranking`."""
+        return self._views.nodes.name_hash.item(row)
+
+    def total_of(self, row: int) -> int:
+        """Total of a row, `INFEASIBLE` if it is not feasible."""
+        return self._total.item(row)
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
         """What some feasible rows scored, normalized over all feasible ones."""
@@ -398,15 +421,17 @@ class View:
         self._put_totals(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
 
     def _put_totals(self, rows: Rows, totals: IntArray) -> None:
-        ranking = self._ranking
-        if ranking is not None and 8 * len(rows) < len(self._views.nodes):
+        orders = [order for order in (self._ranking, self._parted) if order is not None]
+        if orders and 8 * len(rows) < len(self._views.nodes):
             places = self._views.nodes.name_hash[rows].tolist()
             before = row_list(self._total[rows])
             for row, place, old, new in zip(row_list(rows), places, before, row_list(totals), strict=True):
                 if old != new:
-                    ranking.move(row, place, old, new)
+                    for order in orders:
+                        order.move(row, place, old, new)
         else:
             self._ranking, self._is_unsettled = None, True
+            self._parted = self._to_part = None
         self._total[rows] = totals
 
     def _put_total(self, row: int, total: int) -> None:
@@ -414,6 +439,8 @@ class View:
         if before != total:
             if self._ranking is not None:
                 self._ranking.move(row, self._views.nodes.name_hash.item(row), before, total)
+            if self._parted is not None:
+                self._parted.move(row, self._views.nodes.name_hash.item(row), before, total)
             self._total[row] = total
 
     def _judge_one(self, row: int) -> bool:

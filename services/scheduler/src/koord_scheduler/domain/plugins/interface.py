@@ -22,7 +22,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol.objects import Pod
 
-from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns import BoolArray, IntArray, LabelColumn, NodeColumns, Rows
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.templates import PodTemplate, Subject
 
@@ -142,6 +142,37 @@ class CoupledScore(Protocol):
 
     def scores(self, feasible: Rows) -> IntArray | None:
         """Scores within 0..100 for the feasible nodes, shape (K,), normalized over them; None: skipped, 0 for all."""
+        ...
+
+
+@runtime_checkable
+class DomainFilter(Protocol):
+    """A coupled filter that says the same of all nodes with the same value of one label: those of a topology domain."""
+
+    @property
+    def label(self) -> LabelColumn | None:
+        """The label; None: it looks at nodes otherwise."""
+        ...
+
+    def codes_by_value(self) -> IntArray:
+        """A code for each value of the label, as `CoupledFilter.filter` gives it for each node, shape (V,)."""
+        ...
+
+
+@runtime_checkable
+class DomainScore(Protocol):
+    """A coupled score that says the same of all nodes with the same value of one label."""
+
+    @property
+    def label(self) -> LabelColumn | None:
+        """The label; None: it looks at nodes otherwise."""
+        ...
+
+    def scores_by_value(self, present: Rows) -> IntArray | None:
+        """Scores as `CoupledScore.scores` gives them, for each value of the label, shape (V,); None: ask that one.
+
+        present    values that feasible nodes have, ascending
+        """
         ...
 
 

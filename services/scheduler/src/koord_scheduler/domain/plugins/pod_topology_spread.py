@@ -15,7 +15,7 @@ import numpy as np
 from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns import BoolArray, IntArray, LabelColumn, NodeColumns, Rows
 from koord_scheduler.domain.plugins.detailed import MOST_DETAILS, Detail
 from koord_scheduler.domain.plugins.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
@@ -245,6 +245,15 @@ class SpreadFilter:
             found = of_rows if found is None else np.where(found != 0, found, of_rows)
         return found
 
+    @property
+    def label(self) -> LabelColumn | None:
+        """See `DomainFilter.label`: of a single constraint."""
+        return self._domains[0].sums.column if len(self._domains) == 1 else None
+
+    def codes_by_value(self) -> IntArray:
+        """See `DomainFilter.codes_by_value`."""
+        return self._domains[0].codes(self._masks.current()[0])
+
     def reason(self, code: int) -> str:
         """See `CoupledFilter.reason`."""
         return _REASONS[code]
@@ -306,20 +315,35 @@ class SpreadScore:
             return _but(ignored, np.full(len(feasible), 100, np.int64))
         return _but(ignored, 100 * (high + int(among.min()) - whole) // high)
 
+    @property
+    def label(self) -> LabelColumn | None:
+        """See `DomainScore.label`: of a single constraint."""
+        is_single = len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME
+        return self._sums[0].column if is_single else None
+
+    def scores_by_value(self, present: Rows) -> IntArray | None:
+        """See `DomainScore.scores_by_value`."""
+        return None if self._requires_all_keys and 0 in present else self._of_values(present)
+
     def _by_domain(self, feasible: Rows) -> IntArray:
         """The same for one constraint and nodes that all carry its key: worked out per domain, not per node."""
-        constraint, sums = self._constraints[0], self._sums[0]
+        sums = self._sums[0]
         values = sums.column.at(feasible)
         if feasible is not self._rows or self._version != sums.column.version:
             self._rows, self._version = feasible, sums.column.version
             self._present = np.flatnonzero(np.bincount(values))
-        counts = sums.refresh(self._masks.current()[0])[self._present]
-        weight = math.log(len(self._present) + 2)
+        return self._of_values(self._present)[values]
+
+    def _of_values(self, present: Rows) -> IntArray:
+        """A score for each value of the single constraint's key."""
+        constraint, sums = self._constraints[0], self._sums[0]
+        counts = sums.refresh(self._masks.current()[0])[present]
+        weight = math.log(len(present) + 2)
         whole = np.floor(counts * weight + float(constraint.max_skew - 1) + 0.5).astype(np.int64)
         high = int(whole.max(initial=0))
         table = np.zeros(len(sums.column.texts), np.int64)
-        table[self._present] = 100 if high == 0 else 100 * (high + int(whole.min()) - whole) // high
-        return table[values]
+        table[present] = 100 if high == 0 else 100 * (high + int(whole.min()) - whole) // high
+        return table
 
     def _ignored(self, feasible: Rows) -> BoolArray | None:
         if not self._requires_all_keys:
