@@ -34,7 +34,7 @@ from kubernetes.authorization import User
 from kubernetes.faults import Faults
 from kubernetes.patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kubernetes.resources import Json, Resource
-from kubernetes.selectors import matches
+from kubernetes.selectors import matches, name_selected
 from kubernetes.store import Store
 from kubernetes.verbs import Verbs
 from starlette.requests import Request
@@ -196,8 +196,9 @@ class ApiServer:
             "DELETE": "delete",
         }.get(request.method, "")
         asked = f"{resource.plural}/{subresource}" if subresource else resource.plural
-        if not user.may(verb, resource.group, asked, namespace, name):
-            self.refused.append((user.name, verb, f"{asked}.{resource.group}", name))
+        named = name or name_selected(request.query_params.get("fieldSelector", ""))
+        if not user.may(verb, resource.group, asked, namespace, named):
+            self.refused.append((user.name, verb, f"{asked}.{resource.group}", named))
             raise ApiError(
                 403,
                 f'{asked} is forbidden: User "{user.name}" cannot {verb} resource "{asked}" in API group '

@@ -14,6 +14,14 @@ def matches(document: Json, labels: str, fields: str) -> bool:
     )
 
 
+def name_selected(fields: str) -> str:
+    """The only name that a `fieldSelector` allows, which is what rules with `resourceNames` go by; "" for others."""
+    [name, *others] = [term.partition("=")[2] for term in fields.split(",") if term.startswith("metadata.name=")] or [
+        ""
+    ]
+    return "" if others else name
+
+
 def _label(document: Json, term: str) -> bool:
     found: Json = document["metadata"].get("labels") or {}
     if "!=" in term:

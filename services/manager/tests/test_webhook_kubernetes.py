@@ -82,6 +82,19 @@ async def mirrored(world: WebhookWorld, kind: str, name: str) -> None:
     await until(seen)
 
 
+async def until_watched(server: ApiServer) -> None:
+    async def seen() -> bool:
+        kept = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "secrets")
+        return all(server.watching[plural] for plural in kept)
+
+    await until(seen)
+
+
+def broken(secret: Json) -> Json:
+    """The secret with a key that is none."""
+    return {**secret, "data": {**secret["data"], "key.pem": "bm8ga2V5"}}
+
+
 def webhooks_of(server: ApiServer, plural: str, name: str) -> list[Json]:
     stored = server.object(plural, "", name)
     assert stored is not None
@@ -103,11 +116,20 @@ async def test_what_is_installed_is_completed_and_kept(tmp_path: Path) -> None:
         kept = json.loads(installed["metadata"]["annotations"][TEMPLATE_ANNOTATION])
         assert len(kept) == 4
         installed["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(b"somebody's").decode()
+        await until_watched(server)
         await server.apply(installed)
-        await world.webhooks.keeper.keep()
 
-        again = webhooks_of(server, "mutatingwebhookconfigurations", NAMES.mutating)
-        assert again == entries
+        async def kept_again() -> bool:
+            return webhooks_of(server, "mutatingwebhookconfigurations", NAMES.mutating) == entries
+
+        await until(kept_again)
+        await server.apply(broken(secret))
+        made = world.webhooks.keeper.bundle
+
+        async def made_again() -> bool:
+            return world.webhooks.keeper.bundle != made
+
+        await until(made_again)
 
 
 async def test_two_replicas_end_with_the_same_certificate(tmp_path: Path) -> None:
@@ -116,10 +138,9 @@ async def test_two_replicas_end_with_the_same_certificate(tmp_path: Path) -> Non
         async with webhook_world(tmp_path / "b", api=api, writer="secret", certificate=False) as second:
             assert first.webhooks.keeper.bundle == second.webhooks.keeper.bundle
             # gone with a broken one: both come to the one that replaces it
-            secret = copy.deepcopy(server.object("secrets", NAMES.namespace, NAMES.secret))
+            secret = server.object("secrets", NAMES.namespace, NAMES.secret)
             assert secret is not None
-            secret["data"]["key.pem"] = "bm8ga2V5"
-            await server.apply(secret)
+            await server.apply(broken(secret))
             await asyncio.gather(first.webhooks.keeper.keep(), second.webhooks.keeper.keep())
             await asyncio.gather(first.webhooks.keeper.keep(), second.webhooks.keeper.keep())
 

@@ -2,7 +2,8 @@
 
     Secret (or files) -> valid? -> else make and store it (409: another replica was first, take its) -> files, caBundle
 
-One pass at the start, then every minute. A pass that fails is told and repeated; the server goes on with what it has.
+One pass at the start, then every minute and whenever one of the objects changes. A pass that fails is told and
+repeated; the server goes on with what it has.
 
 source    manager spec, 7.2, 7.3
 """
@@ -10,13 +11,14 @@ source    manager spec, 7.2, 7.3
 import asyncio
 import base64
 import binascii
+import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from koordcore.service.logging import Logger
 from koordcore.values import codec
@@ -37,13 +39,20 @@ from koord_manager.shell.webhooks.certificates import (
 )
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
+from koord_manager.shell.webhooks.watching import WatchingApi, watch_object
 
 PASS_SECONDS: Final = 60.0
+LEAST_PAUSE_SECONDS: Final = 1.0
+"""Between two passes: somebody else may write the same objects again and again."""
 RETRY_SECONDS: Final = 2.0
 START_SECONDS: Final = 20.0
 CONFLICTS: Final = 5
 _SECRET_FILES: Final = frozenset((CA_KEY, KEY, TLS_KEY))
 _CURRENT: Final = "current"
+
+
+class KeptApi(ObjectsApi, WatchingApi, Protocol):
+    """Reads, writes and watches objects."""
 
 
 class NotKept(Exception):
@@ -61,7 +70,7 @@ class Keeper:
         self,
         environment: WebhookEnvironment,
         options: Options,
-        api: ObjectsApi | None,
+        api: KeptApi | None,
         *,
         now: Callable[[], datetime],
         renewed: Callable[[Bundle], None],
@@ -74,6 +83,7 @@ class Keeper:
         self._renewed = renewed
         self._logger = logger
         self.bundle: Bundle | None = None
+        self._changed = asyncio.Event()
 
     @property
     def certificate_file(self) -> Path:
@@ -101,13 +111,32 @@ class Keeper:
             raise NotKept(f"no certificate within {START_SECONDS:g} s: {reason}") from None
 
     async def run(self) -> None:
-        """A pass every minute, for ever."""
-        while True:
-            await asyncio.sleep(PASS_SECONDS)
-            try:
-                await self.keep()
-            except NotKept as error:
-                self._logger.warning("webhook_certificates_not_kept", reason=str(error))
+        """A pass every minute and after every change of what is kept, for ever."""
+        async with asyncio.TaskGroup() as watches:
+            if self._api is not None:
+                for collection, name in self._watched():
+                    watches.create_task(watch_object(self._api, collection, name, self._changed.set, self._logger))
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PASS_SECONDS):
+                        await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self.keep()
+                except NotKept as error:
+                    self._logger.warning("webhook_certificates_not_kept", reason=str(error))
+                await asyncio.sleep(LEAST_PAUSE_SECONDS)
+
+    def _watched(self) -> Iterator[tuple[str, str]]:
+        """(path of the collection, name) of what is kept at the API server."""
+        yield from self._configurations()
+        if self._environment.writer == "secret":
+            yield f"/api/v1/namespaces/{self._environment.namespace}/secrets", self._environment.secret
+
+    def _configurations(self) -> Iterator[tuple[str, str]]:
+        registration = "/apis/admissionregistration.k8s.io/v1"
+        yield f"{registration}/mutatingwebhookconfigurations", self._environment.mutating
+        yield f"{registration}/validatingwebhookconfigurations", self._environment.validating
 
     async def keep(self) -> None:
         """One pass: a valid bundle, its files, the configuration objects. Raises NotKept."""
@@ -118,12 +147,10 @@ class Keeper:
         self._renewed(bundle)
         if self._api is not None:
             address, ca = self._environment.address, bundle.ca_cert
-            for plural, name in (
-                ("mutatingwebhookconfigurations", self._environment.mutating),
-                ("validatingwebhookconfigurations", self._environment.validating),
-            ):
-                path = f"/apis/admissionregistration.k8s.io/v1/{plural}/{name}"
-                await self._keep_object(path, lambda present: reconciled(present, self._options, address, ca))
+            for collection, name in self._configurations():
+                await self._keep_object(
+                    f"{collection}/{name}", lambda present: reconciled(present, self._options, address, ca)
+                )
 
     async def _valid_bundle(self) -> Bundle:
         if self._environment.writer == "secret" and self._api is not None:

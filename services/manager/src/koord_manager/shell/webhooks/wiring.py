@@ -22,7 +22,7 @@ from koord_manager.settings import ManagerSettings
 from koord_manager.shell.webhooks.certificates import Bundle
 from koord_manager.shell.webhooks.environment import WebhookEnvironment, read_environment
 from koord_manager.shell.webhooks.handlers import Desk
-from koord_manager.shell.webhooks.keeper import Keeper
+from koord_manager.shell.webhooks.keeper import Keeper, KeptApi
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, UpdatePolicy
 from koord_manager.shell.webhooks.server import WebhookRoutes
@@ -49,7 +49,7 @@ def add_webhooks(
     bus: Bus,
     view: ManagerView,
     options: Options,
-    api: ObjectsApi | None,
+    api: KeptApi | None,
     *,
     unready: Callable[[], str | None],
     environment: WebhookEnvironment | None = None,
