@@ -94,7 +94,13 @@ async def count_history(bus: Bus) -> int:
 
 def snapshot(fold: str) -> Snapshot:
     return Snapshot(
-        fold=fold, seq=1, code_version="", schema_fingerprint="x", taken_at="", state=b"s", digest=state_digest(b"s")
+        fold=fold,
+        seq=1,
+        code_version="",
+        schema_fingerprint="x",
+        taken_at="",
+        state=(b"s",),
+        digest=state_digest([b"s"]),
     )
 
 

@@ -165,7 +165,7 @@ async def test_after_a_reconnect_the_feed_asks_to_read_again(place: Place):
 
 
 def snapshot(seq: int, *, fold: str = "f", fingerprint: str = "v1", state: bytes | None = None) -> Snapshot:
-    body = state if state is not None else b"state %d " % seq * 50
+    body = (state,) if state is not None else (b"state %d " % seq * 50, b"and the rest")
     return Snapshot(
         fold=fold,
         seq=seq,
@@ -184,7 +184,7 @@ async def test_the_newest_usable_snapshot_is_loaded(bus: Bus):
     await store.save(snapshot(10))
     await store.save(snapshot(20))
     await store.save(snapshot(30, fingerprint="v2"))
-    await store.save(msgspec.structs.replace(snapshot(40), state=b"flipped"))
+    await store.save(msgspec.structs.replace(snapshot(40), state=(b"flipped",)))
     await store.save(snapshot(99, fold="g"))
     assert await store.newest("f", schema_fingerprint="v1") == snapshot(20)
     assert await store.newest("f", schema_fingerprint="v2") == snapshot(30, fingerprint="v2")

@@ -9,7 +9,7 @@ async with gateway_world() as world:
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class ManagerFold:
         """See `Foldable.skip`."""
         self.view.state.skip(seq)
 
-    def snapshot(self) -> bytes:
+    def snapshot(self) -> Iterator[bytes]:
         """See `Foldable.snapshot`."""
         return self.view.state.snapshot()
 

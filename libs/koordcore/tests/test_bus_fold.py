@@ -1,7 +1,7 @@
 """The fold runner and replay, over the log in memory."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -32,8 +32,8 @@ class Counting:
     def skip(self, seq: int) -> None:
         return
 
-    def snapshot(self) -> bytes:
-        return ",".join(self.seen).encode()
+    def snapshot(self) -> Iterator[bytes]:
+        return iter([",".join(self.seen).encode()])
 
 
 def restored(data: bytes) -> Counting:
@@ -41,6 +41,27 @@ def restored(data: bytes) -> Counting:
 
 
 SOURCE = FoldSource(Counting, restored, "v1")
+
+
+class Slow(Counting):
+    """Its snapshot takes until it may end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_encode = asyncio.Event()
+
+    def snapshot(self) -> Iterator[bytes]:
+        taken = ",".join(self.seen).encode()
+        return self._pieces(taken)
+
+    def _pieces(self, taken: bytes) -> Iterator[bytes]:
+        while not self.may_encode.is_set():
+            yield b""
+        yield taken
+
+
+def slow(_: bytes) -> Slow:
+    return Slow()
 
 
 class Recorded(NoMetrics):
@@ -84,6 +105,13 @@ async def running(runner: FoldRunner[Counting]) -> AsyncGenerator[None]:
 async def until(claim: Callable[[], bool]) -> None:
     while not claim():  # noqa: ASYNC110 - the claim is about state that announces nothing
         await asyncio.sleep(0.002)
+
+
+async def saved(store: MemorySnapshotStore, seq: int) -> None:
+    """Wait for the snapshot at a position: it is saved beside the fold."""
+    async with asyncio.timeout(10):
+        while seq not in await store.sequences("f"):  # noqa: ASYNC110  the store has no event
+            await asyncio.sleep(0)
 
 
 async def test_it_folds_what_is_there_and_what_comes():
@@ -132,7 +160,12 @@ async def test_a_restart_begins_at_the_newest_snapshot():
     first = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store, snapshot_events=2, batch=2)
     async with running(first):
         await first.caught_up()
-    assert await store.sequences("f") == [2, 4]
+        await saved(store, 2)
+        await log.append([event("n5"), event("n6")])
+        await saved(store, 7)
+        await log.append([event("n7")])
+        await first.reached(8)
+    assert await store.sequences("f") == [2, 7]
     folded: list[int] = []
 
     async def on_batch(_: Counting, batch: list[Folded]) -> None:
@@ -141,7 +174,7 @@ async def test_a_restart_begins_at_the_newest_snapshot():
     again = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store, on_batch=on_batch)
     async with running(again):
         await again.caught_up()
-    assert folded == [5]
+    assert folded == [8]
     assert again.state.seen == first.state.seen
 
 
@@ -166,6 +199,7 @@ async def test_trimmed_history_is_bridged_by_a_snapshot():
     saver = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store, snapshot_events=4, batch=4)
     async with running(saver):
         await saver.caught_up()
+        await saved(store, 4)
     memory.trim(3)
     runner = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store)
     async with running(runner):
@@ -228,6 +262,7 @@ async def test_state_at_any_position_is_the_fold_of_its_prefix():
     runner = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store, snapshot_events=3, batch=3)
     async with running(runner):
         await runner.caught_up()
+        await saved(store, 3)
     for upto in range(7):
         wanted = [f"n{i}" for i in range(upto)]
         assert (await state_at(log, SOURCE, upto)).seen == wanted
@@ -242,3 +277,20 @@ async def test_a_moment_is_a_position():
     ]
     assert positions == [1, 1, 2, 3, 4]
     assert await position_at_time(log, "2025-12-31T23:59:59.000000Z") == 0
+
+
+async def test_the_fold_goes_on_while_a_snapshot_is_encoded_and_the_snapshot_is_of_its_position():
+    _, log = await filled(event("a"), event("b"))
+    store = MemorySnapshotStore()
+    runner = FoldRunner("f", log, FoldSource(Slow, slow, "v1"), SystemClock(), snapshots=store, snapshot_events=2)
+    async with running(runner):
+        await runner.caught_up()
+        await log.append([event("c")])
+        await runner.reached(3)
+        assert await store.sequences("f") == []
+        runner.state.may_encode.set()
+        await saved(store, 2)
+    kept = await store.newest("f", schema_fingerprint="v1")
+    assert kept is not None
+    assert (kept.seq, b"".join(kept.state)) == (2, b"a,b")
+    assert runner.state.seen == ["a", "b", "c"]

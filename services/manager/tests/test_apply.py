@@ -199,7 +199,7 @@ def test_pods_of_a_deleted_workload_go_also_after_a_restart_from_a_snapshot(clus
     cluster.apply(POD.replace("  name: web", f"  name: j-x7k2p\n  {owner}"))
     cluster.fold(decide_delete(cluster.view, Target("Deployment", "default", "web")) or [])
 
-    cluster.view = ManagerView(ClusterState.restore(cluster.view.state.snapshot()))
+    cluster.view = ManagerView(ClusterState.restore(b"".join(cluster.view.state.snapshot())))
     assert reconcile(cluster) == 3
     assert names(cluster) == {"j-x7k2p"}
 

@@ -71,7 +71,7 @@ async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_ins
     assert saved is not None
     other = MemorySnapshotStore()
     await other.save(
-        msgspec.structs.replace(saved, schema_fingerprint="older", state=b"{}", digest=state_digest(b"{}"))
+        msgspec.structs.replace(saved, schema_fingerprint="older", state=(b"{}",), digest=state_digest([b"{}"]))
     )
     restarted = RecommenderRounds()
     await recall(restarted, made.view, other, observations, LOGGER)

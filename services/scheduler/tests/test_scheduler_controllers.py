@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from koord_scheduler.domain.controllers import chosen_controllers, next_status_due, status_facts
 from koord_scheduler.domain.deciding import withdraw_all
-from koord_scheduler.domain.snapshot import encode_state, load_state
+from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Event
@@ -142,7 +142,7 @@ def test_next_leader_does_not_repeat_what_was_said(by_snapshot: bool) -> None:
     assert look(first, 2.0) == []
     second = Scheduler(log)
     if by_snapshot:
-        load_state(second.state, encode_state(first.state))
+        load_state(second.state, b"".join(Picture(first.state).pieces()))
     assert look(second, 3.0) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.deciding import withdraw_all
 from koord_scheduler.domain.explaining import hear
-from koord_scheduler.domain.snapshot import encode_state, load_state
+from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
@@ -227,7 +227,7 @@ def test_another_leader_keeps_an_answer_until_it_has_a_newer_one() -> None:
     [said] = look(scheduler, 0.0)
     other = Scheduler(log)
     other.state = SchedulerState(frameworks())
-    load_state(other.state, encode_state(scheduler.state))
+    load_state(other.state, b"".join(Picture(scheduler.state).pieces()))
     assert other.state.explanations.said == {"default=why": said}
     facts = [event for notice in status_facts(other.state, CREATED + 1) for _, event in notice.facts]
     [kept] = [event for event in facts if isinstance(event, ScheduleExplanationComputed)]

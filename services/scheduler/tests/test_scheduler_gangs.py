@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.deciding import gated
 from koord_scheduler.domain.pods import Phase
-from koord_scheduler.domain.snapshot import encode_state, load_state
+from koord_scheduler.domain.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.gang import GangPlaced
 from koordcore.events.pod import PodPlaced, PodReleased
@@ -214,7 +214,7 @@ def test_restart_in_the_middle_of_a_gang_begins_it_anew() -> None:
     scheduler.decide()
     assert len(scheduler.state.waiting) == 2
     again = Scheduler(scheduler.log)
-    load_state(again.state, encode_state(scheduler.state))
+    load_state(again.state, b"".join(Picture(scheduler.state).pieces()))
     assert not len(again.state.waiting)
     again.run()
     assert placed(again) == ["m0", "m1", "m2"]

@@ -1,6 +1,8 @@
 """The fold, assumptions on top of it, and what the log's answers make of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Any, Final
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.deciding import MOST_REFOLDS, Verdict, decide_next, refused, release_due
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.queue import Place
-from koord_scheduler.domain.snapshot import encode_state, load_state
+from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.adjustment import NodeHealthAssessed
@@ -37,6 +39,14 @@ def picture(state: SchedulerState) -> dict[str, Any]:
             if (row := nodes.row(name)) is not None
         },
         "pods": {uid: (pod.phase, pod.node, pod.seq) for uid, pod in sorted(state.pods.items())},
+        "known": {
+            (name, occupant.uid)
+            for name in nodes.node_names()
+            for occupant in state.ledgers.occupants(name)
+            if occupant.kind is not None
+        },
+        "nominations": sorted(state.nominations.items()),
+        "evictions": state.evictions,
     }
 
 
@@ -209,7 +219,7 @@ def test_snapshot_keeps_what_decides() -> None:
     log.remove_node("m")
     scheduler.follow()
     restored = Scheduler(log)
-    load_state(restored.state, encode_state(scheduler.state))
+    load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
     assert picture(restored.state) == picture(scheduler.state)
     assert restored.state.to_release == scheduler.state.to_release
     assert restored.state.queue.get("be") is not None
@@ -347,15 +357,40 @@ def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]]) -> None
     assert {uid: name for name, pods in held.items() for uid in pods} == placements(log)
 
 
+class Painted(Scheduler):
+    """Pictures of its state are taken down while it works, a piece at each step."""
+
+    def __init__(self, log: SmallLog) -> None:
+        super().__init__(log)
+        self._pictures: list[tuple[Picture, Iterator[bytes], list[bytes]]] = []
+
+    def begin_picture(self) -> None:
+        taken = Picture(self.state)
+        self._pictures.append((taken, taken.pieces(), []))
+
+    def paint(self) -> None:
+        for _, coming, pieces in self._pictures:
+            pieces += islice(coming, 1)
+
+    def painted(self) -> list[bytes]:
+        return [b"".join((*pieces, *coming)) for _, coming, pieces in self._pictures]
+
+    def follow(self, most: int | None = None) -> None:
+        for stored in self.log.events[self.state.position :][:most]:
+            for taken, _, _ in self._pictures:
+                taken.keep(stored.ref)
+            self.state.apply(stored)
+        self.state.wake()
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32).map(some_history))
 def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     log = SmallLog()
-    schedulers = [Scheduler(log), Scheduler(log)]
+    schedulers = [Painted(log), Painted(log)]
     allocatable: dict[str, dict[str, int]] = {}
     alive: set[str] = set()
     pods: set[str] = set()
-    snapshots: list[bytes] = []
     submitted, now = 0, 0.0
     for step, op in enumerate(ops):
         scheduler = schedulers[op.who]
@@ -399,8 +434,10 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
                 raise AssertionError(op)
         if step % 7 == 0:
             check_ledgers(log, allocatable)
+        for each in schedulers:
+            each.paint()
         if step % 31 == 0:
-            snapshots.append(encode_state(scheduler.state))
+            scheduler.begin_picture()
     event(f"placed and refused some: {bool(placements(log)) and any(one.conflicts for one in schedulers)}")
     for scheduler in schedulers:
         scheduler.send()
@@ -414,7 +451,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     fresh = SchedulerState(frameworks())
     for stored in log.events:
         fresh.apply(stored)
-    for data in snapshots:
+    for data in [data for scheduler in schedulers for data in scheduler.painted()]:
         restored = SchedulerState(frameworks())
         load_state(restored, data)
         for stored in log.events[restored.position :]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.profiles import frameworks_of
-from koord_scheduler.domain.snapshot import encode_state, load_state, schema_fingerprint
+from koord_scheduler.domain.snapshot import Picture, load_state, schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
 from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
@@ -123,7 +123,7 @@ def test_state_of_the_plugin_survives_a_restart() -> None:
     scheduler.follow()
     again = Scheduler(log)
     again.state = fresh_state()
-    load_state(again.state, encode_state(scheduler.state))
+    load_state(again.state, b"".join(Picture(scheduler.state).pieces()))
     assert node_of(again, pod("p", {"cpu": "1"})).startswith("spot")
     log.say(
         "config", "koordinator-system=node-prices", ConfigDeleted(namespace="koordinator-system", name="node-prices")

@@ -14,7 +14,7 @@ import asyncio
 import gc
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from koordcore.bus.connection import NoAnswer
@@ -36,6 +36,8 @@ WORTH_A_SNAPSHOT_EVENTS = 5_000
 HALTED_POLL_SECONDS = 0.5
 LAG_SECONDS = 1.0
 UNANSWERED_PAUSE_SECONDS = 0.5
+SLICE_SECONDS = 0.004
+"""A snapshot is encoded for so long at a time, in the host's time."""
 
 
 class Foldable(Protocol):
@@ -49,8 +51,8 @@ class Foldable(Protocol):
         """Pass over one event."""
         ...
 
-    def snapshot(self) -> bytes:
-        """The state as bytes."""
+    def snapshot(self) -> Iterator[bytes]:
+        """The state as it is now, as bytes in pieces; it may move on before they are taken."""
         ...
 
 
@@ -75,13 +77,21 @@ class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named
     """How a fold's state begins.
 
     fresh           the empty state
-    restore         state of a snapshot's bytes
+    restore         state of a snapshot's bytes, joined
     fingerprint     digest of the state's schema
     """
 
     fresh: Callable[[], F]
     restore: Callable[[bytes], F]
     fingerprint: str
+
+
+class _Taken(NamedTuple):
+    """A snapshot that is not encoded yet: the state at a position."""
+
+    position: int
+    at: str
+    pieces: Iterator[bytes]
 
 
 class FoldRunner(Generic[F]):
@@ -130,6 +140,7 @@ class FoldRunner(Generic[F]):
         self._skipped: set[int] = set()
         self._snapshot_position = 0
         self._snapshot_moment = clock.monotonic()
+        self._saving: asyncio.Task[None] | None = None
         self._heads: deque[tuple[int, float]] = deque()
 
     @property
@@ -175,7 +186,7 @@ class FoldRunner(Generic[F]):
         if snapshot is None:
             self.state, self.position = self._source.fresh(), 0
         else:
-            self.state, self.position = _restored(self._source.restore, snapshot.state), snapshot.seq
+            self.state, self.position = _restored(self._source.restore, b"".join(snapshot.state)), snapshot.seq
         self._snapshot_position = self.position
         self._snapshot_moment = self._clock.monotonic()
 
@@ -209,22 +220,28 @@ class FoldRunner(Generic[F]):
                             raise
             finally:
                 lag.cancel()
+                if self._saving is not None:
+                    self._saving.cancel()
 
     async def save_snapshot(self) -> Snapshot | None:
-        """Save the state as it stands; None without a store."""
-        if self._snapshots is None:
-            return None
-        state = self.state.snapshot()
+        """Save the state as it stands; None without a store. Meanwhile the fold may go on."""
+        return None if self._snapshots is None else await self._save(self._snapshots, self._taken())
+
+    def _taken(self) -> _Taken:
+        return _Taken(self.position, self._clock.now().isoformat(), self.state.snapshot())
+
+    async def _save(self, store: SnapshotStore, taken: _Taken) -> Snapshot:
+        state = await _in_slices(taken.pieces)
         snapshot = Snapshot(
             fold=self.name,
-            seq=self.position,
+            seq=taken.position,
             code_version=self._code_version,
             schema_fingerprint=self._source.fingerprint,
-            taken_at=self._clock.now().isoformat(),
+            taken_at=taken.at,
             state=state,
-            digest=state_digest(state),
+            digest=await asyncio.to_thread(state_digest, state),
         )
-        await self._snapshots.save(snapshot)
+        await store.save(snapshot)
         self._snapshot_position = snapshot.seq
         self._snapshot_moment = self._clock.monotonic()
         return snapshot
@@ -233,12 +250,12 @@ class FoldRunner(Generic[F]):
         """For a process that stops: its successor begins here and need not fold what came since the last snapshot."""
         news = self.position - self._snapshot_position
         if self._snapshots is not None and self.is_caught_up and news >= WORTH_A_SNAPSHOT_EVENTS:
-            await self._try_snapshot()
+            await self._try_to_save(self._snapshots, self._taken())
 
-    async def _try_snapshot(self) -> None:
+    async def _try_to_save(self, store: SnapshotStore, taken: _Taken) -> None:
         """Save a snapshot; one that cannot be saved costs time at the next start and nothing else."""
         try:
-            await self.save_snapshot()
+            await self._save(store, taken)
         except Exception as error:  # noqa: BLE001 - whatever the store says, the fold goes on without a snapshot
             log.warning("snapshot_not_saved fold=%s seq=%d error=%r", self.name, self.position, error)
             self._snapshot_position = self.position
@@ -249,8 +266,8 @@ class FoldRunner(Generic[F]):
             at = 0
             while at < len(events):
                 at = await self._apply(events, at)
-            if self._is_snapshot_due():
-                await self._try_snapshot()
+            if self._snapshots is not None and self._is_snapshot_due():
+                self._saving = asyncio.create_task(self._try_to_save(self._snapshots, self._taken()))
 
     async def _apply(self, events: list[StoredEvent], at: int) -> int:
         """Apply events from index `at` to the end, or to a poison event that is waited for; gives the next index."""
@@ -310,7 +327,8 @@ class FoldRunner(Generic[F]):
         self._moved.set()
 
     def _is_snapshot_due(self) -> bool:
-        if self._snapshots is None or self.position == self._snapshot_position:
+        is_under_way = self._saving is not None and not self._saving.done()
+        if is_under_way or self.position == self._snapshot_position:
             return False
         return (
             self.position - self._snapshot_position >= self._snapshot_events
@@ -329,6 +347,19 @@ class FoldRunner(Generic[F]):
             if self._snapshots is not None:
                 self._metrics.snapshot_age(self.name, now - self._snapshot_moment)
             await asyncio.sleep(LAG_SECONDS)
+
+
+async def _in_slices(pieces: Iterator[bytes]) -> tuple[bytes, ...]:
+    """All pieces; whoever else has something to do is let in between."""
+    taken: list[bytes] = []
+    time = asyncio.get_running_loop().time
+    until = time() + SLICE_SECONDS
+    for piece in pieces:
+        taken.append(piece)
+        if time() >= until:
+            await asyncio.sleep(0)
+            until = time() + SLICE_SECONDS
+    return tuple(taken)
 
 
 T = TypeVar("T")

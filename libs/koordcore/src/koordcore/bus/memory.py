@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from koordcore.bus.append import is_same_event, require_distinct
 from koordcore.bus.names import BusNames, InvalidName
@@ -307,6 +307,9 @@ def is_usable(snapshot: Snapshot, schema_fingerprint: str) -> bool:
     return snapshot.schema_fingerprint == schema_fingerprint and snapshot.digest == state_digest(snapshot.state)
 
 
-def state_digest(state: bytes) -> str:
-    """`Snapshot.digest` of these bytes: blake2b, hex."""
-    return hashlib.blake2b(state).hexdigest()
+def state_digest(state: Iterable[bytes]) -> str:
+    """`Snapshot.digest` of these pieces: blake2b, hex."""
+    digest = hashlib.blake2b()
+    for piece in state:
+        digest.update(piece)
+    return digest.hexdigest()

@@ -7,6 +7,9 @@ source    event-bus spec, 2 (koord_snap), 6
 
 import contextlib
 import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import cast
 
 import msgspec
 from nats.js.client import JetStreamContext
@@ -21,6 +24,40 @@ from koordcore.ports.snapshots import Snapshot
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Snapshot).decode
+_MAP_OF_ALL = bytes([0x80 | len(Snapshot.__struct_fields__)])
+_ARRAY = b"\xdd"
+
+
+class _Encoded(io.BufferedIOBase):
+    """A snapshot as MessagePack, read piece by piece: what is large is never copied as a whole."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._parts = _parts(snapshot)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Fill the buffer as far as there is something."""
+        into, filled = memoryview(cast(bytearray, buffer)), 0
+        while filled < len(into):
+            if not self._rest:
+                self._rest = memoryview(next(self._parts, b""))
+                if not self._rest:
+                    break
+            taken = self._rest[: len(into) - filled]
+            into[filled : filled + len(taken)] = taken
+            filled, self._rest = filled + len(taken), self._rest[len(taken) :]
+        return filled
+
+
+def _parts(snapshot: Snapshot) -> Iterator[bytes]:
+    """A map of all fields, the state last, as an array of its pieces."""
+    head = {name: getattr(snapshot, name) for name in Snapshot.__struct_fields__ if name != "state"}
+    yield _MAP_OF_ALL + _encode(head)[1:] + _encode("state") + _ARRAY + len(snapshot.state).to_bytes(4, "big")
+    yield from chain(map(_encode, snapshot.state))
 
 
 class _SnapshotStream(JetStreamContext):
@@ -48,7 +85,7 @@ class JetStreamSnapshotStore:
     async def save(self, snapshot: Snapshot) -> None:
         """See `SnapshotStore.save`."""
         store = await self._store()
-        await store.put(f"{snapshot.fold}/{snapshot.seq}", _encode(snapshot))
+        await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
         for seq in (await self.sequences(snapshot.fold))[:-KEPT_SNAPSHOTS]:
             # Another instance may have dropped it meanwhile.
             with contextlib.suppress(NotFoundError):

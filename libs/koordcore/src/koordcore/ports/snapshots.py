@@ -12,7 +12,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """State of one fold at one position.
 
     schema_fingerprint  digest of the state's own schema; a snapshot with another one is not loaded
-    state               bytes as the fold encodes itself
+    state               bytes as the fold encodes itself, in pieces
     digest              blake2b of `state`, hex
     """
 
@@ -21,7 +21,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     code_version: str
     schema_fingerprint: str
     taken_at: str
-    state: bytes
+    state: tuple[bytes, ...]
     digest: str
 
 

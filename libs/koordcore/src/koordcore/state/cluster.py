@@ -14,6 +14,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 from koordcore.state.aggregates import EVOLVE, STATE_TYPES, AggregateState
 from koordcore.values import codec
+from koordcore.values.pieces import mapping_pieces, object_pieces
 
 S = TypeVar("S", bound=AggregateState)
 
@@ -124,9 +125,14 @@ class ClusterState:
         self._dirty.clear()
         return f"{self._sum % _MODULUS:032x}"
 
-    def snapshot(self) -> bytes:
-        """Position and all aggregates as canonical JSON; `restore` is the inverse."""
-        return codec.encode_canonical({"position": self.position, "aggregates": self._states})
+    def snapshot(self) -> Iterator[bytes]:
+        """Position and all aggregates as JSON, in pieces; joined, `restore` is the inverse.
+
+        They tell of the state as it is when this is called, whatever is folded before they are taken.
+        """
+        position, states = self.position, {kind: dict(self._states[kind]) for kind in sorted(self._states)}
+        aggregates = {kind: mapping_pieces(of_kind.items()) for kind, of_kind in states.items()}
+        return object_pieces({"position": [codec.encode(position)], "aggregates": object_pieces(aggregates)})
 
     @classmethod
     def restore(cls, data: bytes) -> "ClusterState":

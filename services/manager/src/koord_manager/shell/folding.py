@@ -4,6 +4,7 @@ The runner of `koordcore.bus.fold` drives `ViewFold`; the view object stays the 
 when a snapshot is loaded into it.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from koordcore.bus.connection import NoAnswer
@@ -33,8 +34,8 @@ class ViewFold:
         """Pass over one event."""
         self._view.state.skip(seq)
 
-    def snapshot(self) -> bytes:
-        """The state as bytes."""
+    def snapshot(self) -> Iterator[bytes]:
+        """The state as it is now, as bytes in pieces."""
         return self._view.state.snapshot()
 
     def fresh(self) -> "ViewFold":

@@ -44,7 +44,7 @@ async def recall(
             if snapshots is not None:
                 snapshot = await snapshots.newest(FOLD, schema_fingerprint=book_fingerprint())
                 if snapshot is not None:
-                    book.restore(snapshot.state)
+                    book.restore(b"".join(snapshot.state))
             head = await observations.head()
             break
         except codec.DecodeError as error:
@@ -90,7 +90,7 @@ async def save_checkpoint(
     rounds: RecommenderRounds, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
 ) -> None:
     """Saves the book as it stands."""
-    state = rounds.book.checkpoint()
+    state = (rounds.book.checkpoint(),)
     snapshot = Snapshot(
         fold=FOLD,
         seq=rounds.book.position,

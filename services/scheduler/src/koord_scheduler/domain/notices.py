@@ -75,6 +75,10 @@ class Notices:
         """Whether an append of ours about the aggregate has no answer yet."""
         return ref in self._in_flight
 
+    def under_way(self) -> set[AggregateRef]:
+        """Aggregates about which something is to be said, or has been said without an answer."""
+        return self._in_flight.union(ref for notice in self._waiting for ref, _ in notice.facts)
+
     def landed(self, taken: TakenNotice) -> None:
         """The append has its outcome."""
         self._in_flight.difference_update(draft.ref for draft in taken.drafts)

@@ -8,8 +8,9 @@ source    event-bus spec, 6
 """
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 from koordcore.events.cluster_topology import ClusterTopologyComputed
@@ -23,15 +24,17 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
 
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.node_policies import NodePolicy
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.work import pod_ref
 
 
-class _Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod as `PodRecord` has it, without what is under way."""
 
     uid: str
@@ -51,7 +54,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     placed_at: float = 0.0
 
 
-class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
+class _Ledger(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the log says about one node: uid -> (requests, cpu and memory with defaults)."""
 
     node: str
@@ -60,15 +63,16 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot."""
+
     position: int
-    nodes: list[Node]
-    policies: dict[str, NodePolicy]
     gone: dict[str, str]
     forgotten: dict[str, int]
+    nodes: list[Node]
+    policies: dict[str, NodePolicy]
     namespaces: list[NamespaceObserved]
     workloads: dict[str, WorkloadObserved]
     objects: dict[str, CustomObjectObserved]
-    satisfied_gangs: list[str]
     said_gangs: list[GangPhaseChanged]
     said_quotas: list[QuotaStatusComputed]
     said_explanations: dict[str, ScheduleExplanationComputed]
@@ -76,50 +80,100 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     ledgers: list[_Ledger]
     pods: list[_Pod]
     nominations: list[tuple[str, str]]
+    satisfied_gangs: list[str]
     evictions: dict[str, str]
     seqs: list[tuple[str, str, int]]
     plugins: dict[str, bytes] = {}
 
 
-_POD_FIELDS = _Pod.__struct_fields__
+_fields_of = attrgetter(*_Pod.__struct_fields__)
+_OF_PODS: Final = ("pod", "podspec")
+_LEDGERS_IN_A_PIECE: Final = 10
 
 
-def encode_state(state: SchedulerState) -> bytes:
-    """The facts in the state, in the order in which pods were submitted; `load_state` is the inverse."""
-    state.fold_early()
-    body = _Body(
-        position=state.position,
-        nodes=list(state.node_objects.values()),
-        policies=state.policies,
-        gone=state.node_gone_by,
-        forgotten=state.forgotten,
-        namespaces=list(state.namespaces.values()),
-        workloads=state.workloads,
-        objects=state.objects,
-        satisfied_gangs=state.cluster.gangs.roster.satisfied_groups(),
-        said_gangs=[state.said.gangs[gang_id] for gang_id in sorted(state.said.gangs)],
-        said_quotas=[state.said.quotas[name] for name in sorted(state.said.quotas)],
-        said_explanations=state.explanations.said,
-        said_topology=state.said.topology,
-        ledgers=[
-            _Ledger(
-                node=node,
-                seq=ledger.seq,
-                pods={
-                    uid: (dict(holding.demand.requests), holding.demand.non_zero)
-                    for uid, holding in ledger.holdings.items()
-                    if holding.sources & Source.LOGGED
-                },
-            )
-            for node, ledger in state.ledgers.items()
-        ],
-        pods=[_Pod(**{name: getattr(pod, name) for name in _POD_FIELDS}) for pod in state.pods.values()],
-        nominations=[(uid, node) for uid, node, _ in state.nominations.items()],
-        evictions=state.evictions,
-        plugins={key: plugin.facts() for key, plugin in state.frameworks.folding.items()},
-        seqs=[(ref.kind, ref.id, seq) for ref, seq in state.notices.seqs.items()],
-    )
-    return codec.encode(body)
+class Picture:
+    """The facts in a state as it is now, taken down bit by bit while the state moves on; `load_state` is the inverse.
+
+    Whoever folds an event meanwhile says so before (`keep`). What is decided meanwhile and stored by the log may be in
+    the picture or not: it lies behind `position`, so a restored state folds it anyway, and every pod and node knows by
+    its last sequence what it has.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        state.fold_early()
+        self._state = state
+        self._kept: dict[str, _Pod] = {}
+        # Last first: what is taken down is let go one by one, not all at the end.
+        self._pods = list(reversed(state.pods.values()))
+        self._ledgers = [(node, ledger.seq, list(ledger.holdings.values())) for node, ledger in state.ledgers.items()]
+        self._members = {
+            "position": _whole(state.position),
+            "gone": mapping_pieces(dict(state.node_gone_by).items()),
+            "forgotten": mapping_pieces(dict(state.forgotten).items()),
+            "nodes": array_pieces(list(state.node_objects.values())),
+            "policies": mapping_pieces(dict(state.policies).items()),
+            "namespaces": array_pieces(list(state.namespaces.values())),
+            "workloads": mapping_pieces(dict(state.workloads).items()),
+            "objects": mapping_pieces(dict(state.objects).items()),
+            "said_gangs": array_pieces([state.said.gangs[gang_id] for gang_id in sorted(state.said.gangs)]),
+            "said_quotas": array_pieces([state.said.quotas[name] for name in sorted(state.said.quotas)]),
+            "said_explanations": mapping_pieces(dict(state.explanations.said).items()),
+            "said_topology": _whole(state.said.topology),
+            "ledgers": array_pieces(self._saved_ledgers(), size=_LEDGERS_IN_A_PIECE),
+            "pods": array_pieces(self._saved_pods()),
+            # These two follow from what is known of pods, so they are taken down after the last of them.
+            "nominations": array_pieces(self._nominations()),
+            "satisfied_gangs": array_pieces(self._satisfied_gangs()),
+            "evictions": mapping_pieces(self._evictions()),
+            "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.notices.seqs.items()]),
+            "plugins": _whole({key: plugin.facts() for key, plugin in state.frameworks.folding.items()}),
+        }
+
+    def keep(self, ref: AggregateRef) -> None:
+        """An event about this aggregate is about to be folded."""
+        if ref.kind in _OF_PODS and ref.id not in self._kept:
+            pod = self._state.pods.get(ref.id)
+            if pod is not None:
+                self._kept[ref.id] = _saved_pod(pod)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The snapshot, to be joined; pods in the order of their submission. To be taken once."""
+        return object_pieces(self._members)
+
+    def _saved_pods(self) -> Iterator[_Pod]:
+        pods, kept = self._pods, self._kept
+        while pods:
+            pod = pods.pop()
+            yield kept.get(pod.uid) or _saved_pod(pod)
+
+    def _saved_ledgers(self) -> Iterator[_Ledger]:
+        while self._ledgers:
+            node, seq, holdings = self._ledgers.pop()
+            logged = [each.occupant for each in holdings if each.sources & Source.LOGGED]
+            pods = {each.uid: (dict(each.demand.requests), each.demand.non_zero) for each in logged}
+            yield _Ledger(node=node, seq=seq, pods=pods)
+
+    def _nominations(self) -> Iterator[tuple[str, str]]:
+        under_way = self._state.notices.under_way()
+        for uid, node, _ in self._state.nominations.items():
+            if pod_ref(uid) not in under_way:
+                yield uid, node
+
+    def _evictions(self) -> list[tuple[str, str]]:
+        """Those that the log has: what is only assumed is asked for anew after a restart."""
+        seqs = self._state.notices.seqs
+        return [item for item in self._state.evictions.items() if seqs.get(AggregateRef("eviction", item[0]))]
+
+    def _satisfied_gangs(self) -> Iterator[str]:
+        yield from self._state.cluster.gangs.roster.satisfied_groups()
+
+
+def _whole(value: object) -> Iterator[bytes]:
+    return iter([codec.encode(value)])
+
+
+def _saved_pod(pod: PodRecord) -> _Pod:
+    return _Pod(*_fields_of(pod))
 
 
 def load_state(state: SchedulerState, data: bytes) -> None:

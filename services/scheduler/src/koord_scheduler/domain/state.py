@@ -13,7 +13,7 @@ source    event-bus spec, 3.2, 4.2; scheduler-core spec, 1 (step 11), 2
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -240,6 +240,8 @@ class SchedulerState:
                 del self.objects[stored.ref.id]
                 self.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
                 self._unsay(plural_of(stored.ref.id), event)
+            case PodEvictionRequested() | PodEvicted() | PodEvictionFailed() if stored.ref.id not in self.pods:
+                pass  # it is gone, and what was known of its eviction with it
             case PodEvictionRequested() as event:
                 self.notices.seqs[stored.ref] = stored.seq
                 self.evictions[stored.ref.id] = event.reason
@@ -344,14 +346,21 @@ class SchedulerState:
             self._put_cleared(uid, event.namespace, event.name, event.node, trigger)
 
     def notice_refused(self, taken: TakenNotice) -> None:
-        """The log does not have it: what was assumed with it is undone."""
+        """The log does not have it: what was assumed with it is undone, but for pods of which news was read."""
         self.notices.landed(taken)
-        self.unsay(taken.notice)
+        known = {draft.ref: self.last_seq(draft.ref) or 0 for draft in taken.drafts if draft.ref.kind == "pod"}
+        moved = {draft.ref for draft in taken.drafts if known.get(draft.ref, 0) > draft.expected_last}
+        self.unsay(taken.notice, moved)
 
-    def unsay(self, notice: Notice) -> None:
-        """A notice that the log does not have: what was assumed with it is undone."""
+    def unsay(self, notice: Notice, moved: Container[AggregateRef] = ()) -> None:
+        """A notice that the log does not have: what was assumed with it is undone.
+
+        moved    pods whose nomination is by now what somebody else has said
+        """
         for ref, event in notice.facts:
             match event:
+                case PodNominated() if ref in moved:
+                    pass
                 case PodNominated():
                     self.nominations.drop(ref.id)
                 case PodEvictionRequested() if not self.notices.seqs.get(ref):
@@ -733,6 +742,8 @@ class SchedulerState:
         self.give_up(pod, stored.event_id)
         if pod.uid in self.cluster.quotas.pods:
             self.cluster.quotas.reserve(pod.uid)
+        if pod.subject is not None:  # the node's ledger may have been read ahead, when nothing was known of the pod
+            self.ledgers.describe(event.node, pod.occupant())
         self.bound(pod, event.node)
         self._facts_changed(pod, stored.event_id)
 

@@ -4,13 +4,14 @@ The state object stays the same for the life of the process: decider and publish
 what a running fold needs, the process ends and the next one begins at a snapshot.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from koordcore.events.custom import plural_of
 from koordcore.events.envelope import StoredEvent
 from koordcore.service.clock import SystemClock
 
-from koord_scheduler.domain.snapshot import encode_state, load_state
+from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 
@@ -22,11 +23,14 @@ class StateFold:
 
     def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
         self._state = state
+        self._pictures: list[Picture] = []
         self._updated = metrics.quota_seconds.labels("UpdateQuota")
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
     def apply(self, stored: StoredEvent) -> None:
         """Fold one event; raises UnreadableEvent with the state unchanged."""
+        for picture in self._pictures:
+            picture.keep(stored.ref)
         if stored.ref.kind != "customspec" or plural_of(stored.ref.id) != "elasticquotas":
             self._state.apply(stored)
             return
@@ -39,9 +43,17 @@ class StateFold:
         """Pass over one event."""
         self._state.skip(seq)
 
-    def snapshot(self) -> bytes:
-        """The facts in the state as bytes."""
-        return encode_state(self._state)
+    def snapshot(self) -> Iterator[bytes]:
+        """The facts in the state as it is now, as bytes in pieces."""
+        picture = Picture(self._state)
+        self._pictures.append(picture)
+        return self._taken(picture)
+
+    def _taken(self, picture: Picture) -> Iterator[bytes]:
+        try:
+            yield from picture.pieces()
+        finally:
+            self._pictures.remove(picture)
 
     def fresh(self) -> "StateFold":
         """The same fold; its state has to be empty."""
