@@ -1,9 +1,12 @@
 """Leveled writes: what an interruption after any step leaves behind, and what the cache suppresses."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.executor import Update, Why, WriteCache, plan_writes
-from koord_agent.domain.plan import CgroupFile, Merge
+from koord_agent.domain.arbiter import arbitrate
+from koord_agent.domain.cgroup_files import is_in_force
+from koord_agent.domain.executor import Update, Why, WriteCache, levels_of, plan_writes
+from koord_agent.domain.plan import Band, CgroupFile, Merge, Plan
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 
 PARENT, CHILD = CgroupFile("be", "cpu.cfs_quota_us"), CgroupFile("be/pod", "cpu.cfs_quota_us")
@@ -64,3 +67,45 @@ def test_what_needs_no_write_says_why() -> None:
     plan = plan_writes([list(updates.values())], files, cache, now_ms=1)
     assert plan.writes == ()
     assert {why: update for update, why in plan.skipped} == updates
+
+
+@pytest.mark.parametrize(
+    ("current", "asked", "parent", "written"),
+    [
+        ("5000", "5000", "3000", False), ("5000", "8000", "3000", False), ("2000", "8000", "3000", True),
+        ("5000", "4000", "3000", True), ("-1", "4000", "3000", True), ("-1", "-1", "3000", False),
+    ],
+)  # fmt: skip
+def test_a_parent_that_reads_lower_cuts_a_raise_but_is_no_reason_to_tighten(
+    current: str, asked: str, parent: str, written: bool
+) -> None:
+    plan = Plan(plugin="t", band=Band.TUNING, file=CHILD, value=asked, created_ms=0, ttl_ms=1_000)
+    levels = levels_of(arbitrate([plan], 0, {PARENT: parent}).winners.values())
+    done = plan_writes(levels, {CHILD: current}, WriteCache(), now_ms=0)
+    assert [write.value for write in done.writes] == ([parent] if written else [])
+    assert [why for _, why in done.skipped] == ([] if written else [Why.UNASKED])
+
+
+def test_a_parent_that_is_lowered_in_the_same_round_lowers_its_children() -> None:
+    plans = [
+        Plan(plugin="t", band=Band.SUPPRESS, file=file, value=value, created_ms=0, ttl_ms=1_000)
+        for file, value in ((PARENT, "3000"), (CHILD, "5000"))
+    ]
+    levels = levels_of(arbitrate(plans, 0, {}).winners.values())
+    done = plan_writes(levels, {PARENT: "9000", CHILD: "5000"}, WriteCache(), now_ms=0)
+    assert [(write.update.file, write.value) for write in done.writes] == [(CHILD, "3000"), (PARENT, "3000")]
+
+
+def test_cpus_that_a_parent_reads_without_are_not_taken_from_who_asked_for_them() -> None:
+    plan = Plan(plugin="t", band=Band.TUNING, file=LISTS[1], value="0-7", created_ms=0, ttl_ms=1_000)
+    levels = levels_of(arbitrate([plan], 0, {LISTS[0]: "0-1"}).winners.values())
+    assert plan_writes(levels, {LISTS[1]: "0-3"}, WriteCache(), now_ms=0).writes == ()
+    assert plan_writes(levels, {LISTS[1]: "1"}, WriteCache(), now_ms=0).writes[-1].value == "0-1"
+
+
+@pytest.mark.parametrize(
+    ("value", "plausible"), [("-1", True), ("1000", True), ("999", False), ("-2", False), ("", False)]
+)
+def test_a_quota_that_no_kernel_takes_is_not_in_force(value: str, plausible: bool) -> None:
+    assert is_in_force("cpu.cfs_quota_us", value) is plausible
+    assert is_in_force("cpuset.cpus", value)

@@ -45,6 +45,7 @@ class Winner:
 
     plugins    sorted; several wanted the same value, or their CPU lists met
     asked      the value before the parent cut it; equal to value if nothing was cut
+    by_reading   whether what cut it is the parent's file as it reads now, not what the parent gets in this round
     """
 
     file: CgroupFile
@@ -54,6 +55,7 @@ class Winner:
     reason: str
     asked: str
     causes: tuple[str, ...] = ()
+    by_reading: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,10 @@ def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[
             value = parent
     else:
         return winner
-    return winner if value == winner.value else replace(winner, value=value)
+    if value == winner.value:
+        return winner
+    above = winners.get(CgroupFile(posixpath.dirname(file.directory), file.resource))
+    return replace(winner, value=value, by_reading=above is None or above.by_reading)
 
 
 def _parent_value(

@@ -185,6 +185,12 @@ def validate(name: str, value: str) -> None:
             pass
 
 
+def is_in_force(name: str, value: str) -> bool:
+    """Whether a value that was read is one that a kernel would have taken: it refuses quotas below a millisecond."""
+    number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
+    return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
+
+
 def _in_range(name: str, value: str, low: int | None, high: int | None) -> None:
     number = parse_number(value)
     if number is None:

@@ -7,7 +7,7 @@ Source: agent spec, 9.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
@@ -23,13 +23,17 @@ CACHE_LIFE_MS = 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One wanted value. It is compared and cached as requested, before any v2 conversion (D-14)."""
+    """One wanted value. It is compared and cached as requested, before any v2 conversion (D-14).
+
+    asked    what strategies wanted before the parent's file, as it reads now, cut it; None = nothing was cut so
+    """
 
     file: CgroupFile
     value: str
     merge: Merge = Merge.NONE
     cacheable: bool = True
     reason: str = "UpdateCgroups"
+    asked: str | None = None
 
 
 class Pass(StrEnum):
@@ -48,6 +52,7 @@ class Why(StrEnum):
     EQUAL = "file has the value already"
     MISSING = "file is not there"
     UNPARSABLE = "current value cannot be parsed"
+    UNASKED = "a parent that reads lower is no reason to tighten it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +120,13 @@ def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
     levels: dict[int, list[Update]] = {}
     for winner in sorted(winners, key=lambda w: w.file):
         merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
-        update = Update(file=winner.file, value=winner.value, merge=merge, reason=winner.reason or "UpdateCgroups")
+        update = Update(
+            file=winner.file,
+            value=winner.value,
+            merge=merge,
+            reason=winner.reason or "UpdateCgroups",
+            asked=winner.asked if winner.by_reading else None,
+        )
         levels.setdefault(winner.file.level, []).append(update)
     return [levels[level] for level in sorted(levels)]
 
@@ -155,6 +166,8 @@ def plan_writes(
                 skipped.append((update, Why.CACHED))
             elif now is None:
                 skipped.append((update, Why.MISSING))
+            elif update.asked is not None and _tightens_unasked(update, update.asked, now, version):
+                skipped.append((update, Why.UNASKED))
             elif update.merge is Merge.NONE:
                 settled.append(update)
                 if is_equal(update.file.resource, now, update.value, version):
@@ -189,6 +202,22 @@ def plan_writes(
             else:
                 step(update, update.value, final=True, half=Pass.TIGHTEN)
     return WritePlan(writes=tuple(writes), skipped=tuple(skipped), settled=tuple(settled))
+
+
+def _tightens_unasked(update: Update, asked: str, current: str, version: int) -> bool:
+    """Whether only the parent's reading makes an update tighter than its file is.
+
+    In the kernel a child has never more than its parent on v1, and has no more of it on v2: one of the two readings is
+    wrong, or nothing is gained. Limits of pods are not lowered on that ground.
+    """
+    if update.merge is Merge.CPUSET:
+        try:
+            has, cut, wanted = (parse_cpuset(text.strip()) for text in (current, update.value, asked))
+        except InvalidInput:
+            return False
+        return has <= wanted and not has <= cut
+    order, of_asked = _compare(update, current, version), _compare(replace(update, value=asked), current, version)
+    return order is not None and of_asked is not None and order < 0 <= of_asked
 
 
 def _union(current: str, wanted: str) -> str | None:

@@ -4,12 +4,13 @@ The rules are in `cpu_burst` and `burst_limiter`; plans go to the arbiter. A pod
 kubelet) is treated as its own only container. Source: agent spec, 13.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from koordcore.protocol.resource_names import CPU
 
+from koord_agent.domain.cgroup_files import milli_to_quota_us
 from koord_agent.domain.cgroup_layout import UnknownContainerId
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.node_look import NodeLook
@@ -128,6 +129,8 @@ class BurstBook:
                 changed[target.directory] = change.container_quota_us
             if "pod" in change.order:
                 pod_quota = changed[of_pod] = change.pod_quota_us
+        if of_pod in changed:
+            changed[of_pod] = max(changed[of_pod], _least_us(targets))
         return changed, complete
 
     def _allows(self, target: _Target, policy: BurstPolicy, now_ms: int) -> bool:
@@ -180,6 +183,11 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
             used_cores=look.metrics.last(Kind.CONTAINER_CPU, container.container_id),
             throttled=look.metrics.last(Kind.CONTAINER_CPU_THROTTLED, container.container_id),
         )
+
+
+def _least_us(targets: Iterable[_Target]) -> int:
+    """What a pod's quota never goes below: its containers' limits together, whatever any file reads."""
+    return sum(milli_to_quota_us(target.limit_milli) for target in targets if target.limit_milli > 0)
 
 
 def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:

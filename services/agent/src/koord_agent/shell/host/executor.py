@@ -14,7 +14,7 @@ from enum import StrEnum
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.arbiter import CPUSET, QUOTA, Arbitration, arbitrate
-from koord_agent.domain.cgroup_files import Unsupported, from_file_text, is_equal, validate
+from koord_agent.domain.cgroup_files import Unsupported, from_file_text, is_equal, is_in_force, validate
 from koord_agent.domain.executor import Update, Why, Write, WriteCache, levels_of, plan_writes
 from koord_agent.domain.plan import CgroupFile, OutsideTree, Plan, require_inside
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
@@ -110,9 +110,11 @@ class CgroupExecutor:
             if text is None:
                 continue
             try:
-                found[parent] = from_file_text(parent.resource, text, self._host.cgroup_version)
+                value = from_file_text(parent.resource, text, self._host.cgroup_version)
             except (InvalidInput, Unsupported):
                 continue
+            if is_in_force(parent.resource, value):
+                found[parent] = value
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
