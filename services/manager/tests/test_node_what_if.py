@@ -71,6 +71,53 @@ async def test_every_decision_is_repeated_from_any_beginning() -> None:
     assert again(events, story.reports, None).tally.recorded == 6, "NodeSLO, ratios, how to measure, and three reports"
 
 
+async def test_health_follows_the_recorded_signals_and_water_levels_follow_health() -> None:
+    adjusting = {"enable": True, "intervalSeconds": 60}
+    recorded = SAME | {"slo-adjust-config": json.dumps(adjusting)}
+    story = Story()
+    async with running(story.manager):
+        config = CONFIG + f"  slo-adjust-config: '{json.dumps(adjusting)}'\n"
+        await story.manager.apply("\n---\n".join([config, NODE, pod("web", "4")]))
+        for cpu_milli in (9500, 9500, 9500, 1000, 1000, 1000, 1000, 1000):
+            await story.report(cpu_milli)
+    assert {stored.type for stored in story.events()} >= {"NodeHealthAssessed", "NodeSloRendered"}
+    for begin in range(len(story.events())):
+        for chosen in (None, recorded):
+            found = again(story.events(), story.reports, chosen, begin)
+            assert found.fates() == []
+            assert found.tally.recorded == found.tally.anew == found.tally.same
+
+    steeper = SAME | {"slo-adjust-config": json.dumps({**adjusting, "stepDown": 10})}
+    [fate] = again(story.events(), story.reports, steeper).fates()
+    assert fate.recorded is not None
+    assert fate.anew is not None
+    assert fate.recorded.health is not None
+    assert fate.anew.health is not None
+    assert fate.anew.health.offsets["cpu"] < fate.recorded.health.offsets["cpu"] < 0
+    assert (fate.anew.batch_cpu_milli or 0) < (fate.recorded.batch_cpu_milli or 0)
+
+
+async def test_root_quota_of_a_profile_is_repeated() -> None:
+    profile = """
+apiVersion: quota.koordinator.sh/v1alpha1
+kind: ElasticQuotaProfile
+metadata: {name: pool, namespace: kube-system}
+spec: {quotaName: pool-root, quotaLabels: {a: b}, resourceRatio: "0.9", nodeSelector: {matchLabels: {pool: a}}}
+"""
+    pooled = NODE.replace("metadata: {name: n.1}", "metadata: {name: n.1, labels: {pool: a}}")
+    story = Story()
+    async with running(story.manager):
+        await story.manager.apply("\n---\n".join([CONFIG, NODE, profile]))
+        await story.report(1500)
+        await story.manager.apply(pooled)
+        await story.report(1500)
+    rendered = [stored for stored in story.events() if stored.type == "QuotaProfileRendered"]
+    assert len(rendered) == 2
+    for begin in range(len(story.events())):
+        tally = again(story.events(), story.reports, None, begin).tally
+        assert tally.recorded == tally.anew == tally.same
+
+
 async def test_ratios_are_tried_and_repeated_too() -> None:
     text = json.dumps({"enable": True, "resourceAmplificationRatio": {"cpu": 1.5}})
     amplified = SAME | {"resource-amplification-config": text}

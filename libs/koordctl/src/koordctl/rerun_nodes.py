@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import msgspec
+from koord_manager.domain.node_fates import NodeFate, level_of
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView
-from koord_manager.domain.what_if import NodeFate, NodeWhatIf, Tally
+from koord_manager.domain.what_if import NodeWhatIf, Tally
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
@@ -76,6 +77,7 @@ class NodeComparison:
                     "nodeSLO": [asdict(one) for one in slo_differences(fate)],
                     "measuring": [asdict(one) for one in measuring_differences(fate)],
                     "ratios": [asdict(one) for one in ratio_differences(fate)],
+                    "health": [asdict(one) for one in health_differences(fate)],
                 }
                 for fate in self.fates
             ],
@@ -106,6 +108,17 @@ def ratio_differences(fate: NodeFate) -> list[Difference]:
     """The ratios that would be others: texts of the node's annotations."""
     before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
     return list(_differences(before, after))
+
+
+def health_differences(fate: NodeFate) -> list[Difference]:
+    """Level, weight and offsets of the node's health that would be others."""
+    before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
+    return list(_differences(before, after))
+
+
+def _health(policy: NodePolicyState) -> dict[str, Any]:
+    level = level_of(policy)
+    return dict(zip(("level", "weight", "offsets"), level, strict=True)) if level is not None else {}
 
 
 def _ratios(policy: NodePolicyState) -> dict[str, str | None]:

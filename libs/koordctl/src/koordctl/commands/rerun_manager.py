@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from koord_manager.domain.what_if import NodeFate
+from koord_manager.domain.node_fates import NodeFate
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.values.invalid import InvalidInput
@@ -19,6 +19,7 @@ from koordctl.rerun_nodes import (
     Lent,
     NodeComparison,
     compare_nodes,
+    health_differences,
     lends_otherwise,
     measuring_differences,
     ratio_differences,
@@ -99,6 +100,7 @@ def _show(found: NodeComparison) -> None:
     lending = [fate for fate in found.fates if lends_otherwise(fate)]
     measuring = [fate for fate in found.fates if measuring_differences(fate)]
     scaled = [fate for fate in found.fates if ratio_differences(fate)]
+    judged = [fate for fate in found.fates if health_differences(fate)]
     rendered = [fate for fate in found.fates if slo_differences(fate)]
     show_table(
         ["what differs", "nodes"],
@@ -107,6 +109,7 @@ def _show(found: NodeComparison) -> None:
             ["NodeSLO", len(rendered)],
             ["how agents measure", len(measuring)],
             ["cpu normalization or amplification", len(scaled)],
+            ["health", len(judged)],
         ],
     )
     if lending:
@@ -121,6 +124,7 @@ def _show(found: NodeComparison) -> None:
         *_fields(map(slo_differences, rendered)),
         *_fields(map(measuring_differences, measuring)),
         *_fields(map(ratio_differences, scaled)),
+        *_fields(map(health_differences, judged)),
     ]
     if fields:
         show_table(["field", "recorded", "anew", "nodes"], fields)

@@ -2,7 +2,10 @@
 
     before(stored)    facts up to the beginning
     rerun(events)     what comes after it: everything is as recorded, but for what the manager published of nodes from
-                      the configuration: batch and mid resources, NodeSLO, how agents measure, ratios
+                      the configuration: batch and mid resources, NodeSLO, how agents measure, ratios,
+                      the health of nodes
+
+Root quotas of profiles follow from nodes alone; they are rendered again and compared, and stand as recorded.
 
 A decision is taken where the recorded one was: on the facts that it was based on, on the report that it names, at its
 time. Where the other configuration means something else for a node, the node is also decided in the beginning, at every
@@ -15,10 +18,10 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
-import msgspec
 from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
 from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
 from koordcore.events.nodepolicy import (
@@ -28,7 +31,9 @@ from koordcore.events.nodepolicy import (
     NodeSloRendered,
 )
 from koordcore.events.observation import NodeUsageReported
-from koordcore.state.aggregates import NodePolicyState
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
 from koord_manager.domain.colocation import NodePolicies
@@ -39,12 +44,22 @@ from koord_manager.domain.node_drafts import (
     ratio_event,
     slo_event,
 )
+from koord_manager.domain.node_fates import (
+    DECIDED_ANEW,
+    Decision,
+    NodeFate,
+    Rendered,
+    is_alike,
+    standing,
+    without_version,
+)
 from koord_manager.domain.node_resources.decide import decide_overcommit
+from koord_manager.domain.quota_rounds import PROFILES, render
+from koord_manager.domain.slo_adjust.rounds import Seen, health_draft, healthy_again, is_adjusted, previous_state
+from koord_manager.domain.slo_adjust.step import assess
 from koord_manager.domain.view import ManagerView, node_name
 
-Rendered = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
-Decision = NodeOvercommitComputed | Rendered
-DECIDED_ANEW: Final = (NodeOvercommitComputed, NodeSloRendered, NodeMetricPolicyRendered, NodeRatiosComputed)
+_OFF: Final = "off"
 MOST_RATIO_ROUNDS: Final = 3
 """Amplification follows a new normalization one round later."""
 
@@ -63,15 +78,6 @@ class Tally:
     anew: int = 0
     same: int = 0
     not_kept: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFate:
-    """A node for which something else would stand by the end. None: nothing was published of it."""
-
-    node: str
-    recorded: NodePolicyState | None
-    anew: NodePolicyState | None
 
 
 @dataclass(slots=True)
@@ -163,7 +169,7 @@ class NodeWhatIf:
             for token in sorted(recorded.keys() | self.anew.keys())
             if self.view.node(token) is not None
         ]
-        return [fate for fate in fates if _standing(fate.recorded) != _standing(fate.anew)]
+        return [fate for fate in fates if standing(fate.recorded) != standing(fate.anew)]
 
     # --- the recording -----------------------------------------------------------------------------------------------
 
@@ -204,8 +210,12 @@ class NodeWhatIf:
     def _take_again(self, stored: StoredEvent) -> None:
         """A recorded decision, taken on what it was taken on."""
         recorded = CATALOGUE.read(stored)
+        self.tally.recorded += 1
+        if isinstance(recorded, QuotaProfileRendered):
+            self._render_quota(stored.ref.id, recorded)
+            return
         assert isinstance(recorded, DECIDED_ANEW)
-        token, node, self.tally.recorded = stored.ref.id, self.view.node(stored.ref.id), self.tally.recorded + 1
+        token, node = stored.ref.id, self.view.node(stored.ref.id)
         if node is None:
             self._stands(token, recorded, stored)
             return
@@ -218,12 +228,39 @@ class NodeWhatIf:
                     self._stands(token, recorded, stored)
                 return
             found = self._overcommit(policies, token, report, stored.occurred_at)
+        elif isinstance(recorded, NodeHealthAssessed):
+            found = self._health(policies, token, node, recorded)
         else:
             found = self._rendered(type(recorded), policies, token, self.anew.get(token))
         if found is not None:
             self.tally.anew += 1
-            self.tally.same += _like(found, recorded)
+            self.tally.same += is_alike(found, recorded)
             self._stands(token, found, stored)
+
+    def _health(
+        self, policies: NodePolicies, token: str, node: Node, recorded: NodeHealthAssessed
+    ) -> NodeHealthAssessed | None:
+        """The next step of a node's health on the recorded signals; what the guard said of its weight stands."""
+        published = self.anew.get(token)
+        if recorded.cause == _OFF:
+            before = published.health if published else None
+            return healthy_again(before) if before is not None and is_adjusted(before) else None
+        policy = policies.slo_adjust
+        if not policy.enable:
+            return None
+        found = assess(policy, previous_state(published), recorded.signals, stale=recorded.stale)
+        reported = recorded.reported_weight if found.weight == recorded.weight else found.weight
+        seen = Seen(node, published, found, recorded.signals, recorded.stale)
+        draft = health_draft(policies, policy, self.view, token, seen, reported)
+        return cast("NodeHealthAssessed", draft.event) if draft is not None else None
+
+    def _render_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
+        """The root quota of a profile, which no configuration changes: it is repeated, and stands as recorded."""
+        profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
+        if profile is not None and profile.object is not None:
+            nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
+            self.tally.anew += 1
+            self.tally.same += render(self.view, profile, nodes) == recorded
 
     def _look_at_all(self, now: str) -> None:
         if self._chosen is None:
@@ -231,7 +268,7 @@ class NodeWhatIf:
         for token in sorted(self.view.nodes()):
             for kind in (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered):
                 chosen, in_force = (
-                    _without_version(self._rendered(kind, policies, token, None))
+                    without_version(self._rendered(kind, policies, token, None))
                     for policies in (self._chosen, self._in_force)
                 )
                 if chosen == in_force:
@@ -266,8 +303,8 @@ class NodeWhatIf:
         annotations = node.metadata.annotations
         if normalization_in_force(anew, annotations) != normalization_in_force(recorded, annotations):
             return True
-        health = anew.health if anew else None
-        return self._chosen.colocation(token, node, health) != self._in_force.colocation(token, node, health)
+        chosen = self._chosen.colocation(token, node, anew.health if anew else None)
+        return chosen != self._in_force.colocation(token, node, recorded.health if recorded else None)
 
     def _overcommit(
         self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
@@ -293,28 +330,10 @@ class NodeWhatIf:
 
 
 def _is_decision(stored: StoredEvent) -> bool:
-    return stored.ref.kind == "nodepolicy" and stored.type in {model.__name__ for model in DECIDED_ANEW}
+    return stored.type in {model.__name__ for model in (*DECIDED_ANEW, QuotaProfileRendered)}
 
 
 def _based_on(stored: StoredEvent) -> int:
     """The position that the recorded decision was taken on: what a node lends is decided slice by slice of a round."""
     event = CATALOGUE.read(stored)
     return event.based_on.ev if isinstance(event, NodeOvercommitComputed) else stored.based_on
-
-
-def _like(found: Decision, recorded: Decision) -> bool:
-    return _without_version(found) == _without_version(recorded)
-
-
-def _without_version(event: Decision | None) -> Decision | None:
-    """What a decision says, whichever version of the configuration and position it was taken on."""
-    if isinstance(event, NodeOvercommitComputed):
-        return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
-    return msgspec.structs.replace(event, config_version=0) if event is not None else None
-
-
-def _standing(policy: NodePolicyState | None) -> tuple[object, ...]:
-    """What is compared of a node."""
-    found = policy or NodePolicyState(seq=0)
-    amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
-    return (*amounts, found.zones, found.slo, found.metric_policy, found.cpu_normalization, found.amplification)

@@ -119,7 +119,7 @@ def round_drafts(
     drafts = [
         draft
         for token, look in seen.items()
-        if (draft := _health_draft(policies, policy, view, token, look, guarded.weights[token])) is not None
+        if (draft := health_draft(policies, policy, view, token, look, guarded.weights[token])) is not None
     ]
     state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
     if guarded.is_mass_abnormal != (state is not None and state.mass_abnormal):
@@ -146,23 +146,27 @@ def _look(policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, to
         return Seen(node, published, None, {}, stale=False)
     signals = node_signals(report, node_capacity(node), published, view.evictions.get(token, ()), now)
     stale = degradation(report, policies.colocation(token, node), now) is not None
-    return Seen(node, published, assess(policy, _previous(published), signals, stale=stale), signals, stale)
+    return Seen(node, published, assess(policy, previous_state(published), signals, stale=stale), signals, stale)
 
 
-def _previous(published: NodePolicyState | None) -> HealthState | None:
+def previous_state(published: NodePolicyState | None) -> HealthState | None:
+    """What the next evaluation of a node builds on; None: it is the first."""
     health = published.health if published else None
     if health is None:
         return None
     return HealthState(health.abnormality, Level(health.level), offsets_of(health), health.healthy_rounds)
 
 
-def _health_draft(
+def health_draft(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
 ) -> Draft | None:
-    """What has to be said of a node; None when what stands in the log is right."""
+    """What has to be said of a node; None when what stands in the log is right.
+
+    reported    its weight after the guard has looked at all nodes
+    """
     before = look.published.health if look.published else None
     if look.found is None:
-        return _draft(view, token, _healthy_again(before)) if before is not None and _is_adjusted(before) else None
+        return _draft(view, token, healthy_again(before)) if before is not None and is_adjusted(before) else None
     state = look.found.state
     cause = _cause(before, look.found, reported)
     if cause is None:
@@ -268,11 +272,13 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
     return codec.encode(shown).decode()
 
 
-def _is_adjusted(health: NodeHealth) -> bool:
+def is_adjusted(health: NodeHealth) -> bool:
+    """Whether anything is otherwise than configured."""
     return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
 
 
-def _healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
+def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
+    """A node that is not adjusted any more."""
     offsets = {"cpu": 0, "memory": 0}
     return NodeHealthAssessed(
         level=str(Level.HEALTHY),
@@ -291,8 +297,8 @@ def _switched_off(view: ManagerView) -> list[Draft]:
     drafts: list[Draft] = []
     for token in view.nodes():
         published = view.policy(token)
-        if published is not None and published.health is not None and _is_adjusted(published.health):
-            drafts.append(_draft(view, token, _healthy_again(published.health)))
+        if published is not None and published.health is not None and is_adjusted(published.health):
+            drafts.append(_draft(view, token, healthy_again(published.health)))
     state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
     if state is not None and state.mass_abnormal:
         event = MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(view.nodes()))

@@ -1,0 +1,70 @@
+"""What a decision about a node says, and what stands of a node: compared between a recording and a run of `what_if`.
+
+source    manager spec, 17.3
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.envelope import BasedOn
+from koordcore.events.nodepolicy import (
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
+from koordcore.state.aggregates import NodePolicyState
+
+Rendered = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
+Decision = NodeOvercommitComputed | NodeHealthAssessed | Rendered
+DECIDED_ANEW: Final = (
+    NodeOvercommitComputed,
+    NodeHealthAssessed,
+    NodeSloRendered,
+    NodeMetricPolicyRendered,
+    NodeRatiosComputed,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFate:
+    """A node for which something else would stand by the end. None: nothing was published of it."""
+
+    node: str
+    recorded: NodePolicyState | None
+    anew: NodePolicyState | None
+
+
+def is_alike(found: Decision, recorded: Decision) -> bool:
+    """Whether two decisions say the same."""
+    return without_version(found) == without_version(recorded)
+
+
+def without_version(event: Decision | None) -> Decision | None:
+    """What a decision says, whichever version of the configuration and position it was taken on."""
+    if isinstance(event, NodeOvercommitComputed):
+        return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
+    return msgspec.structs.replace(event, config_version=0) if event is not None else None
+
+
+def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
+    """What is compared of a node; None: nothing was published of it."""
+    found = policy or NodePolicyState(seq=0)
+    amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
+    return (
+        *amounts,
+        found.zones,
+        found.slo,
+        found.metric_policy,
+        found.cpu_normalization,
+        found.amplification,
+        level_of(found),
+    )
+
+
+def level_of(policy: NodePolicyState) -> tuple[str, int, dict[str, int]] | None:
+    """Level, weight and offsets of a node's health; None: it was never adjusted."""
+    health = policy.health
+    return (health.level, health.reported_weight, health.offsets) if health is not None else None
