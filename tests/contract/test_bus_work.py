@@ -157,9 +157,9 @@ async def test_parked_work_is_shown_retried_and_dropped(place: Place):
     (again,) = await letters.list()
     await letters.drop(again.number)
     assert await letters.list() == []
-    with pytest.raises(NoSuchItem):
+    with pytest.raises(NoSuchItem, match=r"^no parked item \d+$"):
         await letters.show(again.number)
-    with pytest.raises(NoSuchItem):
+    with pytest.raises(NoSuchItem, match=r"^no parked item \d+$"):
         await letters.drop(again.number)
 
 

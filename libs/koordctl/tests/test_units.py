@@ -27,8 +27,8 @@ def test_quota_is_said_in_cores() -> None:
 
 
 def test_milli_cores_in_a_sentence_become_cores() -> None:
-    sentence = "gets its min 4 + 19100m by weight 12000/12000 of 16000m, node-1m stays"
-    assert sentence_in_cores(sentence) == "gets its min 4 + 19.1 by weight 12000/12000 of 16, node-1m stays"
+    sentence = "gets its min 4 + 19100m by weight 12000m/24000m of 16000m, node-1m stays"
+    assert sentence_in_cores(sentence) == "gets its min 4 + 19.1 by weight 12/24 of 16, node-1m stays"
 
 
 @pytest.mark.parametrize(

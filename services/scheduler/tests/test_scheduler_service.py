@@ -163,6 +163,20 @@ async def test_verdict_says_why_and_later_the_pod_is_placed() -> None:
         assert placed.causation_id == added.event_id
 
 
+async def test_refusal_is_not_told_later_than_the_nomination_that_it_led_to() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, node("n", cpu="1"), pod("low", {"cpu": "1"}))
+    async with scheduler(bus):
+        await until(lambda: where(shared) == {"low": "n"})
+        await submit(bus.events, pod("high", {"cpu": "1"}, priority=10))
+        await until(lambda: shared.of(AggregateRef("pod", "high"), 0))
+        [nominated] = shared.of(AggregateRef("pod", "high"), 0)
+        [refused] = await bus.verdicts.latest([AggregateRef("pod", "high")])
+        assert (nominated.type, refused.type) == ("PodNominated", "PodUnschedulable")
+        assert refused.occurred_at <= nominated.occurred_at
+
+
 async def test_deleted_pod_is_released() -> None:
     shared = MemoryLog()
     bus = memory_bus(log=shared)

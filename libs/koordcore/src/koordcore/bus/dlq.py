@@ -132,7 +132,10 @@ class DeadLetters:
             # Not repeated: after a lost answer the second attempt would find nothing to delete.
             await api(self._connection, f"$JS.API.STREAM.MSG.DELETE.{self._names.dlq}", request)
         except ApiError as error:
-            raise NoSuchItem(f"no parked item {number}: {error.description}") from error
+            # The server has several words for a message that is not there, "stream store EOF" among them.
+            if await self._reader.at(number) is not None:
+                raise
+            raise NoSuchItem(f"no parked item {number}") from error
 
     async def depths(self) -> dict[str, int]:
         """Consumer -> number of parked items, for `koord_bus_dlq_depth`."""

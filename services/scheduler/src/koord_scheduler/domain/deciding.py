@@ -40,7 +40,8 @@ MOST_REFOLDS: Final = 8
 class Verdict:
     """What is said about a pod on the `why` stream.
 
-    trigger    id of the event that led to the attempt
+    trigger       id of the event that led to the attempt
+    decided_at    unix seconds of the run's clock; 0.0: when it is said
     """
 
     uid: str
@@ -48,6 +49,7 @@ class Verdict:
     traceparent: str
     tracestate: str
     event: PodUnschedulable | PodGated | DecisionAbandoned
+    decided_at: float = 0.0
 
     @property
     def cause(self) -> str:
@@ -105,7 +107,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Place | li
             state.take_back([work])
             if state.queue.get(pod.uid) is not None:
                 state.queue.unschedulable(pod.uid, now, Block(rejection.plugin, rejection.key))
-            return [_verdict(pod, queued, rejection.message, found, turn_lost(work))]
+            return [_verdict(pod, queued, rejection.message, found, now, turn_lost(work))]
     return work
 
 
@@ -197,12 +199,12 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
     state.reject(failure.rejected)
     turn = turn_of(state, found.explanation.based_on, now)
-    verdicts = [_verdict(pod, queued, failure.message or found.message, found, turn)]
+    verdicts = [_verdict(pod, queued, failure.message or found.message, found, now, turn)]
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
-            verdicts.append(_verdict(other, waits, failure.message, found, lost.get(uid)))
+            verdicts.append(_verdict(other, waits, failure.message, found, now, lost.get(uid)))
     return verdicts
 
 
@@ -225,7 +227,9 @@ def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Foun
     )
 
 
-def _verdict(pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, turn: Turn | None) -> Verdict:
+def _verdict(
+    pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, turn: Turn | None
+) -> Verdict:
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return Verdict(
@@ -243,6 +247,7 @@ def _verdict(pod: PodRecord, queued: QueuedPod, message: str, found: Found | Not
             diagnosis=diagnosis,
             turn=turn,
         ),
+        decided_at=now,
     )
 
 

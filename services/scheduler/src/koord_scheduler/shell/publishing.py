@@ -10,7 +10,7 @@ source    event-bus spec, 4.2, 4.3
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
@@ -143,11 +143,13 @@ class Publisher:
     async def say(self, verdict: Verdict) -> None:
         """Publish a verdict; it may be lost."""
         parent = verdict.traceparent
+        # Not when it is said: what the same attempt has led to, a nomination, may have been sealed before.
+        at = datetime.fromtimestamp(verdict.decided_at, UTC) if verdict.decided_at else self._clock.now()
         origin = Origin(
             causation_id=verdict.cause,
             correlation_id=verdict.uid,
             actor=self._actor,
-            occurred_at=rfc3339(self._clock.now()),
+            occurred_at=rfc3339(at),
             epoch=self._epoch(),
             based_on=self._state.position,
             traceparent=parent,

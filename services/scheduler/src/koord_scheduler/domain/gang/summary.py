@@ -96,6 +96,7 @@ def gang_view(cache: GangCache, gang_id: str) -> GangView | None:
             waitingGangs=[other.id for other in cache.roster.gangs_of(group) if other.waiting],
             bindingMembers=sorted(members[uid].key for uid in group.binding if uid in members),
         ),
+        # The reference has two names: what its pods say in labels is told like what they say in annotations.
         gangFrom="GangFromPodGroupCrd" if gang.has_pod_group else "GangFromPodAnnotation",
         hasGangInit=parameters is not None,
     )

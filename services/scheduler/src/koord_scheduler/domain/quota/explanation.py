@@ -165,7 +165,7 @@ def _reason(
     if not parts:
         return f"{sentence} and nothing more: nothing is left"
     shared = " + ".join(
-        f"{text(part.offered)} by weight {part.weight}/{part.total_weight} of {text(part.left)}"
+        f"{text(part.offered)} by weight {text(part.weight)}/{text(part.total_weight)} of {text(part.left)}"
         + f", giving {text(part.given_back)} back" * bool(part.given_back)
         for part in parts
     )
