@@ -76,6 +76,7 @@ class Publisher:
         self._epoch = epoch
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._batches: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.is_full = False
 
@@ -100,7 +101,10 @@ class Publisher:
                 for part in parts:
                     self._state.own.sent([event for node in part.nodes for event in node.events()])
                 is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
-                self._start(self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos()))
+                work = self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos())
+                batch = self._start(work)
+                self._batches.add(batch)
+                batch.add_done_callback(self._batches.discard)
         while (taken := self._state.next_notice()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
@@ -110,7 +114,8 @@ class Publisher:
 
         Every batch costs the log server more than many placements: a store of its own, in files, until it is whole.
         """
-        return not self._tasks or (len(self._tasks) < MOST_IN_FLIGHT and len(self._state.outbox) >= WORTH_A_BATCH)
+        is_worth_it = not self._batches or len(self._state.outbox) >= WORTH_A_BATCH
+        return is_worth_it and len(self._tasks) < MOST_IN_FLIGHT
 
     def _taken(self) -> list[Part]:
         """Sealed work of about one append: gangs, and nodes that stand for themselves."""
@@ -130,10 +135,11 @@ class Publisher:
     def _header(self) -> Header:
         return Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.position)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     async def flush(self) -> None:
         """Waits until every append in flight has its answer."""
