@@ -6,7 +6,6 @@ The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
 
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
@@ -136,16 +135,6 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
     return replace(counters, memory=replace(counters.memory, with_page_cache_bytes=usage))
 
 
-@runtime_checkable
-class TellsSlowdown(Protocol):
-    """A simulated machine: it knows how much longer requests of latency-sensitive pods take than on an idle one."""
-
-    @property
-    def slowdown(self) -> float:
-        """1 = no longer."""
-        ...
-
-
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
     """Health of the node as its report tells it, in percent; what is not measured is left out.
 
@@ -174,8 +163,10 @@ def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_
         signals["memoryPressure"] = max(pressure["mem"].full.avg60 for pressure in found)
     if ratios:
         signals["cpuThrottled"] = round(100 * max(ratios), 2)
-    if isinstance(host, TellsSlowdown):
-        signals["lsSlowdown"] = round(100 * host.slowdown, 1)
+    # only simulated machines know; asked for by name, since this is done for thousands of them
+    slowdown: float | None = getattr(host, "slowdown", None)
+    if slowdown is not None:
+        signals["lsSlowdown"] = round(100 * slowdown, 1)
     return signals
 
 

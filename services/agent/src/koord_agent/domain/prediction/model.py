@@ -86,7 +86,10 @@ class UsageModel:
 
     def peak(self) -> Peak:
         """The peak that is counted with: p95 of cpu, p98 of memory (memory cannot be taken back)."""
-        return Peak(cpu_milli=self.percentile("p95").cpu_milli, memory_bytes=self.percentile("p98").memory_bytes)
+        return Peak(
+            cpu_milli=int(self.cpu.percentile(FRACTIONS["p95"]) * 1000),
+            memory_bytes=int(self.memory.percentile(FRACTIONS["p98"])),
+        )
 
     def checkpoint(self, uid: str) -> bytes:
         """The model as it is kept on disk."""

@@ -109,16 +109,7 @@ class PeakPredictor:
         allocatable, annotations    of the node object; raw-allocatable wins over an amplified allocatable
         source    agent spec, 8.4
         """
-        counted = [
-            ProdPod(
-                request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
-                age_seconds=self._age(pod, now),
-                prediction=self._peak(pod.uid),
-                is_over=pod.is_terminating or pod.phase in FINISHED,
-            )
-            for pod in pods
-            if takes_part(pod.priority)
-        ]
+        counted = [self._counted(pod, now) for pod in pods if takes_part(pod.priority)]
         classes = {name: self._peak(class_uid(name)) for name in (str(PriorityBand.PROD), "")}
         return predict_prod(
             _raw_allocatable(allocatable, annotations),
@@ -126,6 +117,16 @@ class PeakPredictor:
             {SYSTEM_CLASS: self._peak(SYSTEM), **classes},
             cold_start_seconds=self._settings.cold_start_seconds,
             safety_margin_percent=self._settings.safety_margin_percent,
+        )
+
+    def _counted(self, pod: AgentPod, now: float) -> ProdPod:
+        """A pod as the predictors count it; what a young or finished one is going to need is not asked for."""
+        age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.phase in FINISHED
+        return ProdPod(
+            request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
+            age_seconds=age_seconds,
+            prediction=None if is_over or age_seconds <= self._settings.cold_start_seconds else self._peak(pod.uid),
+            is_over=is_over,
         )
 
     def _peak(self, uid: str) -> Peak | None:
