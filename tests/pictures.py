@@ -20,15 +20,28 @@ def _page_of_a_told_pod(url: str) -> str:
     return f"/#/pods/{max(pods, key=lambda pod: pod['attempts'])['uid']}"
 
 
+def _page_of_a_held_node(url: str) -> str:
+    """The page of the node whose best-effort pods use most while a quota holds them."""
+    with urllib.request.urlopen(f"{url}/api/nodes") as answer:
+        nodes = json.load(answer)["nodes"]
+    held = [node for node in nodes if node["be_quota_us"] > 0 and node["host"] == "simulated"]
+    return f"/#/nodes/{max(held, key=lambda node: node['be_cpu_used'] or 0)['name']}"
+
+
 def main() -> None:
-    """Writes the pictures into the folder named on the command line."""
-    url, folder = sys.argv[1].rstrip("/"), Path(sys.argv[2])
-    pictures = [("dashboard-cluster-dark", "/#/cluster", "dark"), ("dashboard-pod", _page_of_a_told_pod(url), "light")]
+    """Writes the pictures into the folder named on the command line, or only those that are named after it."""
+    url, folder, wanted = sys.argv[1].rstrip("/"), Path(sys.argv[2]), sys.argv[3:]
+    pages = {
+        "dashboard-cluster-dark": (lambda: "/#/cluster", "dark"),
+        "dashboard-pod": (lambda: _page_of_a_told_pod(url), "light"),
+        "dashboard-node": (lambda: _page_of_a_held_node(url), "light"),
+    }
+    pictures = [(name, page(), scheme) for name, (page, scheme) in pages.items() if name in wanted or not wanted]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
         for name, path, scheme in pictures:
             theme = "dark" if scheme == "dark" else "light"
-            page = browser.new_page(viewport={"width": 1366, "height": 900}, color_scheme=theme)
+            page = browser.new_page(viewport={"width": 1366, "height": 950}, color_scheme=theme)
             page.goto(url + path)
             page.wait_for_timeout(3000)
             page.screenshot(path=folder / f"{name}.png")
