@@ -29,3 +29,8 @@ def test_an_address_is_a_host_and_a_port() -> None:
     for wrong in ("8080", ":", "host:99999", "host:-1"):
         with pytest.raises(InvalidInput):
             parse_address(wrong)
+
+
+def test_an_empty_sync_period_is_the_default_as_published_manifests_write_it() -> None:
+    periods = [ManagerSettings.load([f"--sync-period={text}"], {}).sync_period for text in ("", "0", "10m")]
+    assert periods == [0, 0, 600]

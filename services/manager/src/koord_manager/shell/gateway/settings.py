@@ -4,11 +4,11 @@ source    manager spec, 2.1, 2.2; protocol spec, 11.1
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from koordcore.service.bus import ElectedSettings
 from koordcore.service.settings import Seconds
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 LEASE_NAME = "koordinator-manager"
 
@@ -32,7 +32,9 @@ class KubernetesSettings(ElectedSettings):
         "auto", description="Serve health on host:port, too; auto: :8000 with --gateway; 0: only where the rest is."
     )
     namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty: in all.")
-    sync_period: Seconds = Field(0.0, ge=0, description="Time between full lists; 0: only when a watch is too old.")
+    sync_period: Annotated[Seconds, BeforeValidator(lambda text: text or 0)] = Field(
+        0.0, ge=0, description="Time between full lists; 0 or empty: only when a watch is too old."
+    )
     watch_timeout: Seconds = Field(300.0, gt=0, description="How long the API server keeps a watch open, at least.")
     watch_idle: Seconds = Field(150.0, gt=0, description="A watch silent for so long is opened anew.")
     sweep_period: Seconds = Field(600.0, ge=0, description="Time between comparisons of fold and API server; 0: never.")
