@@ -25,7 +25,13 @@ async def rerun(log: MemoryLog, configuration: bytes, begin: int = 0) -> Compari
     events, seen = MemoryEventLog(log), list[int]()
     head = await events.head()
     found = await compare(
-        events, MemoryObservationLog(), effective_configuration(configuration), begin, head.last_seq, seen.append
+        events,
+        observations=MemoryObservationLog(),
+        verdicts=MemoryObservationLog(),
+        configuration=effective_configuration(configuration),
+        begin=begin,
+        end=head.last_seq,
+        progress=seen.append,
     )
     assert seen == sorted(seen)
     assert seen[-1] == 2 * head.last_seq
