@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import Pod, PodStatus
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 JOBS = """
@@ -112,6 +115,41 @@ def test_room_of_a_nominated_pod_is_kept_from_its_equals() -> None:
     scheduler.log.add_pod(pod("equal", {"cpu": "2"}, priority=9))
     scheduler.run(60.0)
     scheduler.run(90.0)
+    assert where(scheduler) == {"high": "n0"}
+
+
+def promised_elsewhere(uid: str, priority: int, node_name: str, **status: Any) -> Pod:
+    """A pod of another scheduler, which has promised it a node."""
+    document = pod(uid, {"cpu": "3"}, priority=priority, schedulerName="other")
+    return msgspec.structs.replace(document, status=PodStatus(nominated_node_name=node_name, **status))
+
+
+@pytest.mark.parametrize(("gate", "priority", "expected"), [(True, 9, "n1"), (True, 10, "n0"), (False, 9, "n0")])
+def test_room_that_another_scheduler_has_promised_is_kept_from_lower_priorities_where_the_gate_says_so(
+    gate: bool, priority: int, expected: str
+) -> None:
+    log = SmallLog()
+    log.add_node(node("n0", cpu="4"))
+    log.add_node(node("n1", cpu="2"))
+    log.add_pod(promised_elsewhere("theirs", 10, "n0"))
+    scheduler = Scheduler(log, gates=SchedulerGates(cross_scheduler_nomination=gate))
+    submit(scheduler, pod("ours", {"cpu": "2"}, priority=priority))
+    assert where(scheduler) == {"ours": expected}
+
+
+def test_promise_of_another_scheduler_ends_with_the_pods_placement_or_deletion_and_is_not_ours_to_clear() -> None:
+    log = SmallLog()
+    log.add_node(node("n0", cpu="4"))
+    for uid in ("bound", "gone", "kept"):
+        log.add_pod(promised_elsewhere(uid, 10, "n0"))
+    scheduler = Scheduler(log, gates=SchedulerGates(cross_scheduler_nomination=True))
+    scheduler.run()
+    assert len(scheduler.state.nominations) == 3
+    log.add_pod(pod("bound", {"cpu": "3"}, priority=10, schedulerName="other", nodeName="n0"))
+    log.remove_pod("gone")
+    submit(scheduler, pod("high", {"cpu": "4"}, priority=20))
+    assert [uid for uid, _, _ in scheduler.state.nominations.items()] == ["kept"]
+    assert not any(stored.type == "PodNominationCleared" for stored in log.events)
     assert where(scheduler) == {"high": "n0"}
 
 

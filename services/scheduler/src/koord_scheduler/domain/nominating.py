@@ -32,7 +32,7 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Tur
     for uid, node in nodes.items():
         member = state.pods[uid]
         for other in state.nominations.outranked(node, uid, member.priority):
-            if other not in nodes:
+            if other not in nodes and state.pods[other].framework is not None:
                 state.clear_nomination(state.pods[other], "outranked")
         nominated.append((pod_ref(uid), _nominated(member, node, found, turn if uid == pod.uid else None)))
         state.nominate(member, node)

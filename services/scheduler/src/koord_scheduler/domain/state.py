@@ -532,6 +532,8 @@ class SchedulerState:
         profile = pod.subject.profile if pod.subject is not None else ""
         self.describe(pod, spec, _unix(stored.occurred_at))
         self._count_bound(pod, spec.spec.node_name if spec.status.phase not in _FINISHED else "", stored.event_id)
+        if pod.framework is None and self.frameworks.gates.cross_scheduler_nomination:
+            self._follow_other_scheduler(pod, spec)
         if not pod.work_node:
             self.settle(pod, stored.event_id)
         elif self.frameworks.gates.dynamic_scheduler_check and not self._may_be_bound(pod, profile):
@@ -572,6 +574,8 @@ class SchedulerState:
         self._count_bound(pod, "", stored.event_id)
         self.give_up(pod, stored.event_id)
         self.cluster.drop_pod(pod.uid)
+        if pod.framework is None:
+            self.nominations.drop(pod.uid)
         pod.pod = None
         pod.subject = pod.sort = pod.framework = None
         pod.spec_event = stored.event_id
@@ -800,8 +804,16 @@ class SchedulerState:
 
     def nominate(self, pod: PodRecord, node: str) -> None:
         """The pod is nominated to the node."""
-        priority = pod.pod.spec.priority or 0 if pod.pod is not None else 0
-        self.nominations.put(pod.uid, node, priority)
+        # Another scheduler's counts for pods of lower priority only: two that wait for each other would wait for ever.
+        self.nominations.put(pod.uid, node, pod.priority - (pod.pod is not None and pod.framework is None))
+
+    def _follow_other_scheduler(self, pod: PodRecord, spec: Pod) -> None:
+        """What another scheduler has promised its pod. source    scheduler-core spec, 1.3"""
+        node = spec.status.nominated_node_name
+        if node and not spec.spec.node_name and self._is_alive(spec):
+            self.nominate(pod, node)
+        else:
+            self.nominations.drop(pod.uid)
 
     def _nomination_cleared(self, stored: StoredEvent) -> None:
         pod = self._record_of(stored)
