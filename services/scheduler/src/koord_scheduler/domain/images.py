@@ -93,7 +93,8 @@ class ImageStates:
         kept = self._scores
 
         def score(row: int) -> int:
-            return self._of(pod).item(row) if pod in kept else self._score_on(pod, row)
+            scores = kept.get(pod)
+            return self._score_on(pod, row) if scores is None or row >= len(scores) else scores.item(row)
 
         return score if self._images(pod) else None
 
