@@ -121,3 +121,14 @@ def test_the_document_names_everything_that_changes_nothing() -> None:
         line = next(line for line in text.splitlines() if f"`{wire_name(attribute)}`" in line)
         assert plugin in line
         assert why in line
+
+
+def test_flags_of_koord_scheduler_are_accepted_by_their_names() -> None:
+    words = """--address=0.0.0.0 --port=10251 --scheduler-monitor-period=10s --scheduling-timeout=30s --debug-scores=3
+        --scheduling-drop-unhandled-timeout=5s --debug-filters --debug-diagnosis --debug-diagnosis-blocking
+        --debug-diagnosis-queue-size=10 --debug-diagnosis-worker-count=2 --controller-plugins=*,-ElasticQuota
+        --enable-network-topology-manager --sync-barrier-pod-namespace=kube-system --sync-barrier-pod-name=barrier
+        --sync-hard-timeout=1m --enable-workload-auditor --workload-auditor-metric-labels=app=app"""
+    settings = SchedulerSettings.load(words.split(), {})
+    assert (settings.http_host, settings.http_port, settings.debug_scores) == ("0.0.0.0", 10251, 3)
+    assert settings.controller_plugins == ("*", "-ElasticQuota")

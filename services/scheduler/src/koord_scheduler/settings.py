@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from koordcore.service.bus import ElectedSettings
 from koordcore.service.gates import Gate, Stage
-from koordcore.service.settings import Seconds, TextList
+from koordcore.service.settings import Flag, Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
@@ -73,6 +73,26 @@ class SchedulerSettings(ElectedSettings):
         False, description="Log diagnoses before the next decision, instead of beside and dropped when too many wait."
     )
     debug_diagnosis_queue_size: int = Field(1000, ge=1, description="So many diagnoses may wait to be logged.")
+
+    http_host: Annotated[str, Flag("address")] = Field("127.0.0.1", description="Address to serve on.")
+    http_port: Annotated[int, Flag("port")] = Field(
+        0, ge=0, le=65535, description="Port to serve on; 0: a free one, told in the log."
+    )
+    debug_diagnosis_worker_count: int = Field(
+        10, ge=1, description="Accepted without effect: one task writes the diagnoses."
+    )
+    scheduling_drop_unhandled_timeout: Seconds = Field(
+        5.0, gt=0, description="Accepted without effect: a pod that is taken from the queue is decided at once."
+    )
+    sync_barrier_pod_namespace: str = Field(
+        "kube-system", description="Accepted without effect: a new leader always folds first what the log has."
+    )
+    sync_barrier_pod_name: str = Field("koord-scheduler-sync-barrier", description="Accepted without effect.")
+    sync_hard_timeout: Seconds = Field(60.0, gt=0, description="Accepted without effect.")
+    enable_workload_auditor: bool = Field(
+        False, description="Accepted without effect: the projector keeps the life of every pod."
+    )
+    workload_auditor_metric_labels: TextList = Field((), description="Accepted without effect.")
 
     def optimisations(self) -> Optimisations:
         """The switches of what makes decisions cheap."""
