@@ -115,7 +115,7 @@ async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path) -> None:
         await world.stop()
         await begun_anew(world, MemoryEventLog(MemoryLog()), tmp_path)
         await world.begin()
-        await world.until(lambda: "epoch" in (world.gateway.problem or ""))
+        await world.until(lambda: "epoch" in (world.gateway.outdated or ""))
         await world.server.apply(pod("b"))
         await asyncio.sleep(0.2)
 

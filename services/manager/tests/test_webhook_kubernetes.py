@@ -16,9 +16,12 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.webhooks import TEMPLATE_ANNOTATION, configuration
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koordcore.bus.factory import memory_bus
+from koordcore.ports.leadership import Term
 from koordcore.protocol.crd.catalogue import definition_texts
 from kubernetes.answers import ApiError
 from kubernetes.apiserver import ApiServer, running_api_server
+from manager_loops import AlwaysLeading
 from webhook_world import WebhookWorld, webhook_world
 
 Json = dict[str, Any]
@@ -145,6 +148,36 @@ async def test_two_replicas_end_with_the_same_certificate(tmp_path: Path) -> Non
             await asyncio.gather(first.webhooks.keeper.keep(), second.webhooks.keeper.keep())
 
             assert first.webhooks.keeper.bundle == second.webhooks.keeper.bundle
+        await api.close()
+
+
+class NotLeading(AlwaysLeading):
+    """A candidate that knows of nobody who leads."""
+
+    def __init__(self) -> None:
+        super().__init__(leads=False)
+        self.holder = None
+
+    async def acquired(self) -> Term:
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+
+async def test_a_replica_is_ready_whoever_leads_once_the_log_has_seen_the_cluster(tmp_path: Path) -> None:
+    bus = memory_bus()
+    async with behind_api_server(tmp_path) as (server, _):
+        api = await connect_api(server.kubeconfig(tmp_path / "kubeconfig"), qps=0, burst=1)
+        async with webhook_world(
+            tmp_path / "b", api=api, bus=bus, leadership=NotLeading(), writer="secret", certificate=False
+        ) as replica:
+
+            async def says(text: str) -> bool:
+                return text in (await replica.plain.get("/readyz")).text
+
+            await until(lambda: says("nothing has been mirrored yet"))
+            async with webhook_world(tmp_path / "c", api=api, bus=bus, writer="secret", certificate=False):
+                await until(lambda: says("ok"))
+            assert await says("ok")
         await api.close()
 
 

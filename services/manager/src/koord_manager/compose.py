@@ -12,6 +12,7 @@ from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.state.aggregates import NamespaceState
 from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 
@@ -52,6 +53,11 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
     shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
     add_ports(shell, leadership)
     assemble(shell, bus, leadership, api)
+
+
+def is_mirrored(view: ManagerView) -> bool:
+    """Whether the log has ever seen an API server, which has namespaces: without profiles nothing can be admitted."""
+    return bool(view.state.of_kind(NamespaceState))
 
 
 def assemble(
@@ -159,7 +165,6 @@ def assemble(
         return halted() or (None if runner.is_caught_up else "the log is not folded yet")
 
     shell.health.add_readiness("fold", fold_is_current)
-    shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
     shell.http.routes.extend(ManagerApi(view, intake).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
@@ -186,6 +191,8 @@ def assemble(
             environment=webhooks,
         )
     if api is None:
+        # documents are taken by the leader only; webhooks answer whoever leads
+        shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
         shell.service.add(Component(name="documents", run=lambda: serve_documents(world), stop=intake.close))
         return added
     names = config_names(settings)
@@ -206,7 +213,8 @@ def assemble(
         await runner.caught_up()
         await gateway.run()
 
-    shell.health.add_readiness("gateway", lambda: gateway.problem)
+    shell.health.add_readiness("epoch", lambda: gateway.outdated)
+    shell.health.add_readiness("mirror", lambda: None if is_mirrored(view) else "nothing has been mirrored yet")
     shell.service.add(Component(name="gateway", run=mirror))
     shell.service.add(Component(name="documents", run=lambda: refuse_documents(intake), stop=intake.close))
     return added

@@ -69,6 +69,9 @@ class PrometheusGatewayMetrics:
         self._lists = Gauge(
             "koord_gateway_lists", "Lists of a resource in this term.", ("resource",), registry=registry
         )
+        self._synced = Gauge(
+            "koord_gateway_synced", "1: the resource has been listed in this term.", ("resource",), registry=registry
+        )
         self._errors = Gauge(
             "koord_gateway_watch_errors",
             "Lists and watches that failed in this term.",
@@ -92,6 +95,7 @@ class PrometheusGatewayMetrics:
         """See `GatewayMetrics.watches`."""
         for resource, item in figures.items():
             self._lists.labels(resource).set(item.lists)
+            self._synced.labels(resource).set(item.is_synced)
             self._errors.labels(resource).set(item.errors)
             self._unreadable.labels(resource).set(item.unreadable)
 

@@ -105,9 +105,9 @@ class Gateway:
         self._outdated: str | None = None
 
     @property
-    def problem(self) -> str | None:
-        """Why it is not ready; None: it does not lead, or everything has been listed."""
-        return self._term.problem if self._term is not None else self._outdated
+    def outdated(self) -> str | None:
+        """Why nothing that this log says can be relied on: another one was begun after it; None: nothing says so."""
+        return self._outdated
 
     @property
     def is_idle(self) -> bool:
