@@ -4,9 +4,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
-from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.effective import EffectiveProfile, effective_configuration
+from koord_scheduler.domain.profiles import Maker, frameworks_of
 from koord_scheduler.domain.snapshot import Picture, load_state, schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
@@ -135,3 +138,71 @@ def test_state_of_the_plugin_survives_a_restart() -> None:
 @pytest.mark.usefixtures("installed")
 def test_snapshot_without_the_plugin_is_not_used() -> None:
     assert schema_fingerprint(fresh_state().frameworks.folding) != schema_fingerprint()
+
+
+class Sized:
+    """A transformer: a label says how many cores the pod asks for."""
+
+    name = "Sized"
+
+    def transform(self, pod: Pod) -> Pod:
+        cores = pod.metadata.labels.get("cores")
+        return pod if cores is None else with_requests(pod, {"cpu": cores})
+
+
+class Doubling(Sized):
+    """A second one, which sees what the first has made of the pod."""
+
+    name = "Doubling"
+
+    def transform(self, pod: Pod) -> Pod:
+        asked = pod.spec.containers[0].resources.requests.get("cpu", "0")
+        return with_requests(pod, {"cpu": "4"}) if str(asked) == "2" else pod
+
+
+def with_requests(pod: Pod, requests: dict[str, str]) -> Pod:
+    [container] = pod.spec.containers
+    resources = msgspec.structs.replace(container.resources, requests=requests)
+    containers = [msgspec.structs.replace(container, resources=resources)]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+
+def made_of(plugin: type[Sized]) -> Maker:
+    def make(_: Cluster, __: EffectiveProfile) -> Sized:
+        return plugin()
+
+    return make
+
+
+def test_transformers_change_pods_of_their_profile_in_the_order_of_the_point() -> None:
+    text = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins: {preFilter: {enabled: [{name: Sized}, {name: Doubling}]}}
+- schedulerName: plain
+"""
+    plugins = [Sized, Doubling]
+    known = {
+        **known_plugins(),
+        **{one.name: KnownPlugin(name=one.name, points=frozenset([Point.PRE_FILTER])) for one in plugins},
+    }
+    configuration = effective_configuration(text.encode(), known)
+    more: dict[str, Maker] = {one.name: made_of(one) for one in plugins}
+    log = SmallLog()
+    log.add_node(node("n", cpu="8"))
+    scheduler = Scheduler(log)
+    scheduler.state = SchedulerState(frameworks_of(configuration, more=more))
+    for name, profile in (("ours", "koord-scheduler"), ("theirs", "plain")):
+        log.add_pod(with_metadata(pod(name, schedulerName=profile), labels={"cores": "2"}))
+    scheduler.run()
+    asked = {
+        uid: record.subject.template.requests.get("cpu", 0)
+        for uid, record in scheduler.state.pods.items()
+        if record.subject
+    }
+    assert asked == {"ours": 4000, "theirs": 0}
+    again = SchedulerState(frameworks_of(configuration, more=more))
+    load_state(again, b"".join(Picture(scheduler.state).pieces()))
+    assert again.nodes.free.tolist() == scheduler.state.nodes.free.tolist()

@@ -21,6 +21,7 @@ from koord_scheduler.domain.plugins.interface import (
     ScorePlugin,
 )
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
+from koord_scheduler.domain.plugins.transforming import PodTransformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Profile:
     settings         everything that distinguishes this profile from another, as JSON values
     scheduler_name   pods of this scheduler name are scheduled by it
     next_pod         picks the next pod past the queue; None: nobody does
+    transformers     change pods before anybody looks at them
     find_one_node    plans whole jobs; None: nobody does
     preemptions      what is tried for a pod that no node suits, in order
     folding          plugins with a state of their own
@@ -48,6 +50,7 @@ class Profile:
     scheduler_name: str = "koord-scheduler"
     pre_enqueues: tuple[PreEnqueuePlugin, ...] = ()
     next_pod: NextPodPlugin | None = None
+    transformers: tuple[PodTransformer, ...] = ()
     pre_filters: tuple[PreFilterPlugin, ...] = ()
     find_one_node: FindOneNodePlugin | None = None
     reserves: tuple[ReservePlugin, ...] = ()

@@ -4,7 +4,7 @@ A plugin that the configuration names and that this version does not have is pas
 check-config` says which these are. source    scheduler-core spec, 4
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -201,7 +201,7 @@ def frameworks_of(
     gates: SchedulerGates | None = None,
     *,
     more: Mapping[str, Maker] | None = None,
-    aliases: Iterable[str] = (),
+    aliases: Collection[str] = (),
     optimisations: Optimisations = ALL_ON,
 ) -> Frameworks:
     """All profiles of a configuration over one set of facts.
@@ -219,6 +219,10 @@ def frameworks_of(
     makers = {**MAKERS, **(more or {})}
     installed = frozenset(more or ())
     profiles = [_profile(cluster, profile, makers, installed) for profile in configuration.profiles]
+    cluster.templates.transformers = {
+        **dict.fromkeys(aliases, profiles[0].transformers),
+        **{profile.scheduler_name: profile.transformers for profile in profiles},
+    }
     return Frameworks(cluster, profiles, aliases, gates, optimisations)
 
 
@@ -248,6 +252,7 @@ def _profile(
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
         pre_enqueues=tuple(plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "pre_enqueue")),
         next_pod=next((plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "next_pod")), None),
+        transformers=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "transform")),
         pre_filters=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "pre_filter")),
         find_one_node=next((plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "find_one_node")), None),
         reserves=tuple(plugin for plugin in made.at(Point.RESERVE) if hasattr(plugin, "reserve")),

@@ -44,6 +44,14 @@ class Reader(Protocol):
         ...
 
 
+class Transformer(Protocol):
+    """A plugin that changes pods (`plugins.transforming.PodTransformer`)."""
+
+    def transform(self, pod: Pod) -> Pod:
+        """The pod as the plugins are to see it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodTemplate:
     """What decides about a pod by the node alone. Two pods with the same template fit the same nodes equally well.
@@ -106,7 +114,8 @@ class PodSort:
 class Templates:
     """The templates and kinds in use; one that no pod refers to any more disappears by itself.
 
-    readers    plugins that read something of pods; complete before the first pod is read
+    readers         plugins that read something of pods; complete before the first pod is read
+    transformers    plugins that change pods, by the name of the pod's scheduler; as `readers`
     """
 
     def __init__(
@@ -114,11 +123,18 @@ class Templates:
     ) -> None:
         self._nodes = nodes
         self._transform = (transformers or PodTransformers()).transform
+        self.transformers: Mapping[str, Sequence[Transformer]] = {}
         self.readers = list(readers)
         self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodTemplate] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
         self._subjects: WeakValueDictionary[tuple[PodTemplate, PodKind, str], Subject] = WeakValueDictionary()
         self._known: dict[bytes, PodSort] = {}
+
+    def _transformed(self, pod: Pod) -> Pod:
+        pod = self._transform(pod)
+        for plugin in self.transformers.get(scheduler_name_of(pod), ()):
+            pod = plugin.transform(pod)
+        return pod
 
     def of(self, pod: Pod) -> PodTemplate:
         """The template of a pod; see `read`."""
@@ -143,12 +159,12 @@ class Templates:
         )
         known = self._known.get(key)
         if known is None:
-            transformed = self._transform(pod)
+            transformed = self._transformed(pod)
             known = PodSort(self._subject(transformed, scheduler_name_of(pod)), transformed is not pod)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
-        return Reading(known.subject, self._transform(pod) if known.is_transformed else pod, known)
+        return Reading(known.subject, self._transformed(pod) if known.is_transformed else pod, known)
 
     def _subject(self, pod: Pod, profile: str) -> Subject:
         identity = (self._template(pod), self._kind(pod), profile)
