@@ -51,6 +51,11 @@ def pod(uid: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+def listed(*items: object) -> list[bytes]:
+    """Objects as they stand in a list of the kubelet."""
+    return [json.dumps(item).encode() for item in items]
+
+
 class FakeKubelet:
     """A kubelet on the loopback interface that answers what a test puts into `answers`."""
 
@@ -151,14 +156,27 @@ async def test_a_kubelet_that_is_gone_freezes_its_pods_after_a_minute(kubelet: F
 
 
 def test_a_pod_that_cannot_be_read_stays_as_it_was_and_is_not_touched() -> None:
-    first = known_after(KnownPods(), [pod("a"), pod("b")], 1_000)
+    first = known_after(KnownPods(), listed(pod("a"), pod("b")), 1_000)
     broken = pod("a")
     broken["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "one and a half"
-    second = known_after(first, [broken, pod("b"), {"metadata": {}}, pod("new", containers=7)], 2_000)
+    second = known_after(first, listed(broken, pod("b"), {"metadata": {}}, pod("new", containers=7)), 2_000)
     assert set(second.pods) == {"a", "b"}
     assert second.pods["a"] is first.pods["a"]
     assert second.frozen(2_000) == {"a"}
     assert len(second.problems) == 3
+
+
+def test_pods_that_are_as_they_were_are_the_same_objects_and_what_changed_is_read_anew() -> None:
+    first = known_after(KnownPods(), listed(pod("a"), pod("b")), 1_000)
+    second = known_after(first, listed(pod("b"), pod("a")), 2_000)
+    assert second.pods is first.pods
+    assert second.at_ms == 2_000
+    changed = pod("a")
+    changed["metadata"]["labels"]["koordinator.sh/qosClass"] = "BE"
+    third = known_after(second, listed(changed, pod("b")), 3_000)
+    assert third.pods["a"].is_best_effort
+    assert third.pods["b"] is first.pods["b"]
+    assert known_after(third, listed(7, pod("b")), 4_000).pods == {"b": first.pods["b"]}
 
 
 async def test_the_configuration_and_what_the_static_manager_pinned(kubelet: FakeKubelet, tmp_path: Path) -> None:
@@ -223,7 +241,7 @@ def test_a_pod_that_only_the_kubelet_knows_is_measured_and_forgotten_when_it_goe
     monitor = NodeMonitor(collect_interval_ms=1_000)
     agent = NodeAgent("n", host, interval_ms=1_000, monitor=monitor)
     agent.desired = view_of(DesiredNode(node="n"))
-    agent.known = known_after(KnownPods(), [pod("a")], 0)
+    agent.known = known_after(KnownPods(), listed(pod("a")), 0)
     host.start_pod(agent.known.pods["a"])
     for second in range(1, 4):
         fleet.advance(float(second))

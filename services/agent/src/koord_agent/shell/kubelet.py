@@ -8,8 +8,9 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
+import msgspec
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -20,6 +21,10 @@ DEFAULT_PORT: Final = 10250
 READ_ONLY_PORT: Final = 10255
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 _OK: Final = 200
+
+
+class _PodList(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
 
 
 class KubeletAway(Exception):
@@ -57,20 +62,20 @@ class Kubelet:
         self._now = now
         self._observe = observe
 
-    def pods(self) -> list[dict[str, Any]]:
-        """The node's pods as JSON objects.
+    def pods(self) -> list[bytes]:
+        """The node's pods, the JSON of each.
 
         raises    KubeletAway for no answer, another status than 200, or no list; an empty list counts as no answer: a
                   kubelet that just started knows no pods yet
         """
         body = self._get("/pods/")
         try:
-            items: object = codec.decode(body, dict[str, object]).get("items")
+            items = codec.decode(body, _PodList).items
         except codec.DecodeError as error:
             raise KubeletAway(f"/pods/: not a list of pods: {error}") from error
-        if not isinstance(items, list) or not items:
+        if not items:
             raise KubeletAway("/pods/: the kubelet knows no pods")
-        return [cast("dict[str, Any]", item) for item in cast("list[object]", items) if isinstance(item, dict)]
+        return [bytes(item) for item in items]
 
     def configuration(self) -> KubeletConfiguration:
         """Its effective configuration. Raises KubeletAway."""

@@ -3,6 +3,10 @@
 import os
 
 _CHUNK = 65536
+_FIRST = 4096
+_WHOLE = _FIRST // 2
+"""A kernel fills a page with whole records before it stops, and those of long texts are lines or CPUs, shorter than half
+a page: what is shorter is all that there is."""
 
 
 def read_kernel_file(path: str) -> str | None:
@@ -15,9 +19,9 @@ def read_kernel_file(path: str) -> str | None:
     except (OSError, ValueError):
         return None
     try:
-        data = os.read(descriptor, _CHUNK)
+        data = os.read(descriptor, _FIRST)
         # a kernel hands long files out in pieces; only an empty one is the end
-        while more := os.read(descriptor, _CHUNK):
+        while len(data) >= _WHOLE and (more := os.read(descriptor, _CHUNK)):
             data += more
     except OSError:
         return None
