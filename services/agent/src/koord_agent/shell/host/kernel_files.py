@@ -5,8 +5,8 @@ import os
 _CHUNK = 65536
 _FIRST = 4096
 _WHOLE = _FIRST // 2
-"""A kernel fills a page with whole records before it stops, and those of long texts are lines or CPUs, shorter than half
-a page: what is shorter is all that there is."""
+"""A kernel fills a page with whole records before it stops, and records of long texts (lines, CPUs) are shorter than
+half a page: what is shorter than that is all that there is."""
 
 
 def read_kernel_file(path: str) -> str | None:
