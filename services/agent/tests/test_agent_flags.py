@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from koord_agent.domain.qos.turns import Turn
-from koord_agent.flags import WITHOUT_EFFECT
+from koord_agent.flags import ADDRESS, WITHOUT_EFFECT
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.roots import host_roots
 from koordcore.service.settings import InvalidSettings
@@ -27,14 +27,14 @@ resource-force-update-seconds audit-log-dir audit-verbose audit-max-disk-space-m
 audit-max-events-limit kube-api-qps kube-api-burst cgroup-root-dir proc-root-dir sys-root-dir sys-fs-root-dir
 var-run-root-dir run-root-dir var-lib-kubelet-dir default-runtime-type containerd-endpoint docker-endpoint
 pouch-endpoint pod-resources-proxy-path xpu-device-infos-dir hami-core-library-directory-path configmap-name
-configmap-namespace feature-gates
+configmap-namespace feature-gates addr enable-pprof pprof-addr
 """
-"""Of the agent's specification, 2.2."""
+"""Of the agent's specification, 1 and 2.2."""
 
 
 def test_every_flag_of_the_specification_is_taken_or_told_to_have_no_effect() -> None:
     known = {name for spec in AgentSettings.flag_specs() for name in spec.names}
-    assert [name for name in SPECIFIED.split() if name not in known and name not in WITHOUT_EFFECT] == []
+    assert [name for name in SPECIFIED.split() if name not in {*known, *WITHOUT_EFFECT, ADDRESS}] == []
     assert known.isdisjoint(WITHOUT_EFFECT)
 
 
@@ -62,6 +62,19 @@ def test_a_command_line_of_the_reference_is_read() -> None:
     assert settings.feature_gates.enabled("PSICollector")
     assert len(settings.notes) == 5
     assert "--kube-api-qps has no effect: the agent speaks to the log, not to the API server" in settings.notes
+
+
+@pytest.mark.parametrize(
+    ("words", "host", "port"),
+    [
+        (["--addr=:9316"], "0.0.0.0", 9316),
+        (["-addr", "127.0.0.1:80", "-v", "4", "--logtostderr"], "127.0.0.1", 80),
+        (["--addr=[::1]:9316", "--enable-pprof=false"], "::1", 9316),
+    ],
+)
+def test_the_address_of_the_daemonset_is_served_on(words: list[str], host: str, port: int) -> None:
+    settings = AgentSettings.load(words, {})
+    assert (settings.http_host, settings.http_port) == (host, port)
 
 
 @pytest.mark.parametrize("word", ["--collect-everything", "--feature-gates=Telepathy=true", "--tsdb-max-bytes=few"])

@@ -27,6 +27,8 @@ _NO_TSDB: Final = "samples are kept in a store of its own, not in Prometheus' st
 _NO_API: Final = "the agent speaks to the log, not to the API server"
 _NO_DEVICES: Final = "devices are not discovered yet"
 _DEPRECATED: Final = "deprecated; the report interval comes with the desired state"
+_NO_PROFILES: Final = "this process is looked at from outside, with a sampling profiler"
+_NO_KLOG: Final = "see --log-level and --log-format"
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "tsdb-enable-prometheus-metric": _NO_TSDB,
     "tsdb-stripe-size": _NO_TSDB,
@@ -49,6 +51,10 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "xpu-device-infos-dir": _NO_DEVICES,
     "xpu-enforce-collect-from-device-infos": _NO_DEVICES,
     "hami-core-library-directory-path": _NO_DEVICES,
+    "enable-pprof": _NO_PROFILES,
+    "pprof-addr": _NO_PROFILES,
+    **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
+    **dict.fromkeys(("logtostderr", "alsologtostderr", "skip_headers", "one_output", "add_dir_header"), _NO_KLOG),
 }
 """Flags of the reference that are taken and do nothing, and why."""
 _BOOLEANS: Final = frozenset(
@@ -57,8 +63,16 @@ _BOOLEANS: Final = frozenset(
         "enable-pagecache-collector",
         "enable-pod-taskids",
         "xpu-enforce-collect-from-device-infos",
+        "enable-pprof",
+        "logtostderr",
+        "alsologtostderr",
+        "skip_headers",
+        "one_output",
+        "add_dir_header",
     }
 )
+ADDRESS: Final = "addr"
+"""`[host]:port` of the HTTP server."""
 _SUFFIX: Final = "-seconds"
 
 
@@ -83,6 +97,11 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or name in known:
             kept.append(word)
+            continue
+        if name == ADDRESS:
+            host, _, port = (value if equals else next(rest, "")).rpartition(":")
+            kept += [f"--http-host={host.strip('[]') or '0.0.0.0'}", f"--http-port={port}"]  # noqa: S104 - as it was asked for
+            notes.append("--addr is called --http-host and --http-port")
             continue
         plain, why = name.removesuffix(_SUFFIX), ""
         if name in WITHOUT_EFFECT or plain in WITHOUT_EFFECT:
