@@ -6,14 +6,13 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 
 from koordcore.bus.factory import Bus, open_bus
-from koordcore.bus.fold import Folded, FoldRunner, FoldSource
+from koordcore.bus.fold import Folded
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.state.aggregates import NamespaceState
-from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import keep_control
@@ -28,7 +27,7 @@ from koord_manager.profile_rounds import keep_profiles
 from koord_manager.settings import ManagerSettings, admission_options, config_names, controller_policy
 from koord_manager.shell.api import ManagerApi
 from koord_manager.shell.controller_metrics import ControllerMetrics
-from koord_manager.shell.folding import ViewFold, follow_reports
+from koord_manager.shell.folding import follow_reports, view_runner
 from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
@@ -76,22 +75,13 @@ def assemble(
     """
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))
-    fold = ViewFold(view)
     gateways: list[Gateway] = []
 
-    async def news(_fold: ViewFold, events: list[Folded]) -> None:
+    async def news(events: list[Folded]) -> None:
         for gateway in gateways:
             await gateway.news(events)
 
-    runner = FoldRunner(
-        "manager",
-        bus.events,
-        FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
-        SystemClock(),
-        snapshots=bus.snapshots,
-        on_batch=news,
-        metrics=shell.metrics.bus,
-    )
+    runner = view_runner(view, bus, news, shell.metrics.bus)
     intake = Intake()
 
     def halted() -> str | None:

@@ -4,20 +4,32 @@ The runner of `koordcore.bus.fold` drives `ViewFold`; the view object stays the 
 when a snapshot is loaded into it.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
+from typing import Final
 
 from koordcore.bus.connection import NoAnswer
+from koordcore.bus.factory import Bus
+from koordcore.bus.fold import Folded, FoldRunner, FoldSource
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
+from koordcore.service.clock import SystemClock
 from koordcore.service.logging import Logger
 from koordcore.state import ClusterState
+from koordcore.state.cluster import schema_fingerprint
 
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.view import ManagerView
+
+FOLDED_AT_ONCE: Final = 100
+"""Events folded without letting others in: some milliseconds."""
+REPORTS_AT_ONCE: Final = 20
+"""Reports of nodes, each with its pods, likewise."""
 
 
 class ViewFold:
@@ -49,6 +61,34 @@ class ViewFold:
         return self
 
 
+def view_runner(
+    view: ManagerView,
+    bus: Bus,
+    news: Callable[[list[Folded]], Awaitable[None]],
+    metrics: BusMetrics = NO_METRICS,
+) -> FoldRunner[ViewFold]:
+    """What folds the log into a view: a burst is folded in parts, so that admission answers between them.
+
+    news    is handed what was folded; the fold waits for it
+    """
+    fold = ViewFold(view)
+
+    async def folded(_fold: ViewFold, events: list[Folded]) -> None:
+        await news(events)
+        await asyncio.sleep(0)  # what has been received already is handed over without a pause
+
+    return FoldRunner(
+        "manager",
+        bus.events,
+        FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
+        SystemClock(),
+        snapshots=bus.snapshots,
+        on_batch=folded,
+        metrics=metrics,
+        batch=FOLDED_AT_ONCE,
+    )
+
+
 async def follow_reports(
     view: ManagerView, book: RecommenderBook, observations: ObservationLog, logger: Logger
 ) -> None:
@@ -63,11 +103,14 @@ async def follow_reports(
             break
         except NoAnswer as error:
             logger.warning("reports_away", reason=str(error))
-    for stored in newest:
-        _observe(view, None, stored, logger)
-    async for batch in observations.follow(book.position):
+    for begin in range(0, len(newest), REPORTS_AT_ONCE):
+        for stored in newest[begin : begin + REPORTS_AT_ONCE]:
+            _observe(view, None, stored, logger)
+        await asyncio.sleep(0)
+    async for batch in observations.follow(book.position, batch=REPORTS_AT_ONCE):
         for stored in batch:
             _observe(view, book, stored, logger)
+        await asyncio.sleep(0)
 
 
 def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEvent, logger: Logger) -> None:
