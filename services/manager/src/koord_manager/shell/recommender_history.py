@@ -18,7 +18,7 @@ from koordcore.values import codec
 from koord_manager.domain.recommender.book import book_fingerprint
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.view import ManagerView
-from koord_manager.shell.folding import learn, read_report
+from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
 
 FOLD: Final = "recommender"
 CHECKPOINT_SECONDS: Final = 600
@@ -54,11 +54,12 @@ async def recall(
             logger.warning("recommender_history_away", reason=str(error))
             await asyncio.sleep(_RETRY_SECONDS)
     if book.position < head.last_seq and view.customs(PLURAL):
-        async for batch in observations.follow(book.position):
+        async for batch in observations.follow(book.position, batch=REPORTS_AT_ONCE):
             for stored in batch:
                 report = read_report(stored, logger)
                 if report is not None:
                     learn(view, book, stored, report, logger)
+            await asyncio.sleep(0)
             if batch and batch[-1].seq >= head.last_seq:
                 break
     book.position = max(book.position, head.last_seq)
