@@ -265,7 +265,7 @@ class Scheduler:
         for _ in range(1000):
             self.follow()
             release_due(self.state)
-            give_up_overdue(self.state, now)
+            self.verdicts += give_up_overdue(self.state, now)
             while self.decide(now) is not None:
                 pass
             self.send()

@@ -140,6 +140,16 @@ def test_strict_gang_loses_all_nodes_and_non_strict_keeps_them_until_its_time_is
     assert placed(lenient) == ["m0", "m1"]
 
 
+def test_member_that_has_waited_in_vain_is_told_for_how_long_and_where() -> None:
+    scheduler = scheduler_of("a")
+    submit(scheduler, *(member(name, cpu="3", mode="NonStrict", waiting_time="30s") for name in ("m0", "m1")))
+    [waits] = scheduler.state.waiting.uids()
+    scheduler.run(now=31.0)
+    events = [verdict.event for verdict in scheduler.verdicts if verdict.uid == waits]
+    told = [event.message for event in events if isinstance(event, PodUnschedulable)]
+    assert "rejected due to timeout after waiting 31 s with node a for the others of its gang" in told
+
+
 def test_non_strict_gang_is_complete_when_the_last_member_finds_room() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, *(member(f"m{index}", cpu="3", mode="NonStrict") for index in range(2)))

@@ -104,10 +104,10 @@ class Cycle:
             state.wake()
             # 3. what is gone gives its place back, and so does who has waited in vain
             release_due(state)
-            give_up_overdue(state, now)
+            verdicts = give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
-            verdicts, is_cut_off = self._decide_burst()
-            verdicts += gated(state)
+            refused, is_cut_off = self._decide_burst()
+            verdicts += [*refused, *gated(state)]
             hear(state, verdicts)
             # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
             self._say_how_it_stands(now)

@@ -263,13 +263,40 @@ def gated(state: SchedulerState) -> list[Verdict]:
     return said
 
 
-def give_up_overdue(state: SchedulerState, now: float) -> int:
-    """Waiting pods whose time is over lose their nodes; returns how many. source    scheduler-core spec, 1 (step 13)"""
+def give_up_overdue(state: SchedulerState, now: float) -> list[Verdict]:
+    """Waiting pods whose time is over lose their nodes, and who waits for them; all are told.
+
+    source    scheduler-core spec, 1 (step 13)
+    """
     overdue = state.waiting.overdue(now)
+    if not overdue:
+        return []
+    held = [work for uid in state.waiting.uids() if (work := state.waiting.work_of(uid)) is not None]
     for uid in overdue:
         if uid in state.waiting:
             state.give_up_late(state.pods[uid], now)
-    return len(overdue)
+    lost = (work for work in held if work.uid not in state.waiting and state.queue.get(work.uid) is not None)
+    return [_waited_in_vain(work, now) for work in lost]
+
+
+def _waited_in_vain(work: Place, now: float) -> Verdict:
+    waited = "" if work.standing is None else f" {round(now - work.standing.decided_at)} s"
+    return Verdict(
+        uid=work.uid,
+        trigger=work.trigger,
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=PodUnschedulable(
+            namespace=work.namespace,
+            name=work.name,
+            attempt=work.attempt,
+            queued_at=work.queued_at,
+            message=f"rejected due to timeout after waiting{waited} with node {work.node} for the others of its gang",
+            explanation=work.explanation,
+            turn=turn_lost(work),
+        ),
+        decided_at=now,
+    )
 
 
 def release_due(state: SchedulerState) -> int:

@@ -47,6 +47,12 @@ class Recorded:
     order: tuple[int, int, int]
     stored: int = 0
 
+    @property
+    def before(self) -> int:
+        """Number of the last decision before it that had found a node."""
+        ordinal, is_in_vain, _ = self.order
+        return ordinal if is_in_vain else ordinal - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:

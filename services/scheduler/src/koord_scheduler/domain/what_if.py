@@ -47,6 +47,7 @@ from koord_scheduler.domain.work import NodeWork, Place, Work
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
 """What schedulers say. In the window they have not said it yet."""
+_NOBODY: Final[Term] = ("", "")
 IDLE_SECONDS: Final = 1.0
 """After so long without an event a scheduler has decided all that it could."""
 
@@ -90,7 +91,7 @@ class WhatIf:
         self._woken = 0
         self._term: Term | None = None
         self._ordinal = 0
-        self._known = (("", ""), 0, 0)
+        self._known: tuple[Term, int, int] = (_NOBODY, 0, 0)
         self._reports: Sequence[StoredEvent] = ()
         self._next_report = 0
 
@@ -137,13 +138,14 @@ class WhatIf:
             one = next(attempts)
         for stored in events:
             self._pass_time(unix(stored.occurred_at))
+            self._answer(one, stored.seq - 1)
             self._take(stored)
             while one is not None and one.position <= stored.seq:
                 self._again(one)
                 one = next(attempts)
             if progress is not None:
                 progress(stored.seq)
-        self._known = (("", ""), self._seq, self._seq)
+        self._known = (_NOBODY, self._seq, self._seq)
         self._settle(self._now)
         self._attempt_owed(self._now)
 
@@ -160,7 +162,7 @@ class WhatIf:
     # --- triggers ----------------------------------------------------------------------------------------------------
 
     def _take(self, stored: StoredEvent) -> None:
-        self._known = (("", ""), stored.seq, stored.seq)
+        self._known = (_NOBODY, stored.seq, stored.seq)
         uid = stored.ref.id
         if stored.ref.kind in OWN_KINDS or uid in self._gone:
             self.state.skip(stored.seq)
@@ -173,6 +175,14 @@ class WhatIf:
         if stored.type == PodBindFailed.__name__:
             stored = self._bind_failed(stored)
         self.state.apply(stored)
+
+    def _answer(self, coming: Recorded | None, position: int) -> None:
+        """What the log has up to a position, and the next attempt knows of, is answered before more is folded."""
+        if self._in_flight or self.state.to_release:
+            known = position if coming is None else min(coming.acknowledged, position)
+            self._known = (_NOBODY if coming is None else coming.term, position, known)
+            self._release()
+            self._land()
 
     def _take_eviction(self, stored: StoredEvent) -> None:
         """What others say about evictions holds; what a preemption asked for is decided here."""
@@ -210,12 +220,11 @@ class WhatIf:
         if one.term != self._term:
             if self._term is not None:
                 withdraw_all(self.state)
-            self._term, self._ordinal = one.term, one.order[0] - 1
+            self._term, self._ordinal = one.term, one.before
         self._known = (one.term, one.position, one.acknowledged)
         self._settle(one.now)
-        unsaid = one.order[0] - self._ordinal - (1 if one.order[1] == 0 else 0)
-        if unsaid > 0:
-            self._attempt_unsaid(unsaid, one.now)
+        if one.before > self._ordinal:
+            self._attempt_unsaid(one.before - self._ordinal, one.now)
         self._ordinal = max(self._ordinal, one.order[0])
         self._turns[one.uid] -= 1
         if one.stored:
@@ -241,8 +250,14 @@ class WhatIf:
             self._attempt_all(list(self._owed), now)
 
     def _attempt_idle(self, now: float) -> None:
-        """Everybody whom the recording attempts no more, or never."""
-        if self.state.queue.has_active():
+        """Everybody whom the recording attempts no more, or never; nobody while its scheduler was away.
+
+        It was if somebody waited whom it attempts only later, or a gang whose turn it was.
+        """
+        if not self.state.queue.has_active() or self.state.cluster.gangs.round is not None:
+            return
+        active = self._in_turn(list(self.state.pods))
+        if not any(self._turns[uid] for uid in active):
             self._attempt_all([uid for uid in self.state.pods if not self._turns[uid]], now)
 
     def _attempt_unsaid(self, most: int, now: float) -> None:
