@@ -13,7 +13,7 @@ from koord_manager.domain.view import ManagerView
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.mirror import NodeSpecAdded
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.observation import NodeUsageReported, NumaUsage, PodUsage, Usage
+from koordcore.events.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
 from koordcore.protocol import keys
 from kubernetes.patches import apply_patch
 
@@ -106,14 +106,20 @@ def test_one_write_is_enough_after_any_reports(said: list[tuple[int, int]]) -> N
         assert owed_topology(cluster.view, "a") is None
 
 
-def test_numa_usage_and_extensions_survive_the_way_through_a_node_metric() -> None:
+def test_numa_usage_windows_and_extensions_survive_the_way_through_a_node_metric() -> None:
     usage = Usage(cpu_milli=1_500, memory_bytes=GIB)
     numa = [NumaUsage(numa_node=0, node_usage=usage, system_usage=usage), NumaUsage(numa_node=1, node_usage=usage)]
+    windows = [
+        AggregatedUsage(duration_seconds=300, usage={"p95": usage}),
+        AggregatedUsage(duration_seconds=600, usage={}),
+    ]
     said = NodeUsageReported(
         updated_at="2026-01-01T00:00:00Z",
         report_interval_seconds=60,
         aggregate_duration_seconds=300,
         node_usage=usage,
+        system_usage=usage,
+        aggregated_system_usages=windows,
         numa=numa,
         pods=[
             PodUsage(
@@ -131,4 +137,5 @@ def test_numa_usage_and_extensions_survive_the_way_through_a_node_metric() -> No
     read = report_of({"status": operation["value"]}, lambda _, name: name)
     assert read is not None
     assert read.numa == numa
+    assert read.aggregated_system_usages == windows
     assert read.pods == said.pods

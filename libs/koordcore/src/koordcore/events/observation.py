@@ -92,6 +92,7 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     node_usage: Usage | None = None
     aggregated_node_usages: list[AggregatedUsage] = []
     system_usage: Usage | None = None
+    aggregated_system_usages: list[AggregatedUsage] = []
     pods: list[PodUsage] = []
     host_applications: list[HostApplicationUsage] = []
     be_quota_us: int = -1

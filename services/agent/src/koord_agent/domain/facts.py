@@ -3,7 +3,7 @@
 The values of `report` and `qos.cpu_suppress` on their way to the log; nothing is judged here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koordcore.events import observation
@@ -12,7 +12,7 @@ from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import Prediction
 from koord_agent.domain.qos.cpu_suppress import Decision, SuppressTerms
-from koord_agent.domain.report import NodeReport, Usage
+from koord_agent.domain.report import AggregatedUsage, NodeReport, Usage
 
 UNLIMITED = -1
 
@@ -38,14 +38,9 @@ def usage_reported(
         report_interval_seconds=report.policy.report_interval_seconds,
         aggregate_duration_seconds=report.policy.aggregate_duration_seconds,
         node_usage=_usage(report.node_usage),
-        aggregated_node_usages=[
-            observation.AggregatedUsage(
-                duration_seconds=window.duration_seconds,
-                usage={name: _sample(used) for name, used in window.usage.items() if used is not None},
-            )
-            for window in report.aggregated_node_usages
-        ],
+        aggregated_node_usages=_windows(report.aggregated_node_usages),
         system_usage=_usage(report.system_usage),
+        aggregated_system_usages=_windows(report.aggregated_system_usages),
         pods=[
             observation.PodUsage(
                 uid=metric.pod.uid,
@@ -81,6 +76,16 @@ def usage_reported(
         signals=dict(signals or {}),
         prod_peak=None if prediction is None else _peak(prediction.peak),
     )
+
+
+def _windows(windows: Iterable[AggregatedUsage]) -> list[observation.AggregatedUsage]:
+    return [
+        observation.AggregatedUsage(
+            duration_seconds=window.duration_seconds,
+            usage={name: _sample(used) for name, used in window.usage.items() if used is not None},
+        )
+        for window in windows
+    ]
 
 
 def _peak(peak: Peak) -> observation.Usage:

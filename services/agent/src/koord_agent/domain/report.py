@@ -128,13 +128,11 @@ def node_report(
     host_applications: Iterable[ReportedHostApplication] = (),
     cold_memory_running: bool = False,
     with_aggregates: bool = True,
-    with_system_aggregates: bool = True,
 ) -> NodeReport:
     """The report of this moment over the windows [now - duration, now].
 
     cold_memory_running   the hot-page policy counts only then, otherwise the default policy is used
     with_aggregates       whether the percentile windows are computed
-    with_system_aggregates   likewise for the system part, which not every reader of the report takes
     returns               pods sorted by namespace, name; those without cpu or memory samples are left out
     """
     policy = policy.effective()
@@ -184,7 +182,7 @@ def node_report(
         node_usage=average(Kind.NODE_CPU, _NODE_MEMORY[memory]),
         aggregated_node_usages=windows(Kind.NODE_CPU, _NODE_MEMORY[memory]),
         system_usage=average(Kind.SYSTEM_CPU, Kind.SYSTEM_MEMORY),
-        aggregated_system_usages=windows(Kind.SYSTEM_CPU, Kind.SYSTEM_MEMORY) if with_system_aggregates else (),
+        aggregated_system_usages=windows(Kind.SYSTEM_CPU, Kind.SYSTEM_MEMORY),
         numa_usages=tuple(numa),
         pods=tuple(pod_metrics),
         host_applications=tuple(application_metrics),

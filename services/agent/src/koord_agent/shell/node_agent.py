@@ -299,7 +299,6 @@ class NodeAgent:
                 for app in self.desired.host_applications
             ],
             cold_memory_running=self._collectors.cold_memory_running,
-            with_system_aggregates=False,  # the observation has no place for them
         )
         prediction = None
         if self._predicting is not None:

@@ -44,6 +44,7 @@ class _NodeUsage(KubeStruct):
     node_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
     system_usage: _ResourceMap = msgspec.field(default_factory=_ResourceMap)
     aggregated_node_usages: list[_Aggregated] = []
+    aggregated_system_usages: list[_Aggregated] = []
     numa_usages: list[_NumaUsage] = []
 
 
@@ -109,6 +110,7 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
         node_usage=_usage(status.node_metric.node_usage),
         system_usage=_usage(status.node_metric.system_usage),
         aggregated_node_usages=_aggregated(status.node_metric.aggregated_node_usages),
+        aggregated_system_usages=_aggregated(status.node_metric.aggregated_system_usages),
         pods=[
             PodUsage(
                 uid=uid_of(item.namespace, item.name),

@@ -136,14 +136,19 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
         node["nodeUsage"] = {"resources": _amounts(report.node_usage)}
     if report.system_usage is not None:
         node["systemUsage"] = {"resources": _amounts(report.system_usage)}
-    if report.aggregated_node_usages:
-        node["aggregatedNodeUsages"] = [
-            {
-                "usage": {kind: {"resources": _amounts(usage)} for kind, usage in item.usage.items()},
-                "duration": format_duration(item.duration_seconds * 1_000_000_000),
-            }
-            for item in report.aggregated_node_usages
-        ]
+    windows = {
+        "aggregatedNodeUsages": report.aggregated_node_usages,
+        "aggregatedSystemUsages": report.aggregated_system_usages,
+    }
+    for field, found in windows.items():
+        if found:
+            node[field] = [
+                {
+                    "usage": {kind: {"resources": _amounts(usage)} for kind, usage in item.usage.items()},
+                    "duration": format_duration(item.duration_seconds * 1_000_000_000),
+                }
+                for item in found
+            ]
     if node:
         status["nodeMetric"] = node
     for field, usage in (("prodReclaimableMetric", report.prod_reclaimable), ("prodPeakMetric", report.prod_peak)):
