@@ -70,7 +70,7 @@ async def serving(
 
 async def test_probes_tell_what_is_wrong() -> None:
     async with serving() as run:
-        assert (await run.client.get("/healthz")).text == "ok\n"
+        assert (await run.client.get("/healthz")).text == (await run.client.get("/livez")).text == "ok\n"
         bus = run.health.readiness_condition("bus", "not connected yet")
         answer = await run.client.get("/readyz")
         assert (answer.status_code, answer.text) == (503, "bus: not connected yet\n")

@@ -18,6 +18,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.service.clock import SystemClock
 from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 from scheduling import Scheduler, SmallLog, node, pod
 from starlette.applications import Starlette
 
@@ -97,6 +98,22 @@ async def test_every_listed_service_answers_and_a_copy_that_does_not_lead_says_s
             assert (refused.status_code, refused.json()) == (503, {"message": "the instance is not leader"})
         assert (await standby.get("/queue")).status_code == 200
         assert (await standby.get("/configz")).status_code == 200
+
+
+async def test_resources_of_every_pod_are_told_with_their_node_and_unit() -> None:
+    async with client(cluster().state, leads=False) as scheduler:
+        page = await scheduler.get("/metrics/resources")
+    told = {
+        (sample.name, sample.labels["pod"], sample.labels["node"], sample.labels["unit"]): sample.value
+        for family in text_string_to_metric_families(page.text)
+        for sample in family.samples
+    }
+    assert page.headers["content-type"].startswith("text/plain")
+    assert told == {
+        ("kube_pod_resource_request", "p", "n", "cores"): 1.0,
+        ("kube_pod_resource_request", "m", "", "cores"): 1.0,
+        ("kube_pod_resource_request", "large", "", "cores"): 100.0,
+    }
 
 
 async def test_node_page_tells_what_the_filters_see() -> None:

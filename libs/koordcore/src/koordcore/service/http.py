@@ -36,7 +36,7 @@ from koordcore.values.invalid import InvalidInput
 
 _log: Final = logger("service.http")
 
-PROBES: Final = frozenset(("/healthz", "/readyz", "/metrics"))
+PROBES: Final = frozenset(("/healthz", "/livez", "/readyz", "/metrics"))
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 ANSWER_SECONDS: Final = 60.0
 MAX_CONNECTIONS: Final = 1024
@@ -104,6 +104,7 @@ class HttpServer:
         """The application: probes, the service's routes, the guard around both."""
         probes: list[BaseRoute] = [
             Route("/healthz", self._healthz, methods=["GET"]),
+            Route("/livez", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics_page, methods=["GET"]),
         ]

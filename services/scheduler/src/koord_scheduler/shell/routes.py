@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from koordcore.values.invalid import InvalidInput
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views
@@ -19,6 +19,7 @@ from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareSchedu
 from koord_scheduler.domain.quota.reports import QuotaReports
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.debugging import FLAGS, DecisionLog
+from koord_scheduler.shell.pod_resources import CONTENT_TYPE, resources_page
 
 NOT_LEADER: Final = "the instance is not leader"
 _PLUGINS: Final = "/apis/v1/plugins"
@@ -96,6 +97,9 @@ def routes(
     def configz(_: Request) -> object:
         return {"kubescheduler.config.k8s.io": configuration}
 
+    async def resources(_: Request) -> Response:
+        return StreamingResponse(resources_page(state), media_type=CONTENT_TYPE)
+
     async def set_flag(request: Request) -> Response:
         flag, value = request.path_params["flag"], (await request.body()).decode(errors="replace")
         if flag not in FLAGS:
@@ -109,6 +113,7 @@ def routes(
     return [
         Route("/queue", _page(queue, lambda: True), methods=["GET"]),
         Route("/configz", _page(configz, lambda: True), methods=["GET"]),
+        Route("/metrics/resources", resources, methods=["GET"]),
         Route("/debug/flags/{flag}", set_flag, methods=["PUT"]),
         *(Route(path, _page(answer, is_leader), methods=["GET"]) for path, answer in pages.items()),
     ]
