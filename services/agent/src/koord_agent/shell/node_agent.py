@@ -17,7 +17,6 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.desired import DesiredView
 from koord_agent.domain.extension_points import Surroundings
 from koord_agent.domain.extensions import Extensions
-from koord_agent.domain.facts import usage_reported
 from koord_agent.domain.features import Features
 from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.metrics_view import Metrics
@@ -31,7 +30,6 @@ from koord_agent.domain.qos.be_cpuset import CpuOwners
 from koord_agent.domain.qos.cpu_suppress import Decision
 from koord_agent.domain.qos.interference import interference_settings
 from koord_agent.domain.qos.turns import DEFAULT_OPTIONS, QosOptions
-from koord_agent.domain.report import ReportedHostApplication, node_report
 from koord_agent.domain.series import SeriesStore
 from koord_agent.shell.audit_log import AuditSink, no_audit
 from koord_agent.shell.collecting import NOTHING_SLOW, CollectOptions, Collectors
@@ -40,7 +38,8 @@ from koord_agent.shell.host.host import Host
 from koord_agent.shell.node_pods import NodePods, PodRunner, PodsRun, StopContainers
 from koord_agent.shell.predicting import Predicting
 from koord_agent.shell.qos_round import DEFAULT_GATES, QosRound
-from koord_agent.shell.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
+from koord_agent.shell.reporting import report_of
+from koord_agent.shell.sensing import cpu_owners, read_best_effort, suppress_view
 from koord_agent.shell.series_archive import SeriesArchive
 from koord_agent.shell.storage import REFRESH_MS, Storage
 from koord_agent.shell.tick import Tick, nothing_done, place_of
@@ -287,35 +286,24 @@ class NodeAgent:
 
         rfc3339_of    text of a time in milliseconds
         """
-        if self.desired is None:
+        desired, pods = self.desired, self._pods.all
+        if desired is None:
             return None
-        report = node_report(
-            self._monitor.store,
-            now_ms=now_ms,
-            policy=self.desired.collect,
-            pods=[pod.reported for pod in self._pods.all.values()],
-            host_applications=[
-                ReportedHostApplication(name=app.name, priority=app.priority, qos=app.qos)
-                for app in self.desired.host_applications
-            ],
-            cold_memory_running=self._collectors.cold_memory_running,
-        )
         prediction = None
         if self._predicting is not None:
             prediction = self._predicting.predict(
-                tuple(self._pods.all.values()), self.desired.allocatable, self.desired.annotations, now_ms / 1000
+                tuple(pods.values()), desired.allocatable, desired.annotations, now_ms / 1000
             )
-        metrics = Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)
-        window_ms = report.policy.report_interval_seconds * 1000
-        self.last_report = usage_reported(
-            report,
-            updated_at=rfc3339_of(now_ms),
-            be_quota_us=self._be_quota_us,
+        self.last_report = report_of(
+            self.host,
+            Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms),
+            desired,
+            pods,
+            self._extended,
             prediction=prediction,
-            signals=node_signals(self.host, metrics, self._pods.all.values(), window_ms),
-            pod_extensions=self._extended.pod_metrics(
-                [self._pods.all[metric.pod.uid] for metric in report.pods], metrics
-            ),
+            be_quota_us=self._be_quota_us,
+            cold_memory_running=self._collectors.cold_memory_running,
+            rfc3339_of=rfc3339_of,
         )
         return self.last_report
 
