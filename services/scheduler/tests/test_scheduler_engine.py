@@ -287,6 +287,25 @@ def test_the_best_of_each_domain_are_the_best_of_all(
     event(f"decided by domain: {by_domain > 2}")
 
 
+def test_pods_of_one_kind_in_a_row_are_decided_by_domain() -> None:
+    zones = [node(f"n{number}", cpu="8", labels={"zone": "ab"[number % 2]}) for number in range(4)]
+    made = over(*zones)
+    spread = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }
+    wanted = pod("p", {"cpu": "1"}, topologySpreadConstraints=[spread])
+    subject = made.cluster.templates.read(wanted).subject
+    engine = made.first.engine
+    judges = engine.judges(subject).by_domain
+    assert judges is not None
+    decide(made, wanted)
+    decide(made, wanted)
+    assert best_by_domain(engine.views.of(subject.template), judges, 0, 3) is not None
+
+
 def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:
     """An engine that sees these nodes and what the ledgers hold on them for the first time."""
     made = frameworks()

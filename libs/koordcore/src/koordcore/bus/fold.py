@@ -38,6 +38,8 @@ LAG_SECONDS = 1.0
 UNANSWERED_PAUSE_SECONDS = 0.5
 SLICE_SECONDS = 0.004
 """A snapshot is encoded for so long at a time, in the host's time."""
+LAST_SNAPSHOT_SECONDS = 5.0
+"""A fold that ends waits so long for a snapshot that is on its way."""
 
 
 class Foldable(Protocol):
@@ -220,8 +222,7 @@ class FoldRunner(Generic[F]):
                             raise
             finally:
                 lag.cancel()
-                if self._saving is not None:
-                    self._saving.cancel()
+                await self._end_saving()
 
     async def save_snapshot(self) -> Snapshot | None:
         """Save the state as it stands; None without a store. Meanwhile the fold may go on."""
@@ -257,9 +258,15 @@ class FoldRunner(Generic[F]):
         try:
             await self._save(store, taken)
         except Exception as error:  # noqa: BLE001 - whatever the store says, the fold goes on without a snapshot
-            log.warning("snapshot_not_saved fold=%s seq=%d error=%r", self.name, self.position, error)
-            self._snapshot_position = self.position
+            log.warning("snapshot_not_saved fold=%s seq=%d error=%r", self.name, taken.position, error)
+            self._snapshot_position = taken.position
             self._snapshot_moment = self._clock.monotonic()
+
+    async def _end_saving(self) -> None:
+        """A snapshot on its way to the store may arrive: half of one would stay there for ever."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving}, timeout=LAST_SNAPSHOT_SECONDS)
+            self._saving.cancel()
 
     async def _consume(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
         async for events in batches:
@@ -367,12 +374,14 @@ T = TypeVar("T")
 
 def _restored(restore: Callable[[bytes], F], state: bytes) -> F:
     """The fold of a snapshot: millions of objects that stay, among which nobody need look for cycles, now or later."""
+    collects = gc.isenabled()
     gc.disable()
     try:
         return restore(state)
     finally:
-        gc.enable()
         gc.freeze()
+        if collects:
+            gc.enable()
 
 
 async def _patiently(read: Callable[[], Awaitable[T]]) -> T:

@@ -76,7 +76,7 @@ class Publisher:
         self._epoch = epoch
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
-        self._batches: set[asyncio.Task[None]] = set()
+        self._batches: set[asyncio.Task[None] | None] = set()
         self._failure: BaseException | None = None
         self.is_full = False
 
@@ -193,6 +193,7 @@ class Publisher:
 
     async def _stored(self, parts: Sequence[Part], started_nanos: int) -> None:
         outcome = await self._append([event for part in parts for event in part.events()])
+        self._batches.discard(asyncio.current_task())  # what is decided from here on need not wait for what follows
         failpoint("after_append_before_confirm")
         match outcome:
             case Appended(seqs=seqs):
