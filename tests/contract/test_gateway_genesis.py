@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koord_manager.shell.gateway import running
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS
@@ -14,13 +15,15 @@ from koordcore.bus.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.mirror import PodSpecDeleted
 from koordcore.ports.eventlog import EventLog
+from koordcore.ports.leadership import Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import logger
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.service.tracing import make_tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import DriftState, NodeLedger, NodeSpecState, PodSpecState, PodState
-from kubernetes.gateway_world import World, gateway_settings, gateway_world, node, pod
+from kubernetes.authorization import User
+from kubernetes.gateway_world import Interrupted, World, gateway_settings, gateway_world, node, pod
 
 STATUS = "scheduling.koordinator.sh/resource-status"
 
@@ -123,6 +126,29 @@ async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path) -> None:
         api = await connect_api(world.server.kubeconfig(tmp_path / "admin"), qps=0, burst=1)
         assert await cluster_epoch(api, "koordinator-system") == 1
         await api.close()
+
+
+async def test_who_cannot_read_the_epoch_writes_nothing_and_once_it_leads_no_more_it_is_as_ready_as_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "OUTDATED_SECONDS", 0.05)
+    async with gateway_world(tmp_path, begin=False) as world:
+        nobody = User("manager", [])
+        world.server.users["manager"] = nobody
+        leadership = Interrupted()
+        await world.begin(leadership=leadership, token="manager")
+        await world.server.apply(pod("a"))
+        await world.until(lambda: "the cluster's epoch is not known" in (world.gateway.outdated or ""))
+        assert world.spec(world.uid("a")) is None
+
+        leadership.term = None
+        assert world.gateway.outdated is None
+        leadership.term = Term("test", 2, 0.0)
+        assert world.gateway.outdated is None, "what an earlier term found is not said of this one"
+        await world.until(lambda: world.gateway.outdated)
+        nobody.rules = None
+        await world.mirrored("a")
+        assert world.gateway.outdated is None
 
 
 async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.events.verdict import PodUnschedulable
-from koordcore.ports.leadership import OnAcquired, OnLost, Term
+from koordcore.ports.leadership import Term
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
 from koordcore.service.leadership import LeaseLeadership, LeaseTimes
@@ -34,7 +34,7 @@ from koordcore.values.timestamps import rfc3339
 from kubernetes.apiserver import ApiServer, running_api_server
 from kubernetes.authorization import User
 from kubernetes.faults import Fault
-from kubernetes.gateway_world import World, gateway_settings, gateway_world, node, pod
+from kubernetes.gateway_world import Interrupted, World, gateway_settings, gateway_world, node, pod
 from yaml import safe_load
 
 Json = dict[str, Any]
@@ -876,27 +876,6 @@ async def test_a_refused_root_quota_and_abnormal_nodes_are_told_as_events(tmp_pa
 
         assert words(world, "CreateQuotaFailed")[0]["involvedObject"]["kind"] == "ElasticQuotaProfile"
         assert "9 of 20 nodes" in words(world, "MassAbnormalNodes")[0]["message"]
-
-
-class Interrupted:
-    """A leader whose term ends and begins again, as when its lease could not be renewed for a while."""
-
-    def __init__(self) -> None:
-        self.term: Term | None = Term("test", 1, 0.0)
-        self.holder: str | None = "test"
-
-    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None: ...
-    async def acquired(self) -> Term:
-        while self.term is None:  # noqa: ASYNC110 - the test sets the term by hand
-            await asyncio.sleep(0.01)
-        return self.term
-
-    async def lost(self, term: Term) -> str:
-        await asyncio.Event().wait()  # nobody has told it yet
-        return ""
-
-    async def campaign(self) -> None: ...
-    async def resign(self) -> None: ...
 
 
 async def test_who_no_longer_leads_sends_nothing_more_and_goes_on_in_its_next_term(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.node import NodeResourcesTaken, pod_on_node
 from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
-from koordcore.ports.leadership import Leadership
+from koordcore.ports.leadership import Leadership, OnAcquired, OnLost, Term
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import logger
@@ -110,6 +110,27 @@ class Instance:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.api.close()
+
+
+class Interrupted:
+    """A leader whose term ends and begins again, as when its lease could not be renewed for a while."""
+
+    def __init__(self) -> None:
+        self.term: Term | None = Term("test", 1, 0.0)
+        self.holder: str | None = "test"
+
+    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None: ...
+    async def acquired(self) -> Term:
+        while self.term is None:  # noqa: ASYNC110 - a test sets the term by hand
+            await asyncio.sleep(0.01)
+        return self.term
+
+    async def lost(self, term: Term) -> str:
+        await asyncio.Event().wait()  # nobody has told it yet
+        return ""
+
+    async def campaign(self) -> None: ...
+    async def resign(self) -> None: ...
 
 
 class World:

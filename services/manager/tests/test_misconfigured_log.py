@@ -1,11 +1,15 @@
 """A log that is not as it has to be: deciding stops as a whole, is told once, and goes on when it is mended."""
 
+import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from koord_manager.cycle import control_round
 from koordcore.bus.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import NewEvent
 from koordcore.ports.eventlog import AppendOutcome, Misconfigured
+from kubernetes.gateway_world import gateway_world
+from kubernetes.gateway_world import pod as gateway_pod
 from manager_loops import CONFIG, NODE, Manager, running
 from structlog.testing import capture_logs
 
@@ -50,3 +54,33 @@ async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() ->
         policies = [manager.view.policy(f"n_{number}") for number in range(50)]
     assert all(policy is not None and policy.slo is not None for policy in policies)
     assert all(policy is not None and policy.batch_cpu_milli is not None for policy in policies)
+
+
+async def test_a_misconfigured_log_ends_the_gateways_term_not_the_gateway_and_it_goes_on_when_that_is_mended(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog()
+    events = LogOfOthers(log)
+    async with gateway_world(tmp_path, begin=False) as world:
+        world.bus = dataclasses.replace(world.bus, events=events)
+        with capture_logs() as lines:
+            await world.begin()
+            await world.server.apply(gateway_pod("a"))
+            await world.mirrored("a")
+
+            events.is_ours = False
+            await world.server.apply(gateway_pod("b"))
+            await world.until(lambda: any(line["event"] == "gateway_stopped" for line in lines))
+            assert not world.gateway.is_idle
+            assert world.spec(world.uid("b")) is None
+
+            events.is_ours = True
+            await world.mirrored("b")
+        told = [line for line in lines if line["event"] in ("gateway_begins", "gateway_stopped", "gateway_ends")]
+    assert [line["event"] for line in told[:4]] == [
+        "gateway_begins",
+        "gateway_stopped",
+        "gateway_ends",
+        "gateway_begins",
+    ]
+    assert told[1]["reason"] == "koord.t.ev: batches are disabled"

@@ -102,12 +102,17 @@ class Gateway:
         self._world = world
         self._settings = settings
         self._term: _TermOfGateway | None = None
-        self._outdated: str | None = None
+        self._outdated: tuple[Term, str] | None = None
 
     @property
     def outdated(self) -> str | None:
-        """Why nothing that this log says can be relied on: another one was begun after it; None: nothing says so."""
-        return self._outdated
+        """Why this instance leads and yet nothing is mirrored or written.
+
+        Another log was begun after ours, or the cluster's epoch is not known. None: it does not lead, as only who leads
+        asks for the epoch, or nothing says so.
+        """
+        term, problem = self._outdated or (None, None)
+        return problem if term is not None and self._world.leadership.term is term else None
 
     @property
     def is_idle(self) -> bool:
@@ -126,9 +131,10 @@ class Gateway:
         while True:
             term = await world.leadership.acquired()
             await world.folded((await self._head()).last_seq)
-            self._outdated = await self._log_is_outdated()
-            if self._outdated is not None:
-                world.logger.error("log_outdated", problem=self._outdated)
+            problem = await self._log_is_outdated()
+            self._outdated = (term, problem) if problem is not None else None
+            if problem is not None:
+                world.logger.error("log_outdated", problem=problem)
                 await asyncio.sleep(OUTDATED_SECONDS)
                 continue
             world.logger.info("gateway_begins", epoch=term.epoch, host=world.api.host)
@@ -149,7 +155,7 @@ class Gateway:
                 await stopped.wait()
 
     async def _log_is_outdated(self) -> str | None:
-        """Whether another log was begun after ours (event-bus spec, 9.3): a service with the old one must not write."""
+        """Why ours must not be written: another log was begun after it (event-bus spec, 9.3), or that is not known."""
         world = self._world
         state = world.view.state.get(GENESIS)
         ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
