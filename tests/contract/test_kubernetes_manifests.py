@@ -16,7 +16,7 @@ from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
-from kubernetes.authorization import User
+from kubernetes.authorization import manager_user
 from kubernetes.gateway_world import gateway_world, node, pod
 
 ROOT = Path(__file__).parents[2]
@@ -27,13 +27,6 @@ Json = dict[str, Any]
 
 def documents(file: str) -> list[Json]:
     return [item for item in yaml.safe_load_all((BASE / file).read_text(encoding="utf-8")) if item]
-
-
-def manager_user() -> User:
-    """The manager's service account with the rights of the manifests."""
-    rules = documents("manager-role.yaml")[0]["rules"]
-    own = documents("manager-namespace-role.yaml")[0]["rules"]
-    return User("system:serviceaccount:koordinator-system:koord-manager", rules, {"koordinator-system": own})
 
 
 def test_every_manifest_is_listed_and_every_definition_is_installed() -> None:

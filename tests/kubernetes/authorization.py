@@ -3,9 +3,13 @@
 """Bearer tokens and RBAC: whose token it is, and whether the rules of a ClusterRole allow the request."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
+import yaml
+
 Json = dict[str, Any]
+BASE = Path(__file__).parents[2] / "k8s" / "base"
 
 
 @dataclass(slots=True)
@@ -32,3 +36,12 @@ def _allows(rule: Json, verb: str, group: str, resource: str, name: str) -> bool
         and resource in rule.get("resources", [])
         and (not names or name in names)
     )
+
+
+def manager_user() -> User:
+    """The manager's service account with the rights of the manifests under k8s/."""
+    rules, own = (
+        yaml.safe_load((BASE / file).read_text(encoding="utf-8"))["rules"]
+        for file in ("manager-role.yaml", "manager-namespace-role.yaml")
+    )
+    return User("system:serviceaccount:koordinator-system:koord-manager", rules, {"koordinator-system": own})

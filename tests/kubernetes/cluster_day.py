@@ -22,7 +22,7 @@ from koordcore.embedded.tls import ensure_tls_files
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from kubernetes.apiserver import ApiServer, running_api_server
-from kubernetes.authorization import User
+from kubernetes.authorization import manager_user
 
 Json = dict[str, Any]
 
@@ -116,9 +116,7 @@ async def cluster_day(directory: Path, nats: NatsServer) -> AsyncGenerator[Day]:
     """The API server is served, the log has its streams; nothing else runs yet."""
     tls = ensure_tls_files(directory / "tls", now=SystemClock().now())
     async with running_api_server(tls=tls) as server:
-        rules = manifests("manager-role.yaml")[0]["rules"]
-        own = manifests("manager-namespace-role.yaml")[0]["rules"]
-        server.users["manager"] = User("koord-manager", rules, {"koordinator-system": own})
+        server.users["manager"] = manager_user()
         kubeconfig = server.kubeconfig(directory / "kubeconfig", token="manager")
         whole = Day(server, nats, directory, kubeconfig)
         await bootstrap_bus(BusSettings(urls=(nats.url,), cluster=CLUSTER))

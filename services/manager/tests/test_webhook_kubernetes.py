@@ -21,6 +21,7 @@ from koordcore.ports.leadership import Term
 from koordcore.protocol.crd.catalogue import definition_texts
 from kubernetes.answers import ApiError
 from kubernetes.apiserver import ApiServer, running_api_server
+from kubernetes.authorization import manager_user
 from manager_loops import AlwaysLeading
 from webhook_world import WebhookWorld, webhook_world
 
@@ -49,8 +50,9 @@ def definitions() -> list[Json]:
 
 @contextlib.asynccontextmanager
 async def behind_api_server(directory: Path, *flags: str) -> AsyncGenerator[tuple[ApiServer, WebhookWorld]]:
-    """An API server with our configuration installed, and a manager that answers it."""
+    """An API server with our configuration installed, and a manager that answers it, with the rights of k8s/."""
     async with running_api_server() as server:
+        server.users["manager"] = manager_user()
         for definition in definitions():
             await server.apply(definition)
         for kind, name in (("mutate", NAMES.mutating), ("validate", NAMES.validating)):
@@ -58,13 +60,14 @@ async def behind_api_server(directory: Path, *flags: str) -> AsyncGenerator[tupl
         await server.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "a"}}}
         )
-        api = await connect_api(server.kubeconfig(directory / "kubeconfig"), qps=0, burst=1)
+        api = await connect_api(server.kubeconfig(directory / "kubeconfig", token="manager"), qps=0, burst=1)
         try:
             async with webhook_world(
                 directory / "certificates", *flags, api=api, writer="secret", certificate=False
             ) as world:
                 server.webhooks.services[SERVICE] = ("127.0.0.1", world.webhooks.server.port)
                 yield server, world
+                assert server.refused == []
                 await server.webhooks.close()  # its idle connections would be waited for
         finally:
             await api.close()
