@@ -1,10 +1,14 @@
-"""Without an API server objects are shown with what schedulers and the manager have computed of them."""
+"""Objects are shown with what schedulers and the manager have computed of them, where no API server has it."""
 
 from typing import Any
 
+import httpx
+import pytest
 from histories import stored
 from koord_manager.domain.gateway.said_status import with_said_status
 from koord_manager.domain.view import ManagerView
+from koord_manager.shell.api import ManagerApi
+from koord_manager.shell.intake import Intake
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.gang import GangPhaseChanged
@@ -12,6 +16,7 @@ from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.protocol import keys
 from koordctl.object_tables import object_table
+from starlette.applications import Starlette
 
 Json = dict[str, Any]
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"
@@ -95,3 +100,21 @@ def test_a_recommendation_is_shown_with_its_target() -> None:
     shown = with_said_status(view, "recommendations", document)
     [status] = shown["status"]["podStatus"]["containerStatuses"]
     assert status == {"containerName": "main", "resources": {"cpu": "250m", "memory": "1073741824"}}
+
+
+@pytest.mark.parametrize(("standalone", "shown"), [(True, "Scheduled"), (False, "Pending")])
+async def test_behind_an_api_server_the_status_is_that_of_the_object_and_without_one_what_was_computed(
+    *, standalone: bool, shown: str
+) -> None:
+    view = ManagerView()
+    group: Json = {**GROUP, "status": {"phase": "Pending"}}
+    said = GangPhaseChanged(namespace="default", name="train", phase="Scheduled", scheduled=2, running=1)
+    view.fold(stored(1, Draft(custom_ref("podgroups", "default", "train"), CustomObjectObserved(object=group), 0)))
+    view.fold(stored(2, Draft(AggregateRef("gang", "default=train"), said, 0)))
+
+    door = httpx.ASGITransport(Starlette(routes=ManagerApi(view, Intake(), standalone=standalone).routes()))
+    async with httpx.AsyncClient(transport=door, base_url="http://manager") as client:
+        one = (await client.get("/v1/objects/podgroups/train")).json()
+        [listed] = (await client.get("/v1/objects/podgroups")).json()["items"]
+    assert one == listed
+    assert one["status"]["phase"] == shown

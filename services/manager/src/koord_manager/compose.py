@@ -155,7 +155,7 @@ def assemble(
         return halted() or (None if runner.is_caught_up else "the log is not folded yet")
 
     shell.health.add_readiness("fold", fold_is_current)
-    shell.http.routes.extend(ManagerApi(view, intake).routes())
+    shell.http.routes.extend(ManagerApi(view, intake, standalone=api is None).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))

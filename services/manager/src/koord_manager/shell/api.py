@@ -6,6 +6,9 @@
     GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
     GET  /v1/state                      position and hash of the fold
 
+Without an API server, custom resources are shown with what has been computed for them (`with_said_status`); behind one,
+as it has them.
+
 Every document stands for itself: it is applied whole or refused whole. Status 200 when all were taken, 422 when all
 were refused by a rule, 207 when some were, 503 when the log could not take one. A dry run answers what would become of
 each document, on the state as it stands, and changes nothing.
@@ -66,11 +69,15 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 class ManagerApi:
-    """The routes over the view and the intake."""
+    """The routes over the view and the intake.
 
-    def __init__(self, view: ManagerView, intake: Intake) -> None:
+    standalone   there is no API server: what is computed for an object stands nowhere else
+    """
+
+    def __init__(self, view: ManagerView, intake: Intake, *, standalone: bool) -> None:
         self._view = view
         self._intake = intake
+        self._standalone = standalone
 
     def routes(self) -> list[Route]:
         """For the service's HTTP server."""
@@ -126,7 +133,7 @@ class ManagerApi:
         assert resource is not None, "_kind gives known kinds only"
         prefix = f"{resource.plural}="
         return [
-            with_said_status(self._view, resource.plural, state.object)
+            self._shown_custom(resource, state.object)
             for id_, state in self._view.state.of_kind(CustomObjectState).items()
             if id_.startswith(prefix)
             and state.object is not None
@@ -141,7 +148,7 @@ class ManagerApi:
         if resource is not None:
             custom = self._view.state.get(custom_ref(resource.plural, namespace, name))
             if isinstance(custom, CustomObjectState) and custom.object is not None:
-                return _json(with_said_status(self._view, resource.plural, custom.object))
+                return _json(self._shown_custom(resource, custom.object))
             return _absent(kind, namespace, name)
         id_ = self._id_of(kind, namespace, name)
         state = self._view.state.of_kind(_STATES[kind]).get(id_) if id_ else None
@@ -163,6 +170,9 @@ class ManagerApi:
             workload = self._view.workload(kind, namespace, name)
             return workload[0] if workload else None
         return namespaced_token(namespace, name) if kind in NAMESPACED else name_token(name)
+
+    def _shown_custom(self, resource: ResourceVersion, document: dict[str, Any]) -> dict[str, Any]:
+        return with_said_status(self._view, resource.plural, document) if self._standalone else document
 
     def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
         """The object in Kubernetes' shape, with what was decided about it: a pod's node, a node's resources."""

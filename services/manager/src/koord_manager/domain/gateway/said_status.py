@@ -1,7 +1,7 @@
 """What schedulers and the manager have said of users' custom resources, in the shape that a reader of them expects.
 
-Behind an API server it is written to the objects (`object_writes`, `scheduler_statuses`); without one it is shown with
-them.
+Behind an API server it is written to the objects (`object_writes`, `scheduler_statuses`) and comes back with them;
+without one nobody writes it, and it is shown with them.
 
 source    scheduler-core spec, 8.9, 9, 10.9; manager spec, 15.1; protocol spec, 4.6, 9.7, 9.8
 """
@@ -62,10 +62,7 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
 
 
 def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
-    """A mirrored object with what has been computed for it; others as they are.
-
-    Without an API server nobody writes it to the object.
-    """
+    """A mirrored object with what has been computed for it, for a manager without an API server; others as they are."""
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match view.state.get(ref) if ref is not None else None:
