@@ -1,7 +1,7 @@
 """What packages register beside strategies works in a node's rounds; what of it is broken is told and does nothing."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 import pytest
@@ -30,6 +30,7 @@ from koord_agent.shell.node_agent import NodeAgent
 from koordcore.events.node import PodOnNode
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.ports.desired import DesiredNode
+from koordcore.protocol import keys
 from koordcore.service.logging import logger
 from koordcore.values.invalid import InvalidInput
 from starlette.applications import Starlette
@@ -185,8 +186,63 @@ def test_a_filter_keeps_pods_from_a_collector_and_a_broken_one_keeps_none_away()
         extensions.add_pod_filter([PodCollector.PRESSURE, PodCollector.USAGE], "not db", lambda pod: True)
     node = Node(extensions)
     assert "pod filter broken: RuntimeError: broken" in node.rounds()
-    assert node.rounds(3) == (), "asked once for each state of a pod"
+    assert node.rounds(3) == ("pod filter broken: RuntimeError: broken",), "asked again, told once a round"
     assert node.agent.store.objects(Kind.POD_CPU) == ["web"]
+
+
+def test_a_filter_that_failed_is_asked_again_and_one_that_answered_is_not() -> None:
+    class Fails:
+        def __init__(self, times: int) -> None:
+            self.left = times
+            self.asked = 0
+
+        def __call__(self, pod: AgentPod) -> bool:
+            self.asked += 1
+            if pod.name == "db" and self.left > 0:
+                self.left -= 1
+                raise TimeoutError("busy")
+            return pod.name != "db"
+
+    extensions, fails, answers = Extensions(), Fails(2), Fails(0)
+    extensions.add_pod_filter([PodCollector.USAGE], "fails", fails)
+    extensions.add_pod_filter([PodCollector.USAGE], "keeps all", lambda pod: answers(pod) or True)
+    extended = NodeExtensions(extensions)
+    node = Node(Extensions())
+    node.rounds()
+    pods = tuple(node.agent.pods.values())
+    kept = [[pod.name for pod in extended.measured(PodCollector.USAGE, pods)] for _ in range(4)]
+    assert [sorted(names) for names in kept] == [["db", "web"], ["db", "web"], ["web"], ["web"]]
+    assert (fails.asked, answers.asked) == (4, 2)
+
+
+def test_a_policy_that_failed_is_asked_again_until_it_answers() -> None:
+    class Fails:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def cpu_burst(self, pod: AgentPod) -> str | None:
+            self.asked += 1
+            if self.asked < 3:
+                raise TimeoutError("busy")
+            return '{"policy": "auto"}'
+
+        def memory_qos(self, pod: AgentPod) -> str | None:
+            return '{"policy": "none"}'
+
+    extensions, fails = Extensions(), Fails()
+    extensions.add_policies("p", fails)
+    extended = NodeExtensions(extensions)
+    node = Node(Extensions())
+    node.rounds()
+    assert node.agent.last_look is not None
+    look = replace(node.agent.last_look, pods=node.agent.last_look.pods[:1])
+    found = [extended.with_policies(look).pods[0] for _ in range(4)]
+    burst = [pod.annotations.get(keys.CPU_BURST) for pod in found]
+    assert burst == [None, None, '{"policy": "auto"}', '{"policy": "auto"}']
+    assert all(keys.MEMORY_QOS in pod.annotations for pod in found)
+    assert found[0] is found[1], "the same answers are the same object"
+    assert found[2] is found[3]
+    assert fails.asked == 3
 
 
 def test_defaults_of_the_nodeslo_give_way_field_by_field() -> None:
@@ -250,6 +306,26 @@ def test_hooks_add_to_the_topology_what_the_agent_does_not_say() -> None:
     assert [problem.split(":")[0] for problem in problems] == [f"topology hook {name}" for name in "cde"]
 
 
+def test_of_a_hook_that_fails_stays_what_it_added_last_as_far_as_it_fits() -> None:
+    answers = [2, None, 3, None]
+
+    def sometimes(_report: NodeTopologyReported) -> TopologyAdditions:
+        amount = answers.pop(0)
+        if amount is None:
+            raise TimeoutError("busy")
+        return TopologyAdditions(annotations={"mine": "1"}, zone_resources={"node-0": {"example.com/x": amount}})
+
+    extensions = Extensions()
+    extensions.add_topology_hook("a", sometimes)
+    extended = NodeExtensions(extensions)
+    said = [extended.topology(REPORT) for _ in range(3)]
+    assert said[0] == said[1]
+    assert [report.zones[0].capacity["example.com/x"] for report in said] == [2, 2, 3]
+    assert extended.take_problems() == ["topology hook a: TimeoutError: busy"]
+    without_the_zone = NodeTopologyReported(policies=["None"], zones=[])
+    assert extended.topology(without_the_zone) == without_the_zone
+
+
 def test_everything_broken_at_once_is_told_by_name_and_the_round_goes_on() -> None:
     extensions, broken = Extensions(), Broken()
     extensions.add_strategy("s", broken)
@@ -261,12 +337,18 @@ def test_everything_broken_at_once_is_told_by_name_and_the_round_goes_on() -> No
     node, plain = Node(extensions), Node(Extensions())
     problems = node.rounds(2)
     plain.rounds(2)
-    assert {problem.split(":")[0] for problem in problems} == {"strategy s", "collector c", "state t"}
+    assert {problem.split(":")[0] for problem in problems} == {
+        "strategy s",
+        "collector c",
+        "state t",
+        "policies p",
+    }
+    assert len(problems) == 4
     report, undisturbed = node.agent.report(2_000, str), plain.agent.report(2_000, str)
     assert report == undisturbed
     assert extensions.failures[Point.POD_METRIC, "m"] == 2
     assert extensions.failures[Point.STRATEGY, "s"] == 2
-    assert extensions.failures[Point.POLICIES, "p"] == 4, "both policies of both pods, once"
+    assert extensions.failures[Point.POLICIES, "p"] == 8, "both policies of both pods, in each round"
 
 
 def test_plans_that_are_none_never_reach_the_arbiter() -> None:

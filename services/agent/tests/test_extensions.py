@@ -37,6 +37,13 @@ def broken(extensions):
     extensions.add_strategy("Half", Nothing())
     raise RuntimeError("no such device")
 
+def twice(extensions):
+    register(extensions)
+    register(extensions)
+
+def leaves(extensions):
+    raise SystemExit(3)
+
 nothing = 7
 """
 LOG = logger("agent")
@@ -66,13 +73,28 @@ def test_packages_offer_them_and_a_flag_switches_their_strategies(
             installed_extensions(LOG, (wrong,))
 
 
-@pytest.mark.parametrize("names", [("register", "again"), ("nothing",)])
-def test_a_name_that_is_taken_and_what_is_no_function_are_refused(
-    names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(tmp_path, monkeypatch, *names)
+def test_a_name_that_another_package_has_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "register", "again")
     with pytest.raises(InvalidInput):
         installed_extensions(LOG)
+
+
+@pytest.mark.parametrize("name", ["nothing", "twice", "leaves"])
+def test_what_a_package_does_wrong_by_itself_leaves_it_out_and_ends_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, name, "register")
+    extensions = installed_extensions(LOG, ("Mine=true",))
+    assert extensions.enabled == {"Mine"}
+    assert extensions.failures == {(Point.PACKAGE, name): 1}
+
+
+def test_a_package_that_leaves_while_it_is_imported_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "register")
+    (tmp_path / "offered_extensions.py").write_text("import sys\nsys.exit('no device')\n")
+    assert installed_extensions(LOG).failures == {(Point.PACKAGE, "register"): 1}
 
 
 def test_a_package_that_cannot_be_loaded_is_told_and_left_out_as_a_whole(

@@ -1,7 +1,13 @@
 """What an extension implements: one protocol or callable for each point at which installed packages add to an agent.
 
 `extensions.Extensions` is where they are registered, `node_extensions` where they are called; none of them can end a
-round. source    agent spec, 4.1, 10.1, 22
+round. Each has half a second of a round, however often it is asked in it; `EvictPod` has ten, for all victims.
+
+A round goes on without one that is slower, and adds to the series behind `Metrics` while its thread still reads them.
+Such an answer comes too late and is dropped; the extension must not keep or act on it itself. Pods and the other fields
+of a look never change.
+
+source    agent spec, 4.1, 10.1, 22
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -144,7 +150,7 @@ class PodCollector(StrEnum):
 
 
 PodFilter = Callable[[AgentPod], bool]
-"""Whether a collector visits a pod. It is asked once for each state of a pod."""
+"""Whether a collector visits a pod. It answers once for each state of a pod; one that failed is asked again."""
 
 PodMetricFiller = Callable[[AgentPod, Metrics], object]
 """What a report says of a pod beside its usage, as JSON values; None = nothing."""
@@ -189,6 +195,6 @@ RunController = Callable[[], Awaitable[None]]
 """A loop beside the agent's, on an event loop of its own; cancelled when the agent ends."""
 
 EvictPod = Callable[[AgentPod], bool]
-"""Ends an evicted pod here and now; False = the request alone stands."""
+"""Ends an evicted pod here and now; False = the request alone stands. A round waits for it, 10 s for all victims."""
 
 JsonObject = Mapping[str, Any]

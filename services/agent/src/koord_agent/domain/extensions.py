@@ -46,11 +46,23 @@ class ExtensionFailed(Exception):
     """What an extension did wrong, in one sentence."""
 
 
+class NotAsked(ExtensionFailed):
+    """It had no time left in this round, as an earlier failure has told."""
+
+
 class Guard(Protocol):
     """Calls the code of others, so that nothing that it does reaches the agent."""
 
+    def next_round(self) -> None:
+        """From here on every extension has the time of a round again."""
+        ...
+
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """What the function returns. Raises ExtensionFailed for whatever it raises, and when it takes too long."""
+        """What the function returns.
+
+        raises    ExtensionFailed for whatever it raises, and once in a round when the extension takes too long;
+                  NotAsked for the rest of that round
+        """
         ...
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
@@ -63,6 +75,9 @@ class Guard(Protocol):
 
 class InPlace:
     """A guard that calls in the caller's thread: for simulated nodes and tests."""
+
+    def next_round(self) -> None:
+        """See `Guard.next_round`; a round may take as long as it likes."""
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
         """See `Guard.call`; a call may take as long as it likes."""
@@ -173,6 +188,8 @@ class Extensions:
         """See `Guard.call`; a failure is counted."""
         try:
             return self.guard.call(point, name, function)
+        except NotAsked:
+            raise
         except ExtensionFailed:
             self.failures[point, name] += 1
             raise

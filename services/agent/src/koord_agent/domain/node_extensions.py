@@ -3,9 +3,10 @@
 `shell.node_agent` owns one and calls it at each step of a round. source    agent spec, 4.1, 10.1, 22
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -22,7 +23,7 @@ from koord_agent.domain.extension_points import (
     Target,
     TopologyAdditions,
 )
-from koord_agent.domain.extensions import ExtensionFailed, Extensions
+from koord_agent.domain.extensions import ExtensionFailed, Extensions, NotAsked
 from koord_agent.domain.metric_kinds import Kind
 from koord_agent.domain.metrics_view import Metrics
 from koord_agent.domain.node_look import NodeLook
@@ -36,6 +37,15 @@ MOST_VALUES: Final = 1_000
 SLO_EXTENSIONS: Final = "extensions"
 
 
+@dataclass(frozen=True, slots=True)
+class _Injected:
+    """A pod with its policies; complete = every extension that was asked has answered."""
+
+    pod: AgentPod
+    injected: AgentPod
+    is_complete: bool
+
+
 class NodeExtensions:
     """The extensions of one node. Not shared: its agent owns it."""
 
@@ -43,17 +53,22 @@ class NodeExtensions:
         self.states: dict[str, object] = {}
         """by name, as read last"""
         self._all = extensions
-        self._problems: list[str] = []
+        self._problems: dict[str, None] = {}
         self._due_ms: dict[tuple[Point, str], int] = {}
-        self._injected: dict[str, tuple[AgentPod, AgentPod]] = {}
-        self._kept: dict[tuple[PodCollector, str], tuple[AgentPod, bool]] = {}
+        self._injected: dict[str, _Injected] = {}
+        self._kept: dict[tuple[PodCollector, str], tuple[AgentPod, dict[str, bool]]] = {}
+        self._added: dict[str, TopologyAdditions] = {}
         self._told: dict[StateKind, object] = {}
         self._slo: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = None, None
 
     def take_problems(self) -> list[str]:
-        """What went wrong since this was asked last."""
-        problems, self._problems = self._problems, []
+        """What went wrong since this was asked last, each sentence once."""
+        problems, self._problems = list(self._problems), {}
         return problems
+
+    def next_round(self) -> None:
+        """A round begins: every extension has its time anew."""
+        self._all.guard.next_round()
 
     def collect(self, seen: Surroundings) -> list[Sample]:
         """What collectors have found since the last round, as samples of now; states are read on the way."""
@@ -70,7 +85,10 @@ class NodeExtensions:
         return samples
 
     def measured(self, by: PodCollector, pods: Sequence[AgentPod]) -> Sequence[AgentPod]:
-        """The pods that a collector visits: those that every filter keeps; one whose filter fails is visited."""
+        """The pods that a collector visits: those that every filter keeps.
+
+        One whose filter fails is visited, and the filter asked again in the next round.
+        """
         filters = {name: keeps for (of, name), keeps in sorted(self._all.pod_filters.items()) if of is by}
         if not filters:
             return pods
@@ -133,9 +151,13 @@ class NodeExtensions:
                     )
 
     def pod_metrics(self, pods: Iterable[AgentPod], metrics: Metrics) -> dict[str, dict[str, Any]]:
-        """What a report says of pods beside their usage, by uid; pods without anything are left out."""
+        """What a report says of pods beside their usage, by uid; pods without anything are left out.
+
+        A report is said between rounds and has the time of one.
+        """
         if not self._all.pod_metrics:
             return {}
+        self.next_round()
         found: dict[str, dict[str, Any]] = {}
         for pod in pods:
             for name, fill in sorted(self._all.pod_metrics.items()):
@@ -145,10 +167,17 @@ class NodeExtensions:
         return found
 
     def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
-        """The report with what hooks add; a hook that says what the agent says itself has failed."""
+        """The report with what hooks add; a hook that says what the agent says itself has failed.
+
+        Of one that failed stays what it added last, as far as it still fits: the report shall not flap.
+        """
         for name, hook in sorted(self._all.topology_hooks.items()):
-            amended = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: _amended(before, of(before)))
-            report = report if amended is None else amended
+            found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: _amendment(before, of(before)))
+            if found is not None:
+                self._added[name], report = found
+            elif (last := self._added.get(name)) is not None:
+                with contextlib.suppress(ValueError):  # there is no such zone any more
+                    report = _amended(report, last)
         return report
 
     @property
@@ -171,57 +200,75 @@ class NodeExtensions:
 
     def _samples(self, name: str, found: Sequence[Found], now_ms: int) -> list[Sample]:
         if len(found) > MOST_VALUES:
-            self._problems.append(f"{Point.COLLECTOR} {name}: {len(found)} values, the first {MOST_VALUES} are kept")
+            self._tell(f"{Point.COLLECTOR} {name}: {len(found)} values, the first {MOST_VALUES} are kept")
         usable = [one for one in found[:MOST_VALUES] if one.metric and math.isfinite(one.value)]
         if len(usable) < min(len(found), MOST_VALUES):
-            self._problems.append(f"{Point.COLLECTOR} {name}: values without a name or a finite number are left out")
+            self._tell(f"{Point.COLLECTOR} {name}: values without a name or a finite number are left out")
         return [Sample(Kind.EXTENSION, now_ms, float(one.value), (name, one.metric, one.of)) for one in usable]
 
     def _is_kept(self, by: PodCollector, pod: AgentPod, filters: Mapping[str, Callable[[AgentPod], bool]]) -> bool:
         known = self._kept.get((by, pod.uid))
-        if known is not None and known[0] is pod:
-            return known[1]
-        answers = [
-            self._called(Point.POD_FILTER, name, lambda of=keeps: bool(of(pod))) for name, keeps in filters.items()
-        ]
-        kept = all(answer is not False for answer in answers)
-        self._kept[by, pod.uid] = pod, kept
-        return kept
+        answers = known[1] if known is not None and known[0] is pod else {}
+        for name, keeps in filters.items():
+            if name not in answers:
+                answer = self._called(Point.POD_FILTER, name, lambda of=keeps: bool(of(pod)))
+                if answer is not None:
+                    answers[name] = answer
+        self._kept[by, pod.uid] = pod, answers
+        return all(answers.values())
 
     def _with_policies(self, pod: AgentPod) -> AgentPod:
         """One answer for one object: what comes after compares pods by identity."""
         known = self._injected.get(pod.uid)
-        if known is not None and known[0] is pod:
-            return known[1]
+        if known is not None and known.pod is not pod:
+            known = None
+        if known is not None and known.is_complete:
+            return known.injected
         added: dict[str, str] = {}
+        is_complete = True
         for key in (keys.CPU_BURST, keys.MEMORY_QOS):
-            if key not in pod.annotations and (text := self._policy(pod, key)) is not None:
+            if key in pod.annotations:
+                continue
+            text, all_answered = self._policy(pod, key)
+            is_complete = is_complete and all_answered
+            if text is not None:
                 added[key] = text
         injected = replace(pod, annotations={**pod.annotations, **added}) if added else pod
-        self._injected[pod.uid] = pod, injected
+        if known is not None and known.injected == injected:
+            injected = known.injected
+        self._injected[pod.uid] = _Injected(pod, injected, is_complete)
         return injected
 
-    def _policy(self, pod: AgentPod, key: str) -> str | None:
+    def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
+        """The first policy by name that there is, and whether all answered that were asked."""
+        all_answered = True
         for name, policies in sorted(self._all.policies.items()):
             ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos
-            found = self._called(Point.POLICIES, name, lambda of=ask: _text(of(pod)))
-            if found is not None:
-                return found
-        return None
+            found = self._called(Point.POLICIES, name, lambda of=ask: (_text(of(pod)),))
+            if found is None:
+                all_answered = False
+            elif found[0] is not None:
+                return found[0], all_answered
+        return None, all_answered
 
     def _called(self, point: Point, name: str, function: Callable[[], T]) -> T | None:
         try:
             return self._all.call(point, name, function)
+        except NotAsked:
+            return None
         except ExtensionFailed as failed:
-            self._problems.append(str(failed))
+            self._tell(str(failed))
             return None
 
     def _polled(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
         try:
             return self._all.poll(point, name, function, due=due)
         except ExtensionFailed as failed:
-            self._problems.append(str(failed))
+            self._tell(str(failed))
             return None
+
+    def _tell(self, problem: str) -> None:
+        self._problems[problem] = None
 
 
 def _values(found: Iterable[Found]) -> tuple[Found, ...]:
@@ -266,6 +313,20 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return result
 
 
+def _amendment(
+    report: NodeTopologyReported, added: TopologyAdditions
+) -> tuple[TopologyAdditions, NodeTopologyReported]:
+    """What a hook adds, as it is kept, and the report with it. Raises ValueError for what the agent says itself."""
+    kept = TopologyAdditions(
+        annotations={str(key): str(value) for key, value in added.annotations.items()},
+        zone_resources={
+            zone: {str(name): int(amount) for name, amount in more.items()}
+            for zone, more in added.zone_resources.items()
+        },
+    )
+    return kept, _amended(report, kept)
+
+
 def _amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
     taken = sorted(set(added.annotations) & set(report.annotations))
     if taken:
@@ -274,16 +335,11 @@ def _amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopo
     if unknown:
         raise ValueError(f"there is no zone {', '.join(unknown)}")
     zones = [_with_resources(zone, added.zone_resources.get(zone.name, {})) for zone in report.zones]
-    return msgspec.structs.replace(
-        report, annotations={**report.annotations, **{k: str(v) for k, v in added.annotations.items()}}, zones=zones
-    )
+    return msgspec.structs.replace(report, annotations={**report.annotations, **added.annotations}, zones=zones)
 
 
 def _with_resources(zone: TopologyZone, more: Mapping[str, int]) -> TopologyZone:
     taken = sorted(set(more) & set(zone.capacity))
     if taken:
         raise ValueError(f"the agent says itself of {zone.name}: {', '.join(taken)}")
-    amounts = {name: int(amount) for name, amount in more.items()}
-    return msgspec.structs.replace(
-        zone, capacity={**zone.capacity, **amounts}, allocatable={**zone.allocatable, **amounts}
-    )
+    return msgspec.structs.replace(zone, capacity={**zone.capacity, **more}, allocatable={**zone.allocatable, **more})

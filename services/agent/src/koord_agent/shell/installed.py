@@ -18,17 +18,15 @@ def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Exte
     """Everything that installed packages register. A package that cannot is told, counted and left out as a whole.
 
     switches   `<strategy>=true|false`
-    raises     InvalidInput for a name that is taken, and for a strategy that nobody has, unless a package failed whose
-               it may be
+    raises     InvalidInput for a name that another package has taken, and for a strategy that nobody has, unless a
+               package failed whose it may be
     """
     extensions = Extensions()
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         more = Extensions()
         try:
             _registering(entry)(more)
-        except InvalidInput:
-            raise
-        except Exception as error:  # noqa: BLE001 - code of others must not keep the agent from protecting a node
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others must not keep a node unprotected
             extensions.failures[Point.PACKAGE, entry.name] += 1
             reason = failure(Point.PACKAGE, entry.name, error)
             logger.error("extension_failed", point=str(Point.PACKAGE), name=entry.name, reason=reason)

@@ -156,6 +156,7 @@ class NodeAgent:
             return nothing_done(problems[-1], pods_run.facts, tuple(problems))
 
     def _protect(self, desired: DesiredView, facts: tuple[Event, ...], problems: list[str], now_ms: int) -> Tick:
+        self._extended.next_round()
 
         # 2. one look at the machine, kept as samples
         self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
