@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 from itertools import count
 
 from koord_manager.documents import serve_documents
+from koord_manager.domain.admission.facts import ConfigNames
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.intake import Intake, Result
@@ -67,8 +68,10 @@ class AlwaysLeading:
 class Manager:
     """A manager over a shared log, folding and serving until it is closed."""
 
-    def __init__(self, log: MemoryLog, *, leads: bool = True, name: str = "m") -> None:
-        self.view = ManagerView()
+    def __init__(
+        self, log: MemoryLog, *, leads: bool = True, name: str = "m", config_names: ConfigNames | None = None
+    ) -> None:
+        self.view = ManagerView(config_names=config_names)
         self.intake = Intake()
         self.desired = MemoryDesiredStore()
         self.clock = ManualClock()

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import msgspec
+from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.enabled import PLUGINS
 from koord_manager.domain.node_fates import NodeFate, level_of
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView
@@ -152,16 +154,21 @@ async def compare_nodes(
     begin: int,
     end: int,
     progress: Callable[[int], None],
+    *,
+    names: ConfigNames | None = None,
+    plugins: frozenset[str] = frozenset(PLUGINS),
 ) -> NodeComparison:
     """Fold to `begin`, decide what lies behind it up to `end` anew.
 
     chosen      data of the ConfigMap to try; None: what was in force
     progress    called with positions, from 0 to end
+    names       of the ConfigMap that the manager took its configuration from; None: as by default
+    plugins     what the manager computed of a node
     raises      LogTrouble naming an event that cannot be read and that nobody said to skip
     """
     skipped = await skipped_positions(log)
-    view = ManagerView()
-    what_if = NodeWhatIf(view, chosen)
+    view = ManagerView(config_names=names)
+    what_if = NodeWhatIf(view, chosen, plugins=plugins)
     window: list[StoredEvent] = []
     try:
         async for batch in log.history(0, end, batch=BATCH):

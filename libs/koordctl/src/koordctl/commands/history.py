@@ -1,10 +1,12 @@
 """`koord replay`, `koord verify`: the state from zero, and whether everybody agrees on it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import httpx
 import typer
+from koord_manager.domain.enabled import PLUGINS
+from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koordcore.bus.replay import position_at_time
 from koordcore.values.timestamps import rfc3339
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,6 +18,8 @@ from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.output import Format, console, errors, fail, show_table
 from koordctl.positions import parse_moment
 from koordctl.verification import Verdict, verify_now
+
+_PLUGINS: Final = ",".join(PLUGINS)
 
 
 def replay(
@@ -46,6 +50,20 @@ def replay(
     begin: Annotated[
         str | None, typer.Option("--from", help="With --rerun-...: position or time; default: the beginning.")
     ] = None,
+    noderesource_plugins: Annotated[
+        str,
+        typer.Option(
+            "--noderesource-plugins", help="With --rerun-manager: the manager's flag: what it computed of a node."
+        ),
+    ] = _PLUGINS,
+    config_namespace: Annotated[
+        str,
+        typer.Option("--config-namespace", help="With --rerun-manager: the manager's flag: where its ConfigMap is."),
+    ] = SLO_CONFIG_NAMESPACE,
+    slo_config_name: Annotated[
+        str,
+        typer.Option("--slo-config-name", help="With --rerun-manager: the manager's flag: the name of its ConfigMap."),
+    ] = SLO_CONFIG_NAME,
     recompute: Annotated[
         int | None,
         typer.Option(
@@ -71,15 +89,23 @@ def replay(
 
       koord replay --rerun-manager --config my.yaml
 
+      koord replay --rerun-manager --noderesource-plugins '*,-CPUNormalization'
+
       koord replay --recompute 5017
     """
     if rerun_scheduler and rerun_manager:
         fail("--rerun-scheduler and --rerun-manager are asked one at a time", status=2)
     if rerun_manager:
+        from koordctl.commands.rerun_manager import ManagerFlags
         from koordctl.commands.rerun_manager import rerun_manager as rerun_nodes
 
-        rerun_nodes(config, begin, to, output)
+        flags = ManagerFlags(
+            plugins=noderesource_plugins, config_namespace=config_namespace, slo_config_name=slo_config_name
+        )
+        rerun_nodes(config, begin, to, output, flags)
         return
+    if (noderesource_plugins, config_namespace, slo_config_name) != (_PLUGINS, SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
+        fail("--noderesource-plugins, --config-namespace and --slo-config-name belong to --rerun-manager", status=2)
     if rerun_scheduler:
         # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
         from koordctl.commands.rerun import rerun

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.enabled import PLUGINS, enabled_of
 from koord_manager.domain.node_fates import NodeFate
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.state.aggregates import NodePolicyState
@@ -32,27 +35,54 @@ _MOST_NAMED = 20
 Show = Callable[[Lent], str]
 _FIGURES: tuple[tuple[str, Show], ...] = (
     ("batch cpu, cores", lambda lent: cores(lent.batch_cpu_milli)),
-    ("batch memory, GiB", lambda lent: gibibytes(lent.batch_memory_bytes)),
+    ("batch memory", lambda lent: gibibytes(lent.batch_memory_bytes)),
     ("mid cpu, cores", lambda lent: cores(lent.mid_cpu_milli)),
-    ("mid memory, GiB", lambda lent: gibibytes(lent.mid_memory_bytes)),
+    ("mid memory", lambda lent: gibibytes(lent.mid_memory_bytes)),
     ("nodes that lend", lambda lent: str(lent.nodes)),
 )
 
 
-def rerun_manager(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerFlags:
+    """What the recorded manager was told by its flags.
+
+    plugins            of `--noderesource-plugins`, as written: `*,-RDMADeviceResource`
+    config_namespace   of the ConfigMap `slo-controller-config`
+    slo_config_name    the name that it has
+    """
+
+    plugins: str
+    config_namespace: str
+    slo_config_name: str
+
+    @property
+    def enabled_plugins(self) -> frozenset[str]:
+        """What was computed of a node."""
+        return enabled_of(PLUGINS, [part.strip() for part in self.plugins.split(",") if part.strip()])
+
+    @property
+    def names(self) -> ConfigNames:
+        """Where its configuration stood."""
+        return ConfigNames(slo_namespace=self.config_namespace, slo_name=self.slo_config_name)
+
+
+def rerun_manager(config: Path | None, begin: str | None, to: str | None, output: Format, flags: ManagerFlags) -> None:
     """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window.
 
     Exit status 1 when the configuration that was in force does not give what was recorded.
     """
     chosen = _chosen(config)
-    comparison = wait_for(_compare(chosen, begin, to))
+    comparison = wait_for(_compare(chosen, begin, to, flags))
     if output is Format.TABLE:
         _show(comparison)
     else:
         show_document(comparison.document(), output)
     tally = comparison.tally
     if chosen is None and tally.recorded != tally.same + tally.not_kept:
-        fail("decided otherwise with the configuration that was in force: what was recorded does not explain it")
+        fail(
+            "decided otherwise with the configuration that was in force: what was recorded does not explain it; was the"
+            " manager told --noderesource-plugins, --config-namespace or --slo-config-name?"
+        )
 
 
 def _chosen(config: Path | None) -> dict[str, str] | None:
@@ -66,7 +96,9 @@ def _chosen(config: Path | None) -> dict[str, str] | None:
         fail(f"{config}: {error.sentence()}")
 
 
-async def _compare(chosen: Mapping[str, str] | None, begin: str | None, to: str | None) -> NodeComparison:
+async def _compare(
+    chosen: Mapping[str, str] | None, begin: str | None, to: str | None, flags: ManagerFlags
+) -> NodeComparison:
     async with open_log() as log:
         start = 0 if begin is None else await target(log, begin, "--from")
         end = await target(log, to)
@@ -78,7 +110,14 @@ async def _compare(chosen: Mapping[str, str] | None, begin: str | None, to: str 
             bus = log.bus
             try:
                 return await compare_nodes(
-                    bus.events, bus.observations, chosen, start, end, lambda at: bar.update(task, completed=at)
+                    bus.events,
+                    bus.observations,
+                    chosen,
+                    start,
+                    end,
+                    lambda at: bar.update(task, completed=at),
+                    names=flags.names,
+                    plugins=flags.enabled_plugins,
                 )
             except LogTrouble as error:
                 fail(str(error))

@@ -37,6 +37,7 @@ from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
 from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.enabled import PLUGINS
 from koord_manager.domain.node_drafts import (
     look_at,
     measuring_event,
@@ -98,21 +99,29 @@ class _Reports:
 class NodeWhatIf:
     """One run over a view that nobody else uses.
 
+    view      knows which ConfigMap the manager took its configuration from
     chosen    data of the ConfigMap to try; None: that which was in force, whatever it was
+    plugins   what the manager computed of a node (`enabled.PLUGINS`)
     anew      node token -> what would be published of it
     tally     of the window
     """
 
-    def __init__(self, view: ManagerView, chosen: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        view: ManagerView,
+        chosen: Mapping[str, str] | None = None,
+        *,
+        plugins: frozenset[str] = frozenset(PLUGINS),
+    ) -> None:
         self.view = view
         self.anew: dict[str, NodePolicyState] = {}
         self.tally = Tally()
-        self._in_force = NodePolicies()
+        self._in_force = NodePolicies(plugins=plugins)
         self._in_force.refresh(view)
         self._versions: dict[int, NodePolicies] = {self._in_force.version: self._in_force}
         self._chosen: NodePolicies | None = None
         if chosen is not None:
-            self._chosen = NodePolicies()
+            self._chosen = NodePolicies(plugins=plugins)
             self._chosen.accept(chosen, 0)
         self._now = ""
         self._reports = _Reports()
