@@ -24,6 +24,7 @@ from koord_agent.domain.node_look import NodeLook
 from koord_agent.domain.plan import Plan
 from koord_agent.domain.pods import AgentPod
 from koord_agent.shell.extension_routes import extension_routes
+from koord_agent.shell.extension_threads import ThreadGuard
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node_agent import NodeAgent
@@ -243,6 +244,43 @@ def test_a_policy_that_failed_is_asked_again_until_it_answers() -> None:
     assert found[0] is found[1], "the same answers are the same object"
     assert found[2] is found[3]
     assert fails.asked == 3
+
+
+def test_a_slow_extension_costs_a_round_and_a_report_its_time_once_and_gets_on_with_the_rest() -> None:
+    class Slow:
+        """Each answer takes 0.4 s of a clock that nothing else moves."""
+
+        def __init__(self) -> None:
+            self.now = 0.0
+            self.asked = 0
+
+        def cpu_burst(self, pod: AgentPod) -> str | None:
+            self.now += 0.4
+            self.asked += 1
+            return None
+
+        memory_qos = cpu_burst
+
+        def __call__(self, pod: AgentPod, metrics: Metrics) -> object:
+            return self.cpu_burst(pod) or 1
+
+    policies, metric = Slow(), Slow()
+    extensions = Extensions(guard=ThreadGuard(clock=lambda: policies.now + metric.now))
+    extensions.add_policies("p", policies)
+    extensions.add_pod_metric("m", metric)
+    node, asked = Node(extensions), list[int]()
+    first = node.rounds()
+    asked.append(policies.asked)
+    assert first == ("policies p: the 0.5 s of a round are spent, the rest is left out",)
+    for _ in range(2):
+        assert node.rounds() == ()
+        asked.append(policies.asked)
+    assert asked == [2, 4, 4], "two policies of two pods"
+    for reports in (1, 2):
+        report = node.agent.report(node.now_ms, str)
+        assert report is not None
+        assert [pod.extensions for pod in report.pods] == [{"m": 1}, {"m": 1}]
+        assert metric.asked == 2 * reports
 
 
 def test_defaults_of_the_nodeslo_give_way_field_by_field() -> None:

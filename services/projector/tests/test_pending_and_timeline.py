@@ -112,3 +112,23 @@ def test_a_pod_that_may_not_be_attempted_has_a_verdict_without_attempt() -> None
     assert row.attempt == 0
     [entry] = pod_timeline([], [row])
     assert (entry.step, entry.sentence) == ("gated", "its gang is not complete")
+
+
+def test_a_timeline_writes_amounts_as_everything_else_does() -> None:
+    facts = [
+        fact(1, "NodeOvercommitComputed", batch_cpu_milli=1_234_567, mid_cpu_milli=1_500, reason="changed"),
+        fact(2, "BeCpuSuppressed", old_quota_us=-1, new_quota_us=123_456_700, reason="pressure"),
+        fact(
+            3,
+            "RecommendationComputed",
+            target="web",
+            containers=[{"name": "app", "target": {"cpu_milli": 1_234_567, "memory_bytes": 1 << 28}}],
+            cause="usage",
+        ),
+    ]
+    texts = [entry.sentence for entry in pod_timeline(facts, [])]
+    assert texts == [
+        "node u offers 1234.567 cores of batch cpu and 1.5 of mid cpu (changed)",
+        "best-effort pods of node u: cpu unlimited -> 1234.567 cores; pressure",
+        "web should request app 1234.567 cores and 0.25Gi (usage)",
+    ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from koordcore.protocol.amount_text import cores
 from koordcore.values import codec
 
 NO_VALUE: Final = 0.0
@@ -131,7 +132,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("best-effort quota changes told", f"{summary.suppressions:,}"),
         ("in a rush, protection on", summary.protected.sentence()),
         ("the same rush, protection off", summary.unprotected.sentence()),
-        ("this host, measured", f"{summary.real_node} uses {summary.real_node_cpu_milli / 1000:.2f} cores"),
+        ("this host, measured", f"{summary.real_node} uses {cores(summary.real_node_cpu_milli)} cores"),
         ("submit to placed, p50", f"{summary.submit_to_placed_p50_ms:,.1f} ms"),
         ("submit to placed, p99", f"{summary.submit_to_placed_p99_ms:,.1f} ms"),
         ("first placement after first submit", f"{summary.first_placement_ms:,.1f} ms"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from koordcore.protocol.amount_text import cfs_quota_text, cores, gibibytes
 
 from koord_projector.domain.verdicts import VerdictRow
 
@@ -188,8 +189,8 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "NodeOvercommitComputed":
             batch = body.get("batch_cpu_milli")
             mid = body.get("mid_cpu_milli")
-            offered = "no batch resources" if batch is None else f"{batch / 1000:g} cores of batch cpu"
-            besides = f" and {mid / 1000:g} of mid cpu" if mid else ""
+            offered = "no batch resources" if batch is None else f"{cores(batch)} cores of batch cpu"
+            besides = f" and {cores(mid)} of mid cpu" if mid else ""
             return f"node {_name(id_)} offers {offered}{besides} ({body.get('reason')})"
         case "NodeSloRendered":
             return f"node {_name(id_)} got a new NodeSLO"
@@ -237,8 +238,8 @@ def summarise(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"the agent of node {_name(id_)} started ({body.get('host')})"
         case "BeCpuSuppressed":
             return (
-                f"best-effort pods of node {_name(id_)}: cpu {_cores(body.get('old_quota_us'))}"
-                f" -> {_cores(body.get('new_quota_us'))}; {body.get('reason')}"
+                f"best-effort pods of node {_name(id_)}: cpu {_quota(body.get('old_quota_us'))}"
+                f" -> {_quota(body.get('new_quota_us'))}; {body.get('reason')}"
             )
         case "BeCpuReleased":
             return f"best-effort pods of node {_name(id_)} are no longer held back; {body.get('reason')}"
@@ -273,8 +274,8 @@ def _offsets(offsets: dict[str, int] | None) -> str:
 
 def _recommended(container: dict[str, Any]) -> str:
     target: dict[str, int] = container.get("target") or {}
-    memory = target.get("memory_bytes", 0) / (1 << 30)
-    return f"{container.get('name')} {target.get('cpu_milli', 0) / 1000:g} cores and {memory:.1f} GiB"
+    cpu, memory = target.get("cpu_milli", 0), target.get("memory_bytes", 0)
+    return f"{container.get('name')} {cores(cpu)} cores and {gibibytes(memory)}"
 
 
 def _named(body: dict[str, Any]) -> str:
@@ -293,10 +294,8 @@ def _knobs(body: dict[str, Any]) -> str:
     return "1 knob" if number == 1 else f"{number} knobs"
 
 
-def _cores(quota_us: Any) -> str:
-    if not isinstance(quota_us, int) or quota_us < 0:
-        return "unlimited"
-    return f"{quota_us / 100_000:g} cores"
+def _quota(quota_us: Any) -> str:
+    return cfs_quota_text(quota_us if isinstance(quota_us, int) else -1)
 
 
 def _name(token: str) -> str:
