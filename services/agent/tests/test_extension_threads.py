@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 
 import pytest
@@ -192,7 +193,7 @@ def test_what_takes_its_time_is_begun_when_due_and_its_answer_given_once(guard: 
     assert guard.poll(Point.COLLECTOR, "c", collect, due=False) is None
 
 
-async def test_a_controller_that_fails_or_ends_is_told_and_begun_again() -> None:
+async def test_a_controller_that_fails_or_ends_is_told_once_and_begun_again(caplog: pytest.LogCaptureFixture) -> None:
     extensions = Extensions()
     lives: list[int] = []
     third = asyncio.Event()
@@ -218,6 +219,9 @@ async def test_a_controller_that_fails_or_ends_is_told_and_begun_again() -> None
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    del task, component
+    gc.collect()
+    assert caplog.messages == [], "asyncio has nothing left to tell"
 
 
 async def test_a_controller_that_blocks_its_thread_holds_up_nobody() -> None:

@@ -66,6 +66,8 @@ class _Controller:
                 theirs.run_until_complete(task)
             except BaseException as error:  # noqa: BLE001 - also sys.exit() of a package
                 reason = failure(Point.CONTROLLER, self._name, error)
+                if task.done() and not task.cancelled():
+                    task.exception()  # taken note of: an exit is not told a second time when the task is forgotten
             finally:
                 theirs.close()
                 with suppress(RuntimeError):  # the agent's own loop is over
