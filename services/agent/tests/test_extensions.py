@@ -21,6 +21,7 @@ from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.service.logging import logger
 from koordcore.values.invalid import InvalidInput
+from structlog.testing import capture_logs
 
 OFFERED = """
 class Nothing:
@@ -98,13 +99,14 @@ def test_a_package_that_leaves_while_it_is_imported_is_left_out(
 
 
 def test_a_package_that_cannot_be_loaded_is_told_and_left_out_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, "broken", "missing", "register")
-    extensions = installed_extensions(LOG, ("Mine=true", "Half=true"))
+    with capture_logs() as lines:
+        extensions = installed_extensions(LOG, ("Mine=true", "Half=true"))
     assert set(extensions.strategies) == extensions.enabled == {"Mine"}
     assert extensions.failures == {(Point.PACKAGE, "broken"): 1, (Point.PACKAGE, "missing"): 1}
-    told = capsys.readouterr().out
+    told = str(lines)
     assert "package broken: RuntimeError: no such device" in told
     assert "package missing: AttributeError" in told
     assert "strategy_missing" in told
