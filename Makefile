@@ -8,9 +8,9 @@ export UV_PYTHON_DOWNLOADS := never
 # Modules are compiled once here, not at the first start of each service.
 export UV_COMPILE_BYTECODE := 1
 PYTEST := $(VENV)/bin/pytest
-# EXIT=1: the demo ends by itself, with status 0 only if every invariant held.
+# EXIT=1: the demo ends by itself, with status 0 only if every invariant held. DEMO_FLAGS: more options of `koord demo`.
 EXIT ?=
-DEMO_FLAGS := $(if $(EXIT),--exit,)
+DEMO_FLAGS ?=
 
 .PHONY: help setup demo up down test check bench lint format typecheck contracts schemas clean
 
@@ -31,7 +31,7 @@ $(VENV)/.synced: uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml service
 setup: $(VENV)/.synced ## make the environment (.venv) from uv.lock
 
 demo: setup ## place a real trace on a live cluster; dashboard until Ctrl-C (EXIT=1: end by itself)
-	@$(VENV)/bin/koord demo $(DEMO_FLAGS)
+	@$(VENV)/bin/koord demo $(if $(EXIT),--exit,) $(DEMO_FLAGS)
 
 up: setup ## start the embedded stack in the background
 	@$(VENV)/bin/koord up

@@ -92,7 +92,7 @@ async def filled(*events: NewEvent) -> tuple[MemoryLog, MemoryEventLog]:
 
 
 @asynccontextmanager
-async def running(runner: FoldRunner[Counting]) -> AsyncGenerator[None]:
+async def running(runner: FoldRunner[Counting] | FoldRunner[Slow]) -> AsyncGenerator[None]:
     task = asyncio.ensure_future(runner.run())
     try:
         async with asyncio.timeout(5):

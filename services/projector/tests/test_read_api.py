@@ -15,9 +15,10 @@ from koordcore.bus.factory import memory_bus
 from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.mirror import PriorityClassObserved
+from koordcore.events.mirror import PodSpecAdded, PriorityClassObserved
 from koordcore.events.observation import NodeUsageReported, Usage
-from koordcore.protocol.objects import ObjectMeta, PriorityClass
+from koordcore.events.verdict import PodGated
+from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.state import ClusterState
 from koordcore.values.timestamps import rfc3339
 from projector_service import served_in_a_thread, serving
@@ -166,6 +167,24 @@ def test_pending_reasons_are_counted(client: httpx.Client) -> None:
     assert {pod["uid"] for pod in answer["pods"]} == {pod["uid"] for pod in pods["pods"]}
     assert answer["reasons"][0]["pods"] == max(reason["pods"] for reason in answer["reasons"])
     assert all(pod["message"].startswith("0/20 nodes") for pod in answer["pods"])
+
+
+async def test_a_pod_that_may_not_be_attempted_yet_is_told_why(postgres_server_dsn: str) -> None:
+    log = MemoryLog()
+    submitted = PodSpecAdded(object=Pod(metadata=ObjectMeta(name="g", namespace="n", uid="u")))
+    origin = Origin(causation_id="c", correlation_id="u", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    [sealed] = CATALOGUE.seal([Draft(AggregateRef("podspec", "u"), submitted, 0)], origin)
+    log.store(sealed.ref, sealed.headers, sealed.body)
+    bus = memory_bus(log=log)
+    gated = PodGated(namespace="n", name="g", message="gang group n/g has too few children")
+    await bus.verdicts.publish(AggregateRef("pod", "u"), gated, origin)
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+            async with asyncio.timeout(10):
+                while not (answer := (await client.get("/api/pending")).json())["judged"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+    assert [pod["message"] for pod in answer["pods"]] == [gated.message]
+    assert (answer["pending"], answer["judged"], answer["reasons"]) == (1, 1, [])
 
 
 def test_events_are_paged_backwards_and_filtered(client: httpx.Client) -> None:

@@ -39,7 +39,10 @@ KINDS = {
     "namespace": "Namespace", "ns": "Namespace", "priorityclass": "PriorityClass", "pc": "PriorityClass",
     "deployment": "Deployment", "deploy": "Deployment", "job": "Job",
 }  # fmt: skip
-SHORT = {"quota": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation", "pg": "PodGroup"}
+SHORT = {
+    "quota": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation", "pg": "PodGroup",
+    "gang": "PodGroup",
+}  # fmt: skip
 """Our own short names, beside those of the definitions."""
 
 

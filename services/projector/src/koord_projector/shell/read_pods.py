@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import name_token
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -38,12 +38,14 @@ _COLUMNS = f"""
 """
 _VERDICT_OF_PENDING = """
     LEFT JOIN LATERAL (
-         SELECT v.body, v.attempt FROM verdicts AS v
-          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.type = 'PodUnschedulable' AND v.occurred_at <= :until
+         SELECT v.body, v.attempt, v.type AS verdict FROM verdicts AS v
+          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until
           ORDER BY v.occurred_at DESC LIMIT 1
     ) AS w ON true
 """
-_decode_verdict = msgspec.json.Decoder(PodUnschedulable).decode
+_decode_unschedulable = msgspec.json.Decoder(PodUnschedulable).decode
+_decode_gated = msgspec.json.Decoder(PodGated).decode
+_decode_abandoned = msgspec.json.Decoder(DecisionAbandoned).decode
 _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -77,7 +79,7 @@ async def list_pods(
     page = f"SELECT * FROM ({inner}) AS p {where} ORDER BY submitted_seq DESC LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
-            text(f"SELECT p.*, w.body, w.attempt FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
             {**values, "limit": limit + 1},
         )
     ).all()
@@ -108,7 +110,7 @@ async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, i
 async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
     """The pod as it is at the moment, or as it was when it ended before; None when there never was one until then."""
     statement = f"""
-        SELECT p.*, w.body, w.attempt FROM (
+        SELECT p.*, w.* FROM (
             SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
                    priority_class, requests, submitted_seq, submitted_at, node, placed_at, started_at
               FROM (SELECT {_COLUMNS}, from_seq, to_seq FROM pods WHERE uid = :uid AND from_seq <= :position) AS q
@@ -205,16 +207,16 @@ async def explain_pending(connection: AsyncConnection, moment: Moment) -> Pendin
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
-            text(f"SELECT p.*, w.body, w.attempt FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
             values,
         )
     ).all()
     counts = await pod_counts(connection, moment)
-    verdicts = [_decode_verdict(row.body) for row in rows if row.body is not None]
+    verdicts = [_decode_unschedulable(row.body) for row in rows if row.verdict == PodUnschedulable.__name__]
     return PendingAnswer(
         moment=moment,
         pending=counts.get("pending", 0),
-        judged=len(verdicts),
+        judged=sum(row.body is not None for row in rows),
         reasons=[
             PendingReason(plugin=each.plugin, reason=each.reason, pods=each.pods, nodes_max=each.nodes_max)
             for each in count_reasons(verdicts)
@@ -251,6 +253,17 @@ def _item(row: Row[Any]) -> PodItem:
         submitted_at=row.submitted_at,
         placed_at=row.placed_at,
         started_at=row.started_at,
-        message=_decode_verdict(row.body).message if row.body is not None else "",
+        message=_message(row),
         attempts=row.attempt or 0,
     )
+
+
+def _message(row: Row[Any]) -> str:
+    """What the last verdict of a pending pod says; "" without one."""
+    if row.body is None:
+        return ""
+    if row.verdict == PodGated.__name__:
+        return _decode_gated(row.body).message
+    if row.verdict == DecisionAbandoned.__name__:
+        return _decode_abandoned(row.body).reason
+    return _decode_unschedulable(row.body).message
