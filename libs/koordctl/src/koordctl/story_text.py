@@ -121,7 +121,8 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
         yield Line("  also decided", "bold")
     yield from (Line(f"    {line}") for line in others)
     yield Line("  best-effort cpu", "bold")
-    yield Line(f"    quota {cfs_quota_text(story.be_quota_us)}")
+    told = f", as told {time_text(story.changes[-1].at)}" if story.changes else ""
+    yield Line(f"    quota {cfs_quota_text(story.be_quota_us)}{told}")
     for change in story.changes:
         step = f"{cfs_quota_text(change.old_us)} -> {cfs_quota_text(change.new_us)}"
         why = sentence_in_cores(_QUOTA_PART.sub("", change.reason))

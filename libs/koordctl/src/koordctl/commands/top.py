@@ -46,6 +46,8 @@ def top_node(
 ) -> None:
     """Nodes: what they use, what best effort uses of it, and the quota that holds it.
 
+    The quota is what its agent has told last: a change of less than a tenth of the node is told within ten minutes.
+
     Examples:
 
       koord top node

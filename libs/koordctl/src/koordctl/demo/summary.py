@@ -27,6 +27,8 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
     def sentence(self) -> str:
         """One line of the table."""
+        if not self.nodes:
+            return f"no node ran both kinds of pods; {self.utilisation_percent:.1f} % of the cpu in use"
         return (
             f"latency x{self.slowdown_p50:.2f} (p99 of nodes x{self.slowdown_p99:.2f}), best effort"
             f" {self.best_effort_cores:,.0f} cores, {self.utilisation_percent:.1f} % of the cpu in use"
@@ -119,7 +121,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
     """Lines of the table: what, how much."""
     pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(summary.pending_reasons)]
     return [
-        ("pods submitted", f"{summary.pods_submitted:,}"),
+        ("pods submitted, without evicted ones", f"{summary.pods_submitted:,}"),
         ("pods placed", f"{summary.pods_placed:,}"),
         ("pods running on their nodes", f"{summary.pods_started:,}"),
         ("pods evicted for others", f"{summary.pods_evicted:,}"),
