@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_world import colocated_pod
 from koord_agent.domain.cgroup_files import to_file_text
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.desired import view_of
 from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pods import AgentPod, agent_pod_from_json
 from koord_agent.gates import GATES
 from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.linux import LinuxHost
@@ -93,35 +93,13 @@ class KernelV2(LinuxHost):
                 self._derive(child)
 
 
-def pod(uid: str, qos: str) -> AgentPod:
-    resource = "kubernetes.io/batch-" if qos == "BE" else ""
-    amounts = {f"{resource}cpu": "2", f"{resource}memory": "1000000"}
-    statuses: list[dict[str, Any]] = [{"name": "c", "containerID": f"containerd://{uid}-c", "state": {"running": {}}}]
-    return agent_pod_from_json(
-        {
-            "metadata": {
-                "name": uid,
-                "namespace": "default",
-                "uid": uid,
-                "labels": {"koordinator.sh/qosClass": qos},
-            },
-            "spec": {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]},
-            "status": {
-                "phase": "Running",
-                "qosClass": "BestEffort" if qos == "BE" else "Burstable",
-                "containerStatuses": statuses,
-            },
-        }
-    )
-
-
 class Node:
     """A node of 8 CPUs whose web pod uses 4 of them and whose best-effort pod the rest."""
 
     def __init__(self, folder: Path) -> None:
         self.root, proc = folder / "cgroup", folder / "proc"
         self.now_ms = 0
-        self.pods = {one.uid: one for one in (pod("web", "LS"), pod("job", "BE"))}
+        self.pods = {one.uid: one for one in (colocated_pod("web", "LS"), colocated_pod("job", "BE"))}
         self.directories = [LAYOUT.qos_directory(qos) for qos in KubeQos]
         for one in self.pods.values():
             self.directories.append(LAYOUT.pod_directory(one.kube_qos, one.uid))

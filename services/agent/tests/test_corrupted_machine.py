@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_world import colocated_pod, corrupted
 from koord_agent.domain.cgroup_files import RESOURCES
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.desired import view_of
 from koord_agent.domain.known_pods import KnownPods
 from koord_agent.domain.monitor import NodeMonitor
 from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pods import AgentPod, agent_pod_from_json
 from koord_agent.gates import GATES
 from koord_agent.shell.collecting import CollectOptions
 from koord_agent.shell.host.linux import LinuxHost
@@ -79,47 +79,6 @@ SLO: dict[str, Any] = {
 }
 
 
-def corrupted(text: bytes, random_: random.Random) -> bytes:
-    """A text as a bad disk, a bad kernel or a bad day leaves it."""
-    data = bytearray(text)
-    for _ in range(random_.randint(1, 4)):
-        place = random_.randint(0, len(data))
-        match random_.randint(0, 4):
-            case 0:
-                del data[place : place + random_.randint(0, 20)]
-            case 1:
-                data[place:place] = random_.choice(JUNK).encode()
-            case 2:
-                data[place : place + 1] = bytes([random_.randint(0, 255)])
-            case 3:
-                data = bytearray(random_.choice(JUNK).encode())
-            case _:
-                data = bytearray(random_.randbytes(random_.randint(0, 80)))
-    return bytes(data)
-
-
-def pod(uid: str, qos: str) -> AgentPod:
-    resource = "kubernetes.io/batch-" if qos == "BE" else ""
-    amounts = {f"{resource}cpu": "2", f"{resource}memory": "1000000"}
-    statuses: list[dict[str, Any]] = [{"name": "c", "containerID": f"containerd://{uid}-c", "state": {"running": {}}}]
-    return agent_pod_from_json(
-        {
-            "metadata": {
-                "name": uid,
-                "namespace": "default",
-                "uid": uid,
-                "labels": {"koordinator.sh/qosClass": qos},
-            },
-            "spec": {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]},
-            "status": {
-                "phase": "Running",
-                "qosClass": "BestEffort" if qos == "BE" else "Burstable",
-                "containerStatuses": statuses,
-            },
-        }
-    )
-
-
 class Told(LinuxHost):
     """A machine that remembers what is written."""
 
@@ -136,7 +95,7 @@ class Machine:
     def __init__(self, folder: Path, version: int) -> None:
         self.version = version
         self.roots = HostRoots(cgroup=folder / "cgroup", proc=folder / "proc", sys=folder / "sys")
-        self.pods = {one.uid: one for one in (pod("web", "LS"), pod("job", "BE"))}
+        self.pods = {one.uid: one for one in (colocated_pod("web", "LS"), colocated_pod("job", "BE"))}
         self.of_ls = [LAYOUT.qos_directory(KubeQos.GUARANTEED), LAYOUT.qos_directory(KubeQos.BURSTABLE)]
         self.directories = [*self.of_ls, LAYOUT.qos_directory(KubeQos.BEST_EFFORT)]
         for one in self.pods.values():
@@ -227,7 +186,7 @@ def test_it_goes_on_keeps_to_its_trees_and_never_tightens_a_limit_of_latency_sen
         machine.work()
         hit = {path: path.read_bytes() for path in random_.sample(names, AT_ONCE)}
         for path, text in hit.items():
-            path.write_bytes(corrupted(text, random_))
+            path.write_bytes(corrupted(text, random_, JUNK))
         failed.extend(problem for problem in machine.live() if problem.startswith(ROUND_FAILED))
         for path in hit:
             path.write_bytes(machine.texts[path])

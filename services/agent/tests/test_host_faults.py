@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from agent_world import corrupted
 from koord_agent.domain import pressure
 from koord_agent.domain.cgroup_files import RESOURCES, Unsupported, from_file_text
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
@@ -53,25 +54,6 @@ TEXTS = {
 }
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 POD = LAYOUT.pod_directory(KubeQos.BEST_EFFORT, "u-1")
-
-
-def corrupted(text: str, random_: random.Random) -> bytes:
-    """A text as a bad disk, a bad kernel or a bad day leaves it."""
-    data = bytearray(text.encode())
-    for _ in range(random_.randint(1, 4)):
-        place = random_.randint(0, len(data))
-        match random_.randint(0, 4):
-            case 0:
-                del data[place : place + random_.randint(0, 20)]
-            case 1:
-                data[place:place] = random_.choice(JUNK).encode()
-            case 2:
-                data[place : place + 1] = bytes([random_.randint(0, 255)])
-            case 3:
-                data[place:place] = data[: random_.randint(0, len(data))]
-            case _:
-                data = bytearray(random_.randbytes(random_.randint(0, 80)))
-    return bytes(data)
 
 
 class Machine:
@@ -136,7 +118,7 @@ def test_corrupted_texts_never_bring_a_collector_down(tmp_path: Path, version: i
     for attempt in range(CORRUPTED // 10):
         for name in random_.sample(names, 5):
             for path in machine.paths(name):
-                path.write_bytes(corrupted(TEXTS[name], random_))
+                path.write_bytes(corrupted(TEXTS[name].encode(), random_, JUNK))
         machine.look(monitor, attempt * 1_000)
 
 
@@ -144,11 +126,13 @@ def test_texts_without_a_file_are_parsed_or_refused_but_nothing_else() -> None:
     random_ = random.Random(7)
     cpu_lines = "CPU NODE SOCKET CORE CACHE ONLINE\n0 0 0 0 0:0:0:0 yes\n1 - 0 1 1:1:1:0 yes\n"
     for _ in range(CORRUPTED // 5):
-        parse_lscpu(corrupted(cpu_lines, random_).decode(errors="replace"))
-        resctrl_support(corrupted("vendor_id : GenuineIntel\nflags : cat_l3 mba\n", random_).decode(errors="replace"))
-        parse_monitoring({"mon_L3_0": {"llc_occupancy": corrupted("123\n", random_).decode(errors="replace")}})
+        parse_lscpu(corrupted(cpu_lines.encode(), random_, JUNK).decode(errors="replace"))
+        resctrl_support(
+            corrupted(b"vendor_id : GenuineIntel\nflags : cat_l3 mba\n", random_, JUNK).decode(errors="replace")
+        )
+        parse_monitoring({"mon_L3_0": {"llc_occupancy": corrupted(b"123\n", random_, JUNK).decode(errors="replace")}})
         try:
-            parse_schemata(corrupted("L3:0=7ff;1=7ff\nMB:0=100;1=100\n", random_).decode(errors="replace"))
+            parse_schemata(corrupted(b"L3:0=7ff;1=7ff\nMB:0=100;1=100\n", random_, JUNK).decode(errors="replace"))
         except ValueError:
             continue
 

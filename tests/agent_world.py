@@ -1,0 +1,51 @@
+"""What several tests of the agent need: pods as a kubelet tells of them, and texts that are not what they should be."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from koord_agent.domain.pods import AgentPod, agent_pod_from_json
+
+
+def colocated_pod(uid: str, qos: str) -> AgentPod:
+    """A running pod of 2 cores; a best-effort one asks for batch resources."""
+    resource = "kubernetes.io/batch-" if qos == "BE" else ""
+    amounts = {f"{resource}cpu": "2", f"{resource}memory": "1000000"}
+    statuses: list[dict[str, Any]] = [{"name": "c", "containerID": f"containerd://{uid}-c", "state": {"running": {}}}]
+    return agent_pod_from_json(
+        {
+            "metadata": {
+                "name": uid,
+                "namespace": "default",
+                "uid": uid,
+                "labels": {"koordinator.sh/qosClass": qos},
+            },
+            "spec": {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]},
+            "status": {
+                "phase": "Running",
+                "qosClass": "BestEffort" if qos == "BE" else "Burstable",
+                "containerStatuses": statuses,
+            },
+        }
+    )
+
+
+def corrupted(text: bytes, random_: random.Random, junk: Sequence[str]) -> bytes:
+    """A text as a bad disk, a bad kernel or a bad day leaves it."""
+    data = bytearray(text)
+    for _ in range(random_.randint(1, 4)):
+        place = random_.randint(0, len(data))
+        match random_.randint(0, 5):
+            case 0:
+                del data[place : place + random_.randint(0, 20)]
+            case 1:
+                data[place:place] = random_.choice(junk).encode()
+            case 2:
+                data[place : place + 1] = bytes([random_.randint(0, 255)])
+            case 3:
+                data[place:place] = data[: random_.randint(0, len(data))]
+            case 4:
+                data = bytearray(random_.choice(junk).encode())
+            case _:
+                data = bytearray(random_.randbytes(random_.randint(0, 80)))
+    return bytes(data)
