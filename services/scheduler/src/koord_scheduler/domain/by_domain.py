@@ -34,7 +34,7 @@ def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> C
         return None
     sizes = {value: len(ranking) for value, ranking in parted.of.items() if len(ranking)}
     exclusions = list(view.exclusions())
-    for name, judge, words in judges.filters:
+    for name, judge in judges.filters:
         codes = judge.codes_by_value()
         refused: dict[int, int] = {}
         for value in list(sizes):
@@ -44,7 +44,7 @@ def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> C
         if refused:
             if view.normalizes:
                 return None
-            reasons = {words.reason(code): refused[code] for code in sorted(refused)}
+            reasons = {judge.reason(code): refused[code] for code in sorted(refused)}
             exclusions.append(PluginExclusion(plugin=name, excluded=sum(refused.values()), reasons=reasons))
     added = _added(judges, np.array(sorted(sizes), np.intp))
     if added is None:

@@ -22,7 +22,7 @@ class DomainJudges(NamedTuple):
     """The judges of a subject, when all of them tell nodes apart by the values of one label; names, and weights."""
 
     label: LabelColumn
-    filters: Sequence[tuple[str, DomainFilter, CoupledFilter]]
+    filters: Sequence[tuple[str, DomainFilter]]
     scores: Sequence[tuple[str, DomainScore, int]]
 
 
@@ -50,12 +50,12 @@ class Judges:
         return bool(self.filters or self.scores)
 
     def _by_domain(self) -> DomainJudges | None:
-        filters = [(name, judge, judge) for name, judge in self.filters if isinstance(judge, DomainFilter)]
+        filters = [(name, judge) for name, judge in self.filters if isinstance(judge, DomainFilter)]
         scores = [(name, judge, weight) for name, judge, weight in self.scores if isinstance(judge, DomainScore)]
-        labels = [judge.label for _, judge, _ in filters] + [judge.label for _, judge, _ in scores]
+        labels = [judge.label for _, judge in filters] + [judge.label for _, judge, _ in scores]
         if not self or len(labels) < len(self.filters) + len(self.scores):
             return None
         label = labels[0]
-        return (
-            None if label is None or any(each is not label for each in labels) else DomainJudges(label, filters, scores)
-        )
+        if label is None or any(each is not label for each in labels):
+            return None
+        return DomainJudges(label, filters, scores)

@@ -146,7 +146,7 @@ class CoupledScore(Protocol):
 
 
 @runtime_checkable
-class DomainFilter(Protocol):
+class DomainFilter(CoupledFilter, Protocol):
     """A coupled filter that says the same of all nodes with the same value of one label: those of a topology domain."""
 
     @property
@@ -160,7 +160,7 @@ class DomainFilter(Protocol):
 
 
 @runtime_checkable
-class DomainScore(Protocol):
+class DomainScore(CoupledScore, Protocol):
     """A coupled score that says the same of all nodes with the same value of one label."""
 
     @property
