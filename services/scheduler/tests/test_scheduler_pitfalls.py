@@ -134,6 +134,13 @@ def test_22_member_that_is_never_activated_is_told_why() -> None:
     assert "default/g(1/2)" in verdict.event.message
 
 
+def test_22_member_whose_gang_is_complete_at_once_is_told_nothing() -> None:
+    scheduler = scheduler_of("a")
+    pod_group(scheduler.log, "g", least=2)
+    submit(scheduler, of_group("m0"), of_group("m1"))
+    assert gated(scheduler.state) == []
+
+
 def test_23_pod_that_comes_back_under_its_name_is_another() -> None:
     scheduler = scheduler_of("a", cpu="2")
     pod_group(scheduler.log, "g", least=2)

@@ -252,11 +252,14 @@ def _verdict(
 
 
 def gated(state: SchedulerState) -> list[Verdict]:
-    """What PreEnqueue has said about pods since the last call, for their users (pitfall 22)."""
+    """What PreEnqueue has said about pods since the last call, for their users (pitfall 22).
+
+    One that may go by now, because its gang is complete meanwhile, is told nothing.
+    """
     said: list[Verdict] = []
     for uid, message in state.queue.gated:
         pod = state.pods.get(uid)
-        if pod is not None:
+        if pod is not None and state.queue.is_gated(uid):
             event = PodGated(namespace=pod.namespace, name=pod.name, message=message)
             said.append(Verdict(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event))
     state.queue.gated.clear()

@@ -102,11 +102,12 @@ class Framework:
 class Frameworks:
     """All profiles of the process by scheduler name.
 
-    aliases     further names, whose pods the first profile schedules
-    gates       the feature gates
-    folding     plugins with a state of their own, by `<scheduler name>/<plugin>`
-    next_pod    the plugin that picks the next pod past the queue; None: there is none
-    watch       measures the present attempt; None: nobody does
+    aliases        further names, whose pods the first profile schedules
+    gates          the feature gates
+    folding        plugins with a state of their own, by `<scheduler name>/<plugin>`
+    folded_kinds   aggregate kinds that these fold
+    next_pod       the plugin that picks the next pod past the queue; None: there is none
+    watch          measures the present attempt; None: nobody does
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Frameworks:
         self.folding = {
             f"{profile.scheduler_name}/{plugin.name}": plugin for profile in profiles for plugin in profile.folding
         }
+        self.folded_kinds = frozenset(kind for plugin in self.folding.values() for kind in plugin.kinds)
         self.watch: Stopwatch | None = None
         self._loads = [plugin for plugin in cluster.node_followers if isinstance(plugin, LoadAwareScheduling)]
 

@@ -263,7 +263,7 @@ class SchedulingQueue:
         """The decision was taken back through no fault of the pod: it returns to its old turn."""
         pod = self._pods[uid]
         self._came = Came.FAILED
-        if not self._is_gated(pod):
+        if not self._stays_gated(pod):
             self._move(pod, Place.ACTIVE)
             heapq.heappush(self._active, pod.rank)
 
@@ -322,6 +322,11 @@ class SchedulingQueue:
         pod = self._pods.get(uid)
         return pod is not None and pod.place is Place.IN_FLIGHT
 
+    def is_gated(self, uid: str) -> bool:
+        """Whether PreEnqueue keeps the pod from being attempted."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.place is Place.GATED
+
     def has_active(self) -> bool:
         """Whether `pop` would give a pod."""
         return self._counts[Place.ACTIVE] > 0
@@ -355,12 +360,12 @@ class SchedulingQueue:
             self._to_backoff(pod)
 
     def _to_backoff(self, pod: QueuedPod) -> None:
-        if self._is_gated(pod):
+        if self._stays_gated(pod):
             return
         self._move(pod, Place.BACKOFF)
         heapq.heappush(self._backoff, (pod.ready_at, pod.ticket, pod.uid))
 
-    def _is_gated(self, pod: QueuedPod) -> bool:
+    def _stays_gated(self, pod: QueuedPod) -> bool:
         """Ask PreEnqueue; a pod that it refuses is gated."""
         refusal = self._gate(pod.uid)
         if refusal is None:
@@ -373,7 +378,7 @@ class SchedulingQueue:
         return True
 
     def _activate(self, pod: QueuedPod) -> None:
-        if self._is_gated(pod):
+        if self._stays_gated(pod):
             return
         self._tickets += 1
         pod.ticket = self._tickets

@@ -169,15 +169,12 @@ class SchedulerState:
         raises    UnreadableEvent: nothing has changed, the fold has to halt before this event
         """
         if stored.seq > self.position:
-            event = CATALOGUE.read(stored) if self._is_for_plugins(stored) else None
+            event = CATALOGUE.read(stored) if stored.ref.kind in self.frameworks.folded_kinds else None
             self._fold(stored)
             self.position = stored.seq
             if event is not None and self.frameworks.fold(event, stored):
                 self._helped.update(dict.fromkeys(row_list(np.flatnonzero(self.nodes.alive))))
                 self._help_trigger = stored.event_id
-
-    def _is_for_plugins(self, stored: StoredEvent) -> bool:
-        return any(stored.ref.kind in plugin.kinds for plugin in self.frameworks.folding.values())
 
     def skip(self, seq: int) -> None:
         """Pass over an event, because an operator said so or because its kind is of no interest."""

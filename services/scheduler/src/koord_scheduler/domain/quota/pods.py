@@ -1,7 +1,6 @@
 """What ElasticQuota reads of a pod."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -16,8 +15,7 @@ from koord_scheduler.domain.quota.settings import QuotaGates
 DEFAULT_GRACE_SECONDS: Final = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodFacts:
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod.
 
     quota_label    name of the quota that the pod asks for, "" none
@@ -30,7 +28,7 @@ class PodFacts:
     namespace: str
     name: str
     quota_label: str = ""
-    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    requests: Mapping[str, int] = {}
     priority: int = 0
     preemptible: bool = True
     start_time: float | None = None
