@@ -97,6 +97,23 @@ def test_a_text_that_cannot_be_read_is_refused_whole(text: bytes, rule: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "place", "found"),
+    [
+        (b"a: 1\nb: c: d\n", "line 2, column 5", "b: c: d"),
+        (b"a: [1\nb: 2\n", "line 2, column 2", "b: 2"),
+        (b'{"a": 1,', "line 2, column 1", "the end of the text"),
+        (b"a: 1\nb: \xff", "line 2, column 4", "b: \ufffd"),
+        (b"a: '\n", "line 2, column 1", "the end of the text"),
+        (b"a: 1\n---\nb: !mine 2", "line 3, column 4", "b: !mine 2"),
+    ],
+)
+def test_a_text_that_is_no_yaml_is_refused_with_line_and_column(text: bytes, place: str, found: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_documents(text)
+    assert (refused.value.path, refused.value.value) == (place, found)
+
+
+@pytest.mark.parametrize(
     ("document", "sentence"),
     [
         (7, "document: must be an object with apiVersion, kind and metadata, got 7"),

@@ -93,7 +93,7 @@ def test_the_command_reports_every_document_and_fails_for_one(tmp_path: Path) ->
     bad = CliRunner().invoke(app, ["lint", str(tmp_path)])
     assert bad.exit_code == 1
     assert "cannot be used in combination (be-priority)" in bad.output
-    assert "c.yaml: manifest: must be YAML or JSON" in bad.output
+    assert "c.yaml: line 2, column 1: must be YAML or JSON" in bad.output
 
 
 def test_context_is_used_and_not_reported(tmp_path: Path) -> None:

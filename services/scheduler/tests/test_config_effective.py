@@ -201,10 +201,14 @@ def test_a_config_map_is_read_as_what_it_holds(name: str, key: str) -> None:
         (b"a: [", "YAML or JSON"),
         (b"[1]", "must be a KubeSchedulerConfiguration"),
         (b"kind: KubeSchedulerConfiguration\napiVersion: kubescheduler.config.k8s.io/v1alpha1", "v1alpha1"),
-        (b"kind: KubeSchedulerConfiguration", "must be KubeSchedulerConfiguration of"),
+        (b"kind: KubeSchedulerConfiguration", "apiVersion: must be given"),
+        (
+            b"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfig",
+            "kind: must be KubeSchedulerConfiguration",
+        ),
         (b"kind: ConfigMap\ndata: {other: x}", "koord-scheduler-config"),
         (b"kind: ConfigMap\ndata: {scheduler-config: 3}", "data[scheduler-config]: must be text"),
-        (b"kind: ConfigMap\ndata: {scheduler-config: 'a: ['}", "data[scheduler-config]"),
+        (b"kind: ConfigMap\ndata: {scheduler-config: 'a: ['}", "data[scheduler-config], line 2, column 1: "),
         (b"kind: KubeSchedulerConfiguration\n---\nkind: KubeSchedulerConfiguration", "documents: must be one"),
     ],
 )
@@ -237,21 +241,77 @@ def test_every_problem_of_a_configuration_is_told() -> None:
         ],
     )
     assert [line.partition(": must be ")[0] for line in told] == [
+        "profiles[0].plugins.filter.disabled[0].name",
         "profiles[0].plugins.score.enabled[0].name",
         "profiles[0].plugins.score.enabled[1].name",
-        "profiles[0].plugins.filter.disabled[0].name",
-        "profiles[0].plugins.queueSort",
-        "profiles[0].plugins.bind",
         "profiles[0].pluginConfig[0].name",
         "profiles[0].pluginConfig[1].args",
         "profiles[0].pluginConfig[2].args.kind",
         "profiles[0].pluginConfig[2].args.controllerWorkers",
         "profiles[0].pluginConfig[3].name",
+        "profiles[0].plugins.queueSort",
+        "profiles[0].plugins.bind",
         "profiles[1].schedulerName",
         "profiles[2].schedulerName",
         "profiles[1].plugins.queueSort",
         "profiles[2].plugins.queueSort",
     ]
+
+
+SLIPS: dict[str, list[str]] = {
+    "parallelism: 0": ["parallelism"],
+    "paralelism: 4": ["paralelism"],
+    "leaderElection: {leaseDuration: 3}": ["leaderElection.leaseDuration"],
+    "first.schedulerName: [a]": ["profiles[0].schedulerName"],
+    "first.percentageOfNodesToScore: 101": ["profiles[0].percentageOfNodesToScore"],
+    "first.plugins.filter: {enabled: [{name: Coscheduling, weight: heavy}]}": [
+        "profiles[0].plugins.filter.enabled[0].name",
+        "profiles[0].plugins.filter.enabled[0].weight",
+    ],
+    "first.plugins.score: {enabled: [{nam: NodeName}, {name: NodeAfinity}]}": [
+        "profiles[0].plugins.score.enabled[0].nam",
+        "profiles[0].plugins.score.enabled[0].name",
+        "profiles[0].plugins.score.enabled[1].name",
+    ],
+    "first.plugins.permit: {disabled: [3, {name: Bar}]}": [
+        "profiles[0].plugins.permit.disabled[0]",
+        "profiles[0].plugins.permit.disabled[1].name",
+    ],
+    "first.pluginConfig: [{name: LoadAwareScheduling, args: {usageThresholds: {cpu: 165}}, arg: 1}, {name: Foo}]": [
+        "profiles[0].pluginConfig[0].arg",
+        "profiles[0].pluginConfig[0].args.usageThresholds.cpu",
+        "profiles[0].pluginConfig[1].name",
+    ],
+    "second.pluginConfig: [{name: LoadAwareScheduling, args: 7}]": ["profiles[1].pluginConfig[0].args"],
+    "second.plugins.bind: {disabled: [{name: DefaultBinder}], enabled: [{name: NodeName}]}": [
+        "profiles[1].plugins.bind.enabled[0].name",
+    ],
+    "second.schedulerName: ''": ["profiles[1].schedulerName"],
+}
+"""A field and what is wrongly written there -> the places that are told."""
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(sorted(SLIPS)), unique=True, min_size=1))
+def test_no_mistake_hides_another(slips: list[str]) -> None:
+    profiles: dict[str, dict[str, object]] = {"first": {"schedulerName": "a"}, "second": {"schedulerName": "b"}}
+    fields: dict[str, object] = {}
+    for slip in slips:
+        place, _, value = slip.partition(": ")
+        name, *steps = place.split(".")
+        part: dict[str, object] = profiles.get(name, fields)
+        for step in steps[:-1]:
+            part = cast("dict[str, object]", part.setdefault(step, {}))
+        part[steps[-1] if steps else name] = yaml.safe_load(value)
+    told = refusals(BUILT_IN, profiles=list(profiles.values()), **fields)
+    assert sorted(line.partition(": must be ")[0] for line in told) == sorted(
+        path for slip in slips for path in SLIPS[slip]
+    )
+
+
+def test_a_plugin_that_is_nearly_spelled_right_is_named() -> None:
+    (told,) = refusals(profiles=[{"plugins": {"score": enabled("LoadAwareSheduling")}}])
+    assert told.endswith("is installed (LoadAwareScheduling?), got 'LoadAwareSheduling'")
 
 
 def test_fields_of_the_document_are_checked_together() -> None:

@@ -104,9 +104,12 @@ def test_check_config_tells_every_problem_in_a_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "error: parallelism: must be an integer of at least 1, got 0",
-        "error: podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (11), got 10",
+        f"error: {file}: parallelism: must be an integer of at least 1, got 0",
+        f"error: {file}: podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (11), got 10",
     ]
+    file.write_text("profiles:\n- plugins: [\n")
+    assert koord(monkeypatch, str(file)) == 1
+    assert capsys.readouterr().err.startswith(f"error: {file}: line 3, column 1: must be YAML or JSON (")
     assert koord(monkeypatch, str(tmp_path / "none.yaml")) == 2
     (tmp_path / "text").write_bytes(b"\xff")
     assert koord(monkeypatch, str(tmp_path / "text")) == 1

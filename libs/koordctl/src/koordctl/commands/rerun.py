@@ -3,19 +3,16 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import typer
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
-from koord_scheduler.domain.config.problems import InvalidConfiguration
 from koord_scheduler.domain.recompute import NotRecomputable, Recomputed
 from koord_scheduler.domain.what_if import Fate
-from koord_scheduler.shell.configuration import load_configuration
-from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.commands.history import target
 from koordctl.log import LogTrouble, OpenLog, open_log, wait_for
-from koordctl.output import Format, console, errors, fail, say_error, show_document, show_table
+from koordctl.output import Format, console, errors, fail, show_document, show_table
 from koordctl.rerun import Comparison, compare, recomputed
+from koordctl.scheduler_config import scheduler_configuration
 
 _MOST_NAMED = 20
 _FIGURES = (
@@ -32,7 +29,7 @@ _FIGURES = (
 
 def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
     """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window."""
-    comparison = wait_for(_compare(_configuration(config), begin, to))
+    comparison = wait_for(_compare(scheduler_configuration(config), begin, to))
     if output is Format.TABLE:
         _show(comparison)
     else:
@@ -41,7 +38,7 @@ def rerun(config: Path | None, begin: str | None, to: str | None, output: Format
 
 def take_again(config: Path | None, seq: int) -> None:
     """Takes one recorded decision again and says whether it is the same. Exit status 1 when it is not, or not known."""
-    answer = wait_for(_take_again(_configuration(config), seq))
+    answer = wait_for(_take_again(scheduler_configuration(config), seq))
     if isinstance(answer, NotRecomputable):
         fail(f"the decision at {seq} cannot be taken again: {answer.reason}")
     placed = answer.placed
@@ -61,15 +58,6 @@ async def _take_again(configuration: EffectiveConfiguration, seq: int) -> Recomp
             return await recomputed(log.bus.events, log.bus.observations, configuration, seq)
         except LogTrouble as error:
             fail(str(error))
-
-
-def _configuration(config: Path | None) -> EffectiveConfiguration:
-    try:
-        return load_configuration(config)
-    except InvalidInput as error:
-        for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
-            say_error(problem.sentence())
-        raise typer.Exit(1) from error
 
 
 async def _compare(configuration: EffectiveConfiguration, begin: str | None, to: str | None) -> Comparison:

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from koordcore.values.invalid import InvalidInput
 
-from koordctl.output import Format, say_error, show_document
+from koordctl.output import Format, show_document
 
 app = typer.Typer(help="Check a scheduler's configuration before it runs.", no_args_is_help=True)
 
@@ -31,8 +30,8 @@ def check_config(
 ) -> None:
     """Print the effective configuration as YAML: every plugin, weight and argument filled in.
 
-    What is accepted and changes nothing here is told in comments above it. Every problem is one line; the exit status
-    is then 1.
+    What is accepted and changes nothing here is told in comments above it. Every problem is one line, with the file,
+    the field, the rule and the value; the exit status is then 1.
 
     Examples:
 
@@ -41,15 +40,9 @@ def check_config(
       koord scheduler check-config my.yaml
     """
     # Imported here: the models of a configuration take longer to build than most commands take to run.
-    from koord_scheduler.domain.config.problems import InvalidConfiguration
-    from koord_scheduler.shell.configuration import load_configuration
+    from koordctl.scheduler_config import scheduler_configuration
 
-    try:
-        configuration = load_configuration(file)
-    except InvalidInput as error:
-        for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
-            say_error(problem.sentence())
-        raise typer.Exit(1) from error
+    configuration = scheduler_configuration(file)
     for path, why in configuration.ignored:
         sys.stdout.write(f"# not acted on: {path}: {why}\n")
     show_document(configuration.as_json(), Format.YAML)

@@ -35,7 +35,8 @@ def read_documents(text: bytes) -> list[object]:
     """Decoded documents of a text, in order; empty documents are left out and Lists are opened.
 
     returns   JSON values: dict with text keys, list, str, int, float, bool, None (in a patch a null means something)
-    raises    InvalidInput naming the document (`documents[2]`), the rule and the offending part
+    raises    InvalidInput naming the document (`documents[2]`), or the place in a text that is no YAML (`line 3, column
+              7`), the rule and the offending part
     """
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")
@@ -68,12 +69,31 @@ def _decode_yaml(text: bytes) -> list[Any]:
     try:
         return list(yaml.load_all(text, Loader=_ManifestLoader))
     except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        where = f"line {place.line + 1}, column {place.column + 1}" if place is not None else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise InvalidInput(f"YAML or JSON ({problem})", where or _shown(text), "manifest") from error
+        raise _no_yaml(error, text) from error
     except (RecursionError, ValueError, OverflowError, UnicodeDecodeError) as error:
         raise InvalidInput(f"YAML or JSON ({error})", _shown(text), "manifest") from error
+
+
+def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
+    """What is wrong where, and where the part began that it is wrong in."""
+    mark = getattr(error, "problem_mark", None)
+    begin = getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+    if mark is None:
+        before = text[: getattr(error, "position", 0)]
+        line, column = before.count(b"\n"), len(before) - before.rfind(b"\n") - 1
+    else:
+        line, column = mark.line, mark.column
+    if begin is not None and (begin.line, begin.column) != (line, column):
+        problem = f"{problem} {getattr(error, 'context', None) or 'in what begins'} at {_place(begin.line, begin.column)}"
+    lines = text.splitlines()
+    found = _shown(lines[line]) if line < len(lines) else "the end of the text"
+    return InvalidInput(f"YAML or JSON ({problem})", found, _place(line, column))
+
+
+def _place(line: int, column: int) -> str:
+    """As editors count: from 1."""
+    return f"line {line + 1}, column {column + 1}"
 
 
 def _shown(text: bytes) -> str:

@@ -8,7 +8,6 @@ from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
 
 from koord_scheduler.domain.config.catalogue import Point
-from koord_scheduler.domain.config.problems import InvalidConfiguration
 from koord_scheduler.domain.config.wire import (
     INT32_MAX,
     Bool,
@@ -18,7 +17,6 @@ from koord_scheduler.domain.config.wire import (
     Positive,
     Text,
     WireModel,
-    read,
     within,
 )
 
@@ -35,6 +33,18 @@ def _at_least_one_name(name: str) -> str:
     if not name:
         raise InvalidInput("a plugin's name", name)
     return name
+
+
+def _of_kind(kind: str) -> str:
+    if kind != KIND:
+        raise InvalidInput(KIND, kind)
+    return kind
+
+
+def _of_version(version: str) -> str:
+    if version not in VERSIONS:
+        raise InvalidInput(f"one of {', '.join(VERSIONS)}", version)
+    return version
 
 
 PluginWeight = Annotated[StrictInt, within(0, INT32_MAX)]
@@ -147,8 +157,8 @@ class ClientConnection(WireModel):
 class WrittenConfiguration(WireModel):
     """The document, with the defaults of its own fields."""
 
-    api_version: Text
-    kind: Text
+    api_version: Annotated[Text, AfterValidator(_of_version)]
+    kind: Annotated[Text, AfterValidator(_of_kind)]
     parallelism: Positive = 16
     percentage_of_nodes_to_score: Percent = 0
     pod_initial_backoff_seconds: Positive = 1
@@ -172,32 +182,23 @@ class WrittenConfiguration(WireModel):
         return longest
 
 
-def read_configuration(text: bytes) -> tuple[WrittenConfiguration, str]:
-    """The configuration in a file, and where in it it stands ("" when it is the document itself).
+def configuration_document(text: bytes) -> tuple[Mapping[str, object], str]:
+    """The configuration in a file, not yet judged, and where in it it stands ("" when it is the document itself).
 
     text      YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that holds one under one of CONFIG_MAP_KEYS
-    raises    InvalidInput, with every problem (InvalidConfiguration) where more than one can be told
+    raises    InvalidInput for a text that holds none, or more than one
     """
     documents = [_object(document) for document in read_documents(text)]
-    found = [document for document in documents if document.get("kind") in (KIND, "ConfigMap")]
-    if len(found) != 1 or (len(documents) > 1 and found[0].get("kind") == KIND):
+    found = [document for document in documents if document.get("kind") == "ConfigMap" or _is_meant(document)]
+    if len(found) != 1 or (len(documents) > 1 and _is_meant(found[0])):
         kinds = [str(document.get("kind")) for document in documents]
         raise InvalidInput(f"one {KIND}, or one ConfigMap that holds it", kinds, "documents")
-    document, path = found[0], ""
-    if document.get("kind") == "ConfigMap":
-        document, path = _of_config_map(document)
-    version = document.get("apiVersion")
-    if document.get("kind") != KIND or version not in VERSIONS:
-        rule = f"{KIND} of {', '.join(VERSIONS)}"
-        raise InvalidInput(rule, f"{document.get('kind')} of {version}", f"{path}kind, apiVersion")
-    try:
-        return read(WrittenConfiguration, document, ""), path
-    except InvalidConfiguration as error:
-        raise InvalidConfiguration([_below(problem, path) for problem in error.problems]) from error
+    return _of_config_map(found[0]) if found[0].get("kind") == "ConfigMap" else (found[0], "")
 
 
-def _below(problem: InvalidInput, path: str) -> InvalidInput:
-    return InvalidInput(problem.rule, problem.value, path + problem.path)
+def _is_meant(document: Mapping[str, object]) -> bool:
+    """A configuration by its kind, or at least by its group: then the kind is mistyped."""
+    return document.get("kind") == KIND or str(document.get("apiVersion")).startswith(f"{GROUP}/")
 
 
 def _of_config_map(document: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
@@ -213,10 +214,10 @@ def _of_config_map(document: Mapping[str, object]) -> tuple[Mapping[str, object]
     try:
         documents = read_documents(inner.encode())
     except InvalidInput as error:
-        raise error.at(path) from error
+        raise InvalidInput(error.rule, error.value, f"{path}, {error.path}" if error.path else path) from error
     if len(documents) != 1:
         raise InvalidInput(f"one {KIND}", f"{len(documents)} documents", path)
-    return _object(documents[0]), f"{path}."
+    return _object(documents[0]), path
 
 
 def _object(document: object) -> Mapping[str, object]:

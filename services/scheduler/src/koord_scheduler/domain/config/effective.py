@@ -13,12 +13,12 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue, Point
 from koord_scheduler.domain.config.document import (
     VERSIONS,
-    PluginArguments,
     WrittenConfiguration,
     WrittenProfile,
-    read_configuration,
+    configuration_document,
 )
-from koord_scheduler.domain.config.merging import merge_plugins
+from koord_scheduler.domain.config.merging import merge_plugins, misplaced, no_such_plugin
+from koord_scheduler.domain.config.parts import named_arguments, named_plugins, written_profiles
 from koord_scheduler.domain.config.problems import InvalidConfiguration, refuse
 from koord_scheduler.domain.config.spelling import wire_name
 from koord_scheduler.domain.config.wire import WireModel, read
@@ -106,69 +106,59 @@ class EffectiveConfiguration:
 def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> EffectiveConfiguration:
     """What a configuration file means.
 
-    text      see `document.read_configuration`
+    text      see `document.configuration_document`
     raises    InvalidInput; InvalidConfiguration with every problem, each with field, rule and value
     source    scheduler-core spec, 4, rules 1 to 5
     """
-    written, path = read_configuration(text)
-    problems: list[InvalidInput] = []
-    profiles: list[EffectiveProfile] = []
-    for index, profile in enumerate(written.profiles or (WrittenProfile(),)):
-        effective, found = _effective_profile(profile, written, catalogue)
-        profiles.append(effective)
-        problems += [problem.at(f"profiles[{index}]") for problem in found]
-    problems += _names(written)
+    document, place = configuration_document(text)
+    written, problems = _whole(document)
+    share = 0 if written is None else written.percentage_of_nodes_to_score
+    profiles: dict[int, EffectiveProfile] = {}
+    for index, parts in enumerate(written_profiles(document)):
+        path = f"profiles[{index}]"
+        given, found = _judged_parts(parts, catalogue)
+        try:
+            profile = read(WrittenProfile, parts, path)
+        except InvalidConfiguration:
+            pass  # told with the whole document; what its plugins lack, only one that can be read says
+        else:
+            profiles[index], lacking = _effective_profile(profile, given, share, catalogue)
+            found += lacking
+        problems += [problem.at(path) for problem in found]
+    problems += _names(written_profiles(document))
     problems += _sorters(profiles)
-    refuse(InvalidInput(problem.rule, problem.value, path + problem.path) for problem in problems)
+    if written is None or problems:
+        raise InvalidConfiguration([problem.at(place) if place else problem for problem in problems])
     return EffectiveConfiguration(
         pod_initial_backoff_seconds=written.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=written.pod_max_backoff_seconds,
-        profiles=tuple(profiles),
-        ignored=tuple(_ignored(written, profiles, catalogue)),
+        profiles=tuple(profiles.values()),
+        ignored=tuple(_ignored(written, list(profiles.values()), catalogue)),
     )
 
 
-def _effective_profile(
-    written: WrittenProfile, configuration: WrittenConfiguration, catalogue: Catalogue
-) -> tuple[EffectiveProfile, list[InvalidInput]]:
-    merged, problems = merge_plugins(written.plugins, catalogue)
-    problems = [problem.at("plugins") for problem in problems]
-    given, faults = _arguments(written.plugin_config, catalogue)
-    problems += faults
-    running = {name for names in merged.order.values() for name in names}
-    args: dict[str, WireModel] = {}
-    for name, known in catalogue.items():
-        if name in running and known.args is not None:
-            args[name] = given[name] if name in given else known.args()
-    own = written.percentage_of_nodes_to_score
-    effective = EffectiveProfile(
-        scheduler_name=written.scheduler_name or DEFAULT_SCHEDULER,
-        percentage_of_nodes_to_score=configuration.percentage_of_nodes_to_score if own is None else own,
-        points=MappingProxyType(merged.order),
-        weights=MappingProxyType(merged.weights),
-        args=MappingProxyType(args),
-    )
-    return effective, problems
+def _whole(document: Mapping[str, object]) -> tuple[WrittenConfiguration | None, list[InvalidInput]]:
+    """The document with the defaults of its own fields; None, and why, when something in it cannot be read."""
+    try:
+        return read(WrittenConfiguration, document, ""), []
+    except InvalidConfiguration as error:
+        return None, list(error.problems)
 
 
-def _arguments(
-    written: tuple[PluginArguments, ...], catalogue: Catalogue
-) -> tuple[dict[str, WireModel], list[InvalidInput]]:
+def _judged_parts(parts: Mapping[str, object], catalogue: Catalogue) -> tuple[dict[str, WireModel], list[InvalidInput]]:
+    """The arguments of a profile, and what is wrong with its parts one by one, as far as these can be read."""
+    problems = [problem.at("plugins") for problem in misplaced(named_plugins(parts), catalogue)]
     args: dict[str, WireModel] = {}
-    problems: list[InvalidInput] = []
     seen: set[str] = set()
-    for index, entry in enumerate(written):
-        path = f"pluginConfig[{index}]"
+    for entry in named_arguments(parts):
         known = catalogue.get(entry.name)
         if known is None:
-            problems.append(
-                InvalidInput("the name of a plugin that exists or is installed", entry.name, f"{path}.name")
-            )
+            problems.append(no_such_plugin(entry.name, f"{entry.path}.name", catalogue))
         elif entry.name in seen:
-            problems.append(InvalidInput("configured once", entry.name, f"{path}.name"))
-        else:
+            problems.append(InvalidInput("configured once", entry.name, f"{entry.path}.name"))
+        elif entry.args is not None:
             try:
-                read_args = _read_args(entry, known.args, f"{path}.args")
+                read_args = _read_args(entry.name, entry.args, known.args, f"{entry.path}.args")
             except InvalidConfiguration as error:
                 problems += error.problems
             else:
@@ -178,18 +168,43 @@ def _arguments(
     return args, problems
 
 
-def _read_args(entry: PluginArguments, kind: type[WireModel] | None, path: str) -> WireModel | None:
+def _effective_profile(
+    written: WrittenProfile, given: Mapping[str, WireModel], share: int, catalogue: Catalogue
+) -> tuple[EffectiveProfile, list[InvalidInput]]:
+    """The profile, and what its plugins lack.
+
+    given    the arguments that were written, by plugin
+    share    percentageOfNodesToScore of a profile that has none of its own
+    """
+    merged, problems = merge_plugins(written.plugins, catalogue)
+    running = {name for names in merged.order.values() for name in names}
+    own = written.percentage_of_nodes_to_score
+    args: dict[str, WireModel] = {}
+    for name, known in catalogue.items():
+        if name in running and known.args is not None:
+            args[name] = given[name] if name in given else known.args()
+    effective = EffectiveProfile(
+        scheduler_name=written.scheduler_name or DEFAULT_SCHEDULER,
+        percentage_of_nodes_to_score=share if own is None else own,
+        points=MappingProxyType(merged.order),
+        weights=MappingProxyType(merged.weights),
+        args=MappingProxyType(args),
+    )
+    return effective, [problem.at("plugins") for problem in problems]
+
+
+def _read_args(plugin: str, given: Mapping[str, object], kind: type[WireModel] | None, path: str) -> WireModel | None:
     """The arguments, of the kind `<plugin>Args` when they name one."""
-    fields = dict(entry.args)
+    fields = dict(given)
     named, version = fields.pop("kind", None), fields.pop("apiVersion", VERSIONS[0])
     problems: list[InvalidInput] = []
-    if named is not None and named != f"{entry.name}Args":
-        problems.append(InvalidInput(f"{entry.name}Args", named, f"{path}.kind"))
+    if named is not None and named != f"{plugin}Args":
+        problems.append(InvalidInput(f"{plugin}Args", named, f"{path}.kind"))
     if version not in VERSIONS:
         problems.append(InvalidInput(f"one of {', '.join(VERSIONS)}", version, f"{path}.apiVersion"))
     if kind is None:
         if fields:
-            problems.append(InvalidInput(f"left out: {entry.name} takes no arguments", fields, path))
+            problems.append(InvalidInput(f"left out: {plugin} takes no arguments", fields, path))
         refuse(problems)
         return None
     try:
@@ -200,25 +215,27 @@ def _read_args(entry: PluginArguments, kind: type[WireModel] | None, path: str) 
     return args
 
 
-def _names(written: WrittenConfiguration) -> Iterator[InvalidInput]:
-    """Each profile has a name of its own; a single one may go without."""
+def _names(profiles: Sequence[Mapping[str, object]]) -> Iterator[InvalidInput]:
+    """Each profile has a name of its own; a single one may go without. What is no text is told elsewhere."""
     seen: set[str] = set()
-    for index, profile in enumerate(written.profiles):
+    for index, profile in enumerate(profiles):
         path = f"profiles[{index}].schedulerName"
-        name = profile.scheduler_name
-        if not name:
-            if name is not None or len(written.profiles) > 1:
+        name = profile.get("schedulerName")
+        if name is None or name == "":
+            if name is not None or len(profiles) > 1:
                 yield InvalidInput("given", name, path)
-        elif name in seen:
-            yield InvalidInput("unique among the profiles", name, path)
-        else:
+        elif isinstance(name, str):
+            if name in seen:
+                yield InvalidInput("unique among the profiles", name, path)
             seen.add(name)
 
 
-def _sorters(profiles: Sequence[EffectiveProfile]) -> Iterator[InvalidInput]:
-    """All profiles share one queue."""
+def _sorters(profiles: Mapping[int, EffectiveProfile]) -> Iterator[InvalidInput]:
+    """All profiles share one queue. What cannot be read, the first profile among it, is not compared."""
+    if 0 not in profiles:
+        return
     first = profiles[0].points[Point.QUEUE_SORT]
-    for index, profile in enumerate(profiles):
+    for index, profile in profiles.items():
         sorters = profile.points[Point.QUEUE_SORT]
         if sorters != first:
             path = f"profiles[{index}].plugins.queueSort"

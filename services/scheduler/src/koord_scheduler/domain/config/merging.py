@@ -3,8 +3,9 @@
 source    scheduler-core spec, 4, rules 1 to 5
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from koordcore.values.invalid import InvalidInput
 
@@ -16,6 +17,7 @@ from koord_scheduler.domain.config.catalogue import (
     Point,
 )
 from koord_scheduler.domain.config.document import ALL, EnabledPlugin, Plugins, PluginSet
+from koord_scheduler.domain.config.parts import NamedPlugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,11 @@ class Merged:
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
-    """The plugins that run, and what is wrong with what was written (paths below `plugins`).
+    """The plugins that run, without those that do not exist, and what they lack (paths below `plugins`).
 
     multiPoint = the default set with the profile's changes;  a point = those given by both, in the point's order;
     then those of multiPoint; then those of the point only
     """
-    problems = list(_unknown(written, catalogue))
     multi = [plugin for plugin in _multi_point(written.multi_point, catalogue) if plugin.name in catalogue]
     order: dict[Point, tuple[str, ...]] = {}
     for point in Point:
@@ -42,31 +43,25 @@ def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[
     pre_bind = written.pre_bind
     if DEFAULT_PRE_BIND not in order[Point.PRE_BIND] and not _disables(pre_bind, DEFAULT_PRE_BIND):
         order[Point.PRE_BIND] += (DEFAULT_PRE_BIND,)
-    problems += _incomplete(order)
-    return Merged(order, _weights(order[Point.SCORE], written.score.enabled, multi)), problems
+    return Merged(order, _weights(order[Point.SCORE], written.score.enabled, multi)), list(_incomplete(order))
 
 
-def _unknown(written: Plugins, catalogue: Catalogue) -> Iterator[InvalidInput]:
-    """Names that no plugin has, and plugins that cannot be used where they are enabled."""
-    for index, plugin in enumerate(written.multi_point.enabled):
-        if plugin.name not in catalogue:
-            yield _no_such(plugin.name, f"multiPoint.enabled[{index}].name")
-    for point in Point:
-        for index, plugin in enumerate(written.at(point).enabled):
-            path = f"{point}.enabled[{index}].name"
-            known = catalogue.get(plugin.name)
-            if known is None:
-                yield _no_such(plugin.name, path)
-            elif point not in known.points:
-                yield InvalidInput(f"a plugin that can be used at {point}", plugin.name, path)
-    for point, plugin_set in (("multiPoint", written.multi_point), *((str(p), written.at(p)) for p in Point)):
-        for index, plugin in enumerate(plugin_set.disabled):
-            if plugin.name != ALL and plugin.name not in catalogue:
-                yield _no_such(plugin.name, f"{point}.disabled[{index}].name")
+def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[InvalidInput]:
+    """Names that no plugin has, and plugins that cannot be used where they are enabled (paths below `plugins`)."""
+    for path, point, name, is_enabled in named:
+        known = catalogue.get(name)
+        if known is None:
+            if is_enabled or name != ALL:
+                yield no_such_plugin(name, path, catalogue)
+        elif is_enabled and point is not None and point not in known.points:
+            yield InvalidInput(f"a plugin that can be used at {point}", name, path)
 
 
-def _no_such(name: str, path: str) -> InvalidInput:
-    return InvalidInput("the name of a plugin that exists or is installed", name, path)
+def no_such_plugin(name: str, path: str, catalogue: Catalogue) -> InvalidInput:
+    """What is said of a name that no plugin has; the name that is meant, where one is close."""
+    meant = get_close_matches(name, catalogue, 1)
+    hint = f" ({meant[0]}?)" if meant else ""
+    return InvalidInput(f"the name of a plugin that exists or is installed{hint}", name, path)
 
 
 def _multi_point(written: PluginSet, catalogue: Catalogue) -> list[EnabledPlugin]:
