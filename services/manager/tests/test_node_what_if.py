@@ -4,8 +4,11 @@ import json
 from collections.abc import Sequence
 
 from koord_manager.cycle import control_round
+from koord_manager.domain.enabled import GPU, PLUGINS
 from koord_manager.domain.view import ManagerView
-from koord_manager.domain.what_if import NodeWhatIf
+from koord_manager.domain.what_if.nodes import NodeDecisions
+from koord_manager.domain.what_if.run import ManagerWhatIf
+from koord_manager.domain.what_if.told import ManagerTold
 from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
@@ -51,13 +54,13 @@ async def told(config: str) -> Story:
 
 def again(
     events: Sequence[StoredEvent], reports: Sequence[StoredEvent], chosen: dict[str, str] | None, begin: int = 0
-) -> NodeWhatIf:
-    what_if = NodeWhatIf(ManagerView(), chosen)
+) -> NodeDecisions:
+    what_if = ManagerWhatIf(ManagerView(), reports, chosen=chosen)
     for stored in events:
         if stored.seq <= begin:
             what_if.before(stored)
-    what_if.rerun([stored for stored in events if stored.seq > begin], reports)
-    return what_if
+    what_if.rerun([stored for stored in events if stored.seq > begin])
+    return what_if.nodes
 
 
 async def test_every_decision_is_repeated_from_any_beginning() -> None:
@@ -116,6 +119,41 @@ spec: {quotaName: pool-root, quotaLabels: {a: b}, resourceRatio: "0.9", nodeSele
     for begin in range(len(story.events())):
         tally = again(story.events(), story.reports, None, begin).tally
         assert tally.recorded == tally.anew == tally.same
+
+
+def device(healthy: bool) -> str:
+    gpu = f"{{type: gpu, minor: 0, health: {str(healthy).lower()}, resources: {{koordinator.sh/gpu-core: 100}}}}"
+    return f"""
+apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Device
+metadata: {{name: n.1, labels: {{node.koordinator.sh/gpu-model: A100}}}}
+spec: {{devices: [{gpu}, {gpu.replace("minor: 0", "minor: 1").replace("false", "true")}]}}
+"""
+
+
+async def test_what_devices_give_a_node_is_repeated_and_follows_its_gate_and_plugin() -> None:
+    story = Story()
+    async with running(story.manager):
+        await story.manager.apply("\n---\n".join([CONFIG, NODE, device(True)]))
+        await story.report(1500)
+        await story.manager.apply(device(False))
+        await story.report(1500)
+    computed = [stored for stored in story.events() if stored.type == "NodeDevicesComputed"]
+    assert len(computed) == 2
+    for begin in range(len(story.events())):
+        for chosen in (None, SAME):
+            found = again(story.events(), story.reports, chosen, begin)
+            assert (found.fates(), found.tally.explained) == ([], True)
+
+    shared = ManagerWhatIf(ManagerView(), story.reports, told=ManagerTold(sync_shared_gpus=True))
+    shared.rerun(story.events())
+    [fate] = shared.nodes.fates()
+    assert fate.recorded is not None
+    assert fate.anew is not None
+    assert fate.anew.devices == fate.recorded.devices | {"koordinator.sh/gpu.shared": 100}
+    without = ManagerWhatIf(ManagerView(), story.reports, told=ManagerTold(plugins=frozenset(PLUGINS) - {GPU}))
+    without.rerun(story.events())
+    assert not without.nodes.tally.explained
 
 
 async def test_ratios_are_tried_and_repeated_too() -> None:

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import msgspec
 from koord_manager.domain.admission.facts import ConfigNames
-from koord_manager.domain.enabled import PLUGINS
-from koord_manager.domain.node_fates import NodeFate, level_of
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView
-from koord_manager.domain.what_if import NodeWhatIf, Tally
+from koord_manager.domain.what_if.fates import NodeFate, level_of
+from koord_manager.domain.what_if.run import ManagerWhatIf
+from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.told import ManagerTold
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
@@ -79,6 +80,7 @@ class NodeComparison:
                     "nodeSLO": [asdict(one) for one in slo_differences(fate)],
                     "measuring": [asdict(one) for one in measuring_differences(fate)],
                     "ratios": [asdict(one) for one in ratio_differences(fate)],
+                    "devices": [asdict(one) for one in device_differences(fate)],
                     "health": [asdict(one) for one in health_differences(fate)],
                 }
                 for fate in self.fates
@@ -116,6 +118,16 @@ def health_differences(fate: NodeFate) -> list[Difference]:
     """Level, weight and offsets of the node's health that would be others."""
     before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
     return list(_differences(before, after))
+
+
+def device_differences(fate: NodeFate) -> list[Difference]:
+    """Resources and labels that the node's devices would give it otherwise."""
+    before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
+    return list(_differences(before, after))
+
+
+def _devices(policy: NodePolicyState) -> dict[str, Any]:
+    return {"resources": policy.devices, "labels": policy.device_labels}
 
 
 def _health(policy: NodePolicyState) -> dict[str, Any]:
@@ -156,19 +168,20 @@ async def compare_nodes(
     progress: Callable[[int], None],
     *,
     names: ConfigNames | None = None,
-    plugins: frozenset[str] = frozenset(PLUGINS),
+    told: ManagerTold | None = None,
 ) -> NodeComparison:
     """Fold to `begin`, decide what lies behind it up to `end` anew.
 
     chosen      data of the ConfigMap to try; None: what was in force
     progress    called with positions, from 0 to end
     names       of the ConfigMap that the manager took its configuration from; None: as by default
-    plugins     what the manager computed of a node
+    told        flags of the recorded manager; None: as by default
     raises      LogTrouble naming an event that cannot be read and that nobody said to skip
     """
     skipped = await skipped_positions(log)
     view = ManagerView(config_names=names)
-    what_if = NodeWhatIf(view, chosen, plugins=plugins)
+    reports = await everything_kept(observations)
+    what_if = ManagerWhatIf(view, reports, chosen=chosen, told=told)
     window: list[StoredEvent] = []
     try:
         async for batch in log.history(0, end, batch=BATCH):
@@ -180,8 +193,7 @@ async def compare_nodes(
                 else:
                     window.append(stored)
             progress(min(batch[-1].seq, begin))
-        reports = await everything_kept(observations)
-        what_if.rerun(window, reports, progress, until=await _next_moment(log, end))
+        what_if.rerun(window, progress, until=await _next_moment(log, end))
     except UnreadableEvent as error:
         raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
     existing = view.nodes()
@@ -190,10 +202,10 @@ async def compare_nodes(
         begin=begin,
         end=end,
         reports=len(reports),
-        tally=what_if.tally,
-        fates=what_if.fates(),
+        tally=what_if.nodes.tally,
+        fates=what_if.nodes.fates(),
         before=_lent(recorded[token] for token in existing if token in recorded),
-        after=_lent(what_if.anew[token] for token in existing if token in what_if.anew),
+        after=_lent(what_if.nodes.anew[token] for token in existing if token in what_if.nodes.anew),
     )
 
 

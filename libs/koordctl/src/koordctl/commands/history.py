@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import httpx
 import typer
-from koord_manager.domain.enabled import PLUGINS
+from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koordcore.bus.replay import position_at_time
 from koordcore.values.timestamps import rfc3339
@@ -19,6 +19,7 @@ from koordctl.output import Format, console, errors, fail, show_table
 from koordctl.positions import parse_moment
 from koordctl.verification import Verdict, verify_now
 
+_CONTROLLERS: Final = ",".join(CONTROLLERS)
 _PLUGINS: Final = ",".join(PLUGINS)
 
 
@@ -50,12 +51,20 @@ def replay(
     begin: Annotated[
         str | None, typer.Option("--from", help="With --rerun-...: position or time; default: the beginning.")
     ] = None,
+    controllers: Annotated[
+        str,
+        typer.Option("--controllers", help="With --rerun-manager: the manager's flag: which of its controllers ran."),
+    ] = _CONTROLLERS,
     noderesource_plugins: Annotated[
         str,
         typer.Option(
             "--noderesource-plugins", help="With --rerun-manager: the manager's flag: what it computed of a node."
         ),
     ] = _PLUGINS,
+    feature_gates: Annotated[
+        str,
+        typer.Option("--feature-gates", help="With --rerun-manager: the manager's flag: switches of its features."),
+    ] = "",
     config_namespace: Annotated[
         str,
         typer.Option("--config-namespace", help="With --rerun-manager: the manager's flag: where its ConfigMap is."),
@@ -100,12 +109,21 @@ def replay(
         from koordctl.commands.rerun_manager import rerun_manager as rerun_nodes
 
         flags = ManagerFlags(
-            plugins=noderesource_plugins, config_namespace=config_namespace, slo_config_name=slo_config_name
+            controllers=controllers,
+            plugins=noderesource_plugins,
+            gates=feature_gates,
+            config_namespace=config_namespace,
+            slo_config_name=slo_config_name,
         )
         rerun_nodes(config, begin, to, output, flags)
         return
-    if (noderesource_plugins, config_namespace, slo_config_name) != (_PLUGINS, SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
-        fail("--noderesource-plugins, --config-namespace and --slo-config-name belong to --rerun-manager", status=2)
+    told = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
+    if told != (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
+        fail(
+            "--controllers, --noderesource-plugins, --feature-gates, --config-namespace and --slo-config-name belong to"
+            " --rerun-manager",
+            status=2,
+        )
     if rerun_scheduler:
         # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
         from koordctl.commands.rerun import rerun

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koord_manager.domain.admission.facts import ConfigNames
-from koord_manager.domain.enabled import PLUGINS, enabled_of
-from koord_manager.domain.node_fates import NodeFate
+from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.what_if.fates import NodeFate
+from koord_manager.domain.what_if.told import ManagerTold
+from koord_manager.settings import ManagerSettings
 from koordcore.protocol.manifests import InvalidManifest
+from koordcore.service.gates import parse_feature_gates
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -22,6 +25,7 @@ from koordctl.rerun_nodes import (
     Lent,
     NodeComparison,
     compare_nodes,
+    device_differences,
     health_differences,
     lends_otherwise,
     measuring_differences,
@@ -46,19 +50,28 @@ _FIGURES: tuple[tuple[str, Show], ...] = (
 class ManagerFlags:
     """What the recorded manager was told by its flags.
 
-    plugins            of `--noderesource-plugins`, as written: `*,-RDMADeviceResource`
+    controllers        of `--controllers`, as written: `*,-nodeslo`
+    plugins            of `--noderesource-plugins`, likewise
+    gates              of `--feature-gates`, likewise: `EnableSyncGPUSharedResource=true`
     config_namespace   of the ConfigMap `slo-controller-config`
     slo_config_name    the name that it has
     """
 
+    controllers: str
     plugins: str
+    gates: str
     config_namespace: str
     slo_config_name: str
 
     @property
-    def enabled_plugins(self) -> frozenset[str]:
-        """What was computed of a node."""
-        return enabled_of(PLUGINS, [part.strip() for part in self.plugins.split(",") if part.strip()])
+    def told(self) -> ManagerTold:
+        """What ran. Raises InvalidInput for a gate that the manager does not know."""
+        gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
+        return ManagerTold(
+            controllers=enabled_of(CONTROLLERS, _words(self.controllers)),
+            plugins=enabled_of(PLUGINS, _words(self.plugins)),
+            sync_shared_gpus=gates.enabled("EnableSyncGPUSharedResource"),
+        )
 
     @property
     def names(self) -> ConfigNames:
@@ -72,17 +85,25 @@ def rerun_manager(config: Path | None, begin: str | None, to: str | None, output
     Exit status 1 when the configuration that was in force does not give what was recorded.
     """
     chosen = _chosen(config)
-    comparison = wait_for(_compare(chosen, begin, to, flags))
+    try:
+        told = flags.told
+    except InvalidInput as error:
+        fail(f"--feature-gates: {error.sentence()}", status=2)
+    comparison = wait_for(_compare(chosen, begin, to, told, flags.names))
     if output is Format.TABLE:
         _show(comparison)
     else:
         show_document(comparison.document(), output)
-    tally = comparison.tally
-    if chosen is None and tally.recorded != tally.same + tally.not_kept:
+    if chosen is None and not comparison.tally.explained:
         fail(
             "decided otherwise with the configuration that was in force: what was recorded does not explain it; was the"
-            " manager told --noderesource-plugins, --config-namespace or --slo-config-name?"
+            " manager told --controllers, --noderesource-plugins, --feature-gates, --config-namespace or"
+            " --slo-config-name?"
         )
+
+
+def _words(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _chosen(config: Path | None) -> dict[str, str] | None:
@@ -97,7 +118,7 @@ def _chosen(config: Path | None) -> dict[str, str] | None:
 
 
 async def _compare(
-    chosen: Mapping[str, str] | None, begin: str | None, to: str | None, flags: ManagerFlags
+    chosen: Mapping[str, str] | None, begin: str | None, to: str | None, told: ManagerTold, names: ConfigNames
 ) -> NodeComparison:
     async with open_log() as log:
         start = 0 if begin is None else await target(log, begin, "--from")
@@ -116,8 +137,8 @@ async def _compare(
                     start,
                     end,
                     lambda at: bar.update(task, completed=at),
-                    names=flags.names,
-                    plugins=flags.enabled_plugins,
+                    names=names,
+                    told=told,
                 )
             except LogTrouble as error:
                 fail(str(error))
@@ -139,6 +160,7 @@ def _show(found: NodeComparison) -> None:
     lending = [fate for fate in found.fates if lends_otherwise(fate)]
     measuring = [fate for fate in found.fates if measuring_differences(fate)]
     scaled = [fate for fate in found.fates if ratio_differences(fate)]
+    given = [fate for fate in found.fates if device_differences(fate)]
     judged = [fate for fate in found.fates if health_differences(fate)]
     rendered = [fate for fate in found.fates if slo_differences(fate)]
     show_table(
@@ -148,6 +170,7 @@ def _show(found: NodeComparison) -> None:
             ["NodeSLO", len(rendered)],
             ["how agents measure", len(measuring)],
             ["cpu normalization or amplification", len(scaled)],
+            ["devices", len(given)],
             ["health", len(judged)],
         ],
     )
@@ -163,6 +186,7 @@ def _show(found: NodeComparison) -> None:
         *_fields(map(slo_differences, rendered)),
         *_fields(map(measuring_differences, measuring)),
         *_fields(map(ratio_differences, scaled)),
+        *_fields(map(device_differences, given)),
         *_fields(map(health_differences, judged)),
     ]
     if fields:

@@ -218,22 +218,25 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
 
     source    manager spec, 5.10, 5.11; 18 (11)
     """
+    return _drafts(view, nodes, lambda _, token, published: device_event(policies, view, token, published))
 
-    def decide(node: Node, token: str, published: NodePolicyState | None) -> Event | None:
-        device = view.device(token)
-        if device is None and (published is None or not published.devices):
-            return None
-        given = device_resources(device, sync_shared_gpus=policies.sync_shared_gpus)
-        old = published or NodePolicyState(seq=0)
-        resources = _enabled_devices(policies.plugins, given.resources, old.devices)
-        if any(name in GPU_RESOURCES for name in resources):  # what healthy GPUs do not name is left as it is
-            resources = {name: old.devices[name] for name in GPU_RESOURCES if name in old.devices} | resources
-        labels = old.device_labels | (given.labels if GPU in policies.plugins else {})
-        if (resources, labels) == (old.devices, old.device_labels):
-            return None
-        return NodeDevicesComputed(resources=resources, labels=labels, device_version=view.device_version(token))
 
-    return _drafts(view, nodes, decide)
+def device_event(
+    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
+) -> NodeDevicesComputed | None:
+    """What a node's devices give it; None when that is what stands."""
+    device = view.device(token)
+    if device is None and (published is None or not published.devices):
+        return None
+    given = device_resources(device, sync_shared_gpus=policies.sync_shared_gpus)
+    old = published or NodePolicyState(seq=0)
+    resources = _enabled_devices(policies.plugins, given.resources, old.devices)
+    if any(name in GPU_RESOURCES for name in resources):  # what healthy GPUs do not name is left as it is
+        resources = {name: old.devices[name] for name in GPU_RESOURCES if name in old.devices} | resources
+    labels = old.device_labels | (given.labels if GPU in policies.plugins else {})
+    if (resources, labels) == (old.devices, old.device_labels):
+        return None
+    return NodeDevicesComputed(resources=resources, labels=labels, device_version=view.device_version(token))
 
 
 def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str, int]) -> dict[str, int]:

@@ -1,15 +1,17 @@
-"""What a decision about a node says, and what stands of a node: compared between a recording and a run of `what_if`.
+"""What a decision about a node says, and what stands of a node: compared between a recording and a run of `run`.
 
 source    manager spec, 17.3
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from koordcore.events.adjustment import NodeHealthAssessed
-from koordcore.events.envelope import BasedOn
+from koordcore.events.envelope import BasedOn, Event
 from koordcore.events.nodepolicy import (
+    NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
@@ -17,7 +19,10 @@ from koordcore.events.nodepolicy import (
 )
 from koordcore.state.aggregates import NodePolicyState
 
-Rendered = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
+from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO
+
+Configured = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
+Rendered = Configured | NodeDevicesComputed
 Decision = NodeOvercommitComputed | NodeHealthAssessed | Rendered
 DECIDED_ANEW: Final = (
     NodeOvercommitComputed,
@@ -25,7 +30,16 @@ DECIDED_ANEW: Final = (
     NodeSloRendered,
     NodeMetricPolicyRendered,
     NodeRatiosComputed,
+    NodeDevicesComputed,
 )
+CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
+    NodeOvercommitComputed: NODE_RESOURCE,
+    NodeSloRendered: NODE_SLO,
+    NodeMetricPolicyRendered: NODE_METRIC,
+    NodeRatiosComputed: NODE_RESOURCE,
+    NodeDevicesComputed: NODE_RESOURCE,
+}
+"""Who decides it (`enabled.CONTROLLERS`); nobody can switch off what is not named here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,9 @@ def without_version(event: Decision | None) -> Decision | None:
     """What a decision says, whichever version of the configuration and position it was taken on."""
     if isinstance(event, NodeOvercommitComputed):
         return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
-    return msgspec.structs.replace(event, config_version=0) if event is not None else None
+    if isinstance(event, NodeDevicesComputed) or event is None:
+        return event
+    return msgspec.structs.replace(event, config_version=0)
 
 
 def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
@@ -61,6 +77,8 @@ def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
         found.cpu_normalization,
         found.amplification,
         level_of(found),
+        found.devices,
+        found.device_labels,
     )
 
 

@@ -1,0 +1,280 @@
+"""What the manager would have published of nodes under another slo-controller-config.
+
+A decision is taken where the recorded one was: on the facts that it was based on, on the report that it names, at its
+time. Where the other configuration means something else for a node, the node is also decided in the beginning, at every
+report that is kept, and in the end: the manager would have looked at it then, and the recording need not say so.
+
+source    manager spec, 5.1 to 5.7, 5.10, 5.11, 6, 4.2, 14, 16
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, cast
+
+from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
+from koordcore.events.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import CustomObjectState, NodePolicyState
+from koordcore.state.cluster import evolve
+
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.enabled import NODE_RESOURCE, QUOTA_PROFILE
+from koord_manager.domain.node_drafts import (
+    device_event,
+    look_at,
+    measuring_event,
+    normalization_in_force,
+    ratio_event,
+    slo_event,
+)
+from koord_manager.domain.node_resources.decide import decide_overcommit
+from koord_manager.domain.quota_rounds import PROFILES, render
+from koord_manager.domain.slo_adjust.rounds import Seen, health_draft, healthy_again, is_adjusted, previous_state
+from koord_manager.domain.slo_adjust.step import assess
+from koord_manager.domain.view import ManagerView, node_name
+from koord_manager.domain.what_if.fates import (
+    CONTROLLER_OF,
+    Configured,
+    Decision,
+    NodeFate,
+    Rendered,
+    is_alike,
+    standing,
+    without_version,
+)
+from koord_manager.domain.what_if.reports import Report
+from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.told import ManagerTold
+
+_OFF: Final = "off"
+MOST_RATIO_ROUNDS: Final = 3
+"""Amplification follows a new normalization one round later."""
+_CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The reports, and how far they have been taken in.
+
+    of          (node token, time of the report) -> the report
+    newest      node token -> the newest that was taken in
+    """
+
+    ordered: Sequence[Report]
+    of: dict[tuple[str, str], NodeUsageReported] = field(default_factory=dict[tuple[str, str], NodeUsageReported])
+    newest: dict[str, NodeUsageReported] = field(default_factory=dict[str, NodeUsageReported])
+    count: int = 0
+
+
+class NodeDecisions:
+    """What is decided about nodes in one run.
+
+    view      of the recording; whoever drives the run folds it
+    chosen    data of the ConfigMap to try; None: that which was in force, whatever it was
+    told      flags of the recorded manager
+    anew      node token -> what would be published of it
+    tally     of the window; root quotas of profiles are counted with it
+    """
+
+    def __init__(
+        self, view: ManagerView, reports: Sequence[Report], chosen: Mapping[str, str] | None, told: ManagerTold
+    ) -> None:
+        self.view = view
+        self.anew: dict[str, NodePolicyState] = {}
+        self.tally = Tally()
+        self._told = told
+        self._in_force = self._policies()
+        self._in_force.refresh(view)
+        self._versions: dict[int, NodePolicies] = {self._in_force.version: self._in_force}
+        self._chosen: NodePolicies | None = None
+        if chosen is not None:
+            self._chosen = self._policies()
+            self._chosen.accept(chosen, 0)
+        self._reports = _Taken(reports, {(report.node, report.event.updated_at): report.event for report in reports})
+
+    def reconfigured(self) -> None:
+        """The recording has another configuration from here on."""
+        self._in_force = copy.copy(self._in_force)
+        self._in_force.refresh(self.view)
+        self._versions[self._in_force.version] = self._in_force
+
+    def begin(self, now: str) -> None:
+        """The window begins; what stands of nodes is as recorded."""
+        self.anew = dict(self.view.state.of_kind(NodePolicyState))
+        self.take_in_reports(now, looks=False)
+        self._look_at_all(now)
+
+    def end(self, now: str, until: str | None) -> None:
+        """The window ends. until: reports that were told later are not looked at; None: all are."""
+        self._look_at_all(max(now, self.take_in_reports(until, looks=True)))
+
+    def fates(self) -> list[NodeFate]:
+        """Nodes for which something else would stand, by name."""
+        recorded = self.view.state.of_kind(NodePolicyState)
+        fates = [
+            NodeFate(node_name(token), recorded.get(token), self.anew.get(token))
+            for token in sorted(recorded.keys() | self.anew.keys())
+            if self.view.node(token) is not None
+        ]
+        return [fate for fate in fates if standing(fate.recorded) != standing(fate.anew)]
+
+    def take_in_reports(self, until: str | None, *, looks: bool) -> str:
+        """Take in what was told up to a moment; returns when the last of it was told, "": nothing was."""
+        reports, last = self._reports, ""
+        while reports.count < len(reports.ordered):
+            report = reports.ordered[reports.count]
+            if until is not None and report.told_at > until:
+                break
+            reports.count += 1
+            reports.newest[report.node] = report.event
+            last = max(last, report.told_at)
+            if looks:
+                self._look(report.node, report.told_at)
+        return last
+
+    def take_again(self, stored: StoredEvent, recorded: Decision) -> None:
+        """A recorded decision, taken on what it was taken on."""
+        self.tally.recorded += 1
+        token, node = stored.ref.id, self.view.node(stored.ref.id)
+        if node is None or not self._decides(type(recorded)):
+            self.stands(token, recorded, stored)
+            return
+        if isinstance(recorded, NodeOvercommitComputed):
+            policies = self._policies_of(recorded.config_version)
+            report = self._reports.of.get((token, recorded.metric_updated_at))
+            if report is None and recorded.metric_updated_at:
+                self.tally.not_kept += 1
+                if not self._differs(token):
+                    self.stands(token, recorded, stored)
+                return
+            found = self._overcommit(policies, token, report, stored.occurred_at)
+        elif isinstance(recorded, NodeHealthAssessed):
+            found = self._health(self._policies_of(recorded.config_version), token, node, recorded)
+        elif isinstance(recorded, NodeDevicesComputed):
+            found = device_event(self._chosen or self._in_force, self.view, token, self.anew.get(token))
+        else:
+            policies = self._policies_of(recorded.config_version)
+            found = self._rendered(type(recorded), policies, token, self.anew.get(token))
+        if found is not None:
+            self.tally.anew += 1
+            self.tally.same += is_alike(found, recorded)
+            self.stands(token, found, stored)
+
+    def render_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
+        """The root quota of a profile, which no configuration changes: it is repeated, and stands as recorded."""
+        self.tally.recorded += 1
+        profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
+        if profile is not None and profile.object is not None and QUOTA_PROFILE in self._told.controllers:
+            nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
+            self.tally.anew += 1
+            self.tally.same += render(self.view, profile, nodes) == recorded
+
+    def stands(self, token: str, event: Event, stored: StoredEvent) -> None:
+        """What is published of a node from here on."""
+        state = evolve(self.anew.get(token), event, stored)
+        assert isinstance(state, NodePolicyState)
+        self.anew[token] = state
+
+    # --- what is decided ---------------------------------------------------------------------------------------------
+
+    def _policies(self) -> NodePolicies:
+        return NodePolicies(plugins=self._told.plugins, sync_shared_gpus=self._told.sync_shared_gpus)
+
+    def _policies_of(self, version: int) -> NodePolicies:
+        return self._chosen or self._versions.get(version, self._in_force)
+
+    def _decides(self, kind: type[Event]) -> bool:
+        """Whether the controller that decides it runs."""
+        controller = CONTROLLER_OF.get(kind)
+        return controller is None or controller in self._told.controllers
+
+    def _health(
+        self, policies: NodePolicies, token: str, node: Node, recorded: NodeHealthAssessed
+    ) -> NodeHealthAssessed | None:
+        """The next step of a node's health on the recorded signals; what the guard said of its weight stands."""
+        published = self.anew.get(token)
+        if recorded.cause == _OFF:
+            before = published.health if published else None
+            return healthy_again(before) if before is not None and is_adjusted(before) else None
+        policy = policies.slo_adjust
+        if not policy.enable:
+            return None
+        found = assess(policy, previous_state(published), recorded.signals, stale=recorded.stale)
+        reported = recorded.reported_weight if found.weight == recorded.weight else found.weight
+        seen = Seen(node, published, found, recorded.signals, recorded.stale)
+        draft = health_draft(policies, policy, self.view, token, seen, reported)
+        return cast("NodeHealthAssessed", draft.event) if draft is not None else None
+
+    def _look_at_all(self, now: str) -> None:
+        if self._chosen is None:
+            return
+        for token in sorted(self.view.nodes()):
+            for kind in filter(self._decides, _CONFIGURED):
+                chosen, in_force = (
+                    without_version(self._rendered(kind, policies, token, None))
+                    for policies in (self._chosen, self._in_force)
+                )
+                if chosen == in_force:
+                    continue
+                for _ in range(MOST_RATIO_ROUNDS):
+                    self._publish(token, self._rendered(kind, self._chosen, token, self.anew.get(token)), now)
+            self._look(token, now)
+
+    def _rendered(
+        self, kind: type[Configured], policies: NodePolicies, token: str, published: NodePolicyState | None
+    ) -> Rendered | None:
+        node = self.view.node(token)
+        assert node is not None
+        if kind is NodeSloRendered:
+            return slo_event(policies, node, published)
+        if kind is NodeMetricPolicyRendered:
+            return measuring_event(policies, node, published)
+        return ratio_event(policies, self.view, token, published)
+
+    def _look(self, token: str, now: str) -> None:
+        """What the manager would have looked at: a node that the other configuration treats otherwise."""
+        report = self._reports.newest.get(token)
+        if NODE_RESOURCE not in self._told.controllers:
+            return
+        if self._chosen is not None and report is not None and self._differs(token):
+            self._publish(token, self._overcommit(self._chosen, token, report, now), now)
+
+    def _differs(self, token: str) -> bool:
+        """Whether the other configuration means something else for what a node lends."""
+        node = self.view.node(token)
+        if self._chosen is None or node is None:
+            return False
+        anew, recorded = self.anew.get(token), self.view.policy(token)
+        annotations = node.metadata.annotations
+        if normalization_in_force(anew, annotations) != normalization_in_force(recorded, annotations):
+            return True
+        chosen = self._chosen.colocation(token, node, anew.health if anew else None)
+        return chosen != self._in_force.colocation(token, node, recorded.health if recorded else None)
+
+    def _overcommit(
+        self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
+    ) -> NodeOvercommitComputed | None:
+        look = look_at(policies, self.view, token, self.anew.get(token), report)
+        based_on = BasedOn(ev=self.view.state.position)
+        return decide_overcommit(
+            look, datetime.fromisoformat(now), config_version=policies.version, based_on=based_on
+        ).event
+
+    def _publish(self, token: str, event: Decision | None, now: str) -> None:
+        if event is not None:
+            self.tally.anew += 1
+            stored = StoredEvent(
+                self.view.state.position, AggregateRef("nodepolicy", token), {HEADER_OCCURRED_AT: now}, b""
+            )
+            self.stands(token, event, stored)

@@ -1,0 +1,36 @@
+"""The usage reports of nodes that are still kept, as a run of `what_if` takes them in."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.registry import UnreadableEvent
+
+
+class Report(NamedTuple):
+    """One report.
+
+    seq       position in the stream of observations
+    told_at   when it was told; node: token
+    """
+
+    seq: int
+    told_at: str
+    node: str
+    event: NodeUsageReported
+
+
+def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
+    """Reports in order; what is another observation, or cannot be used, is left out, as the manager leaves it out."""
+    found: list[Report] = []
+    for entry in stored:
+        try:
+            event = CATALOGUE.read(entry)
+            if isinstance(event, NodeUsageReported) and datetime.fromisoformat(event.updated_at).tzinfo is not None:
+                found.append(Report(entry.seq, entry.occurred_at, entry.ref.id, event))
+        except (UnreadableEvent, ValueError):
+            continue
+    return found
