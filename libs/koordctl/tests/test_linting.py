@@ -77,7 +77,15 @@ def test_gates_are_those_of_the_manager() -> None:
 def test_the_examples_are_good(folder: Path) -> None:
     texts = [file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.yaml"))]
 
-    assert [finding for finding in lint(*texts) if finding.violations] == []
+    assert [finding for finding in lint(*texts) if finding.violations or finding.warnings] == []
+
+
+def test_a_value_that_nobody_understands_is_warned_about_and_taken() -> None:
+    (pod,) = lint(POD.replace("class: batch", "koordinator.sh/qosClass: BestEffort"))
+
+    assert pod.violations == ()
+    (warning,) = pod.warnings
+    assert warning.startswith("metadata.labels[koordinator.sh/qosClass]: should be one of LSE, LSR, LS, BE, SYSTEM, ")
 
 
 def test_the_command_reports_every_document_and_fails_for_one(tmp_path: Path) -> None:

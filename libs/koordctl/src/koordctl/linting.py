@@ -20,6 +20,8 @@ from koordcore.protocol.priority import installed_priority_classes
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koordctl.metadata_warnings import metadata_warnings
+
 _NOW = "2026-01-01T00:00:00.000000Z"
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -60,15 +62,16 @@ class Linter:
 
     def _judge(self, document: object) -> Finding:
         kind, namespace, name = _named(document)
+        unread = tuple(metadata_warnings(document))
         try:
             manifest = shape_manifest(document)
             meta = manifest.object.metadata
             kind, namespace, name = manifest.kind, meta.namespace, meta.name
             applied = self._applied(document)
         except InvalidManifest as refused:
-            return Finding(kind, namespace, name, (), (), tuple(refused.violations))
+            return Finding(kind, namespace, name, (), (), tuple(refused.violations), unread)
         violations = tuple(applied.refusal.violations) if applied.refusal else ()
-        return Finding(kind, namespace, name, applied.steps, applied.patch, violations, applied.warnings)
+        return Finding(kind, namespace, name, applied.steps, applied.patch, violations, (*unread, *applied.warnings))
 
     def _applied(self, document: object) -> Applied:
         manifest = shape_manifest(document)

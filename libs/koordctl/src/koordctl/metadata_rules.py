@@ -1,0 +1,267 @@
+"""What the protocol's labels and annotations may say, where users write them, and what another text comes to.
+
+Admission takes other texts, as the protocol wants it; whoever reads them falls back without a word. `metadata_warnings`
+says so beforehand.
+
+source    protocol spec, 2.1, 2.2, 4.1 to 4.6, 5
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import CoreSchedPolicy, NodeCpuBindPolicy
+from koordcore.protocol.annotations.eviction import parse_eviction_cost
+from koordcore.protocol.annotations.gang import MATCH_POLICIES, MODE_NON_STRICT, MODE_STRICT
+from koordcore.protocol.annotations.gpu import PARTITION_HONOR, PARTITION_PREFER
+from koordcore.protocol.annotations.normalization import parse_cpu_normalization_enabled
+from koordcore.protocol.lenient_json import fold_keys, parse_json
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.reservation import POLICY_RESERVED_CPUS_ONLY
+from koordcore.values.duration import parse_duration
+from koordcore.values.integers import parse_decimal, parse_literal
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_quantity
+
+
+class MetadataRule(NamedTuple):
+    """What a value may say.
+
+    check     raises InvalidInput for another text
+    effect    what is made of another text, "" where that depends on what is wrong with it
+    """
+
+    check: Callable[[str], object]
+    effect: str = ""
+
+
+class Holder(NamedTuple):
+    """What the labels and the annotations of one kind of object may say, by key."""
+
+    labels: Mapping[str, MetadataRule]
+    annotations: Mapping[str, MetadataRule]
+
+
+def _one_of(allowed: Iterable[str], effect: str) -> MetadataRule:
+    known = tuple(str(each) for each in allowed)
+
+    def check(text: str) -> None:
+        if text not in known:
+            raise InvalidInput(f"one of {', '.join(each for each in known if each)}", text)
+
+    return MetadataRule(check, effect)
+
+
+def _switch(default: bool) -> MetadataRule:
+    return _one_of(("true", "false"), f"it counts as {str(default).lower()}")
+
+
+def _ratio(text: str) -> None:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < float("inf"):
+        raise InvalidInput("a number of at least 0", text)
+
+
+def _cost(text: str) -> None:
+    parse_eviction_cost({keys.EVICTION_COST: text})
+
+
+def _boolean(text: str) -> None:
+    parse_cpu_normalization_enabled({keys.CPU_NORMALIZATION_ENABLED: text})
+
+
+def _within(low: int, high: int) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if not low <= parse_decimal(text) <= high:
+            raise InvalidInput(f"an integer within {low}..{high}", text)
+
+    return check
+
+
+def _json_object(**allowed: tuple[str, ...]) -> Callable[[str], None]:
+    """A JSON object; its fields of these names, when they say something, say one of these texts."""
+
+    def check(text: str) -> None:
+        decoded = parse_json(text)
+        if not isinstance(decoded, dict):
+            raise InvalidInput("a JSON object", text)
+        for name, value in fold_keys(cast("dict[str, object]", decoded), allowed).items():
+            if value and value not in allowed[name]:
+                raise InvalidInput(f"one of {', '.join(allowed[name])}", value, name)
+
+    return check
+
+
+def _json_list(*allowed: str) -> Callable[[str], None]:
+    """A JSON list of texts; without any that are allowed, all are."""
+
+    def check(text: str) -> None:
+        decoded = parse_json(text)
+        if not isinstance(decoded, list):
+            raise InvalidInput("a JSON list", text)
+        for index, item in enumerate(cast("list[object]", decoded)):
+            if not isinstance(item, str) or (allowed and item not in allowed):
+                raise InvalidInput(f"one of {', '.join(allowed)}" if allowed else "text", item, f"[{index}]")
+
+    return check
+
+
+_TEXT: Final = MetadataRule(str)
+"""Any text; the key is named so that it is missed where it is not read."""
+
+_IGNORED: Final = "it is ignored"
+_ZERO: Final = "it counts as 0"
+_GANG_MODE: Final = _one_of((MODE_STRICT, MODE_NON_STRICT), f"it counts as {MODE_STRICT}")
+_GANG_MATCH: Final = _one_of(MATCH_POLICIES, "the scheduler's default applies")
+_GANG_GROUPS: Final = MetadataRule(_json_list(), "the gang stands alone")
+_NETWORK_SPEC: Final = MetadataRule(_json_object(), _IGNORED)
+_BIND_POLICIES: Final = ("Default", "FullPCPUs", "SpreadByPCPUs", "ConstrainedBurst")
+_BURST_POLICIES: Final = ("none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")
+_EVICTORS: Final = (
+    "BECPUEvict", "CPUEvict", "CPUAllocatableEvict", "BEMemoryEvict", "MemoryEvict", "MemoryAllocatableEvict",
+)  # fmt: skip
+
+POD: Final = Holder(
+    labels={
+        keys.QOS_CLASS: _one_of(QosClass, "the pod counts as having no QoS class of its own"),
+        keys.PRIORITY_CLASS: _one_of(PriorityBand, "the pod has no priority class, whatever its number says"),
+        keys.SUB_PRIORITY: MetadataRule(parse_literal, _ZERO),
+        keys.QUOTA_NAME: _TEXT,
+        keys.POD_GROUP: _TEXT,
+        keys.SCHEDULER_NAME: _TEXT,
+        keys.EVICTION_ENABLED: _switch(default=False),
+        keys.CORE_SCHED_POLICY: _one_of(CoreSchedPolicy, "the default applies"),
+        keys.GPU_ISOLATION_PROVIDER: _one_of(("HAMi-core",), "no node provides it"),
+        keys.EVICT_POLICY: _one_of(("Eviction", "Delete", "SoftEviction"), "the descheduler's default applies"),
+        keys.MUTATING_UPDATE: _switch(default=False),
+        keys.SKIP_ENHANCED_VALIDATION: _switch(default=False),
+        keys.IS_PRE_ALLOCATABLE: _switch(default=False),
+        keys.PREEMPTION_POLICY: _one_of(("Never", "PreemptLowerPriority"), _IGNORED),
+        keys.DISABLE_PREEMPTIBLE: _switch(default=False),
+        keys.RESERVATION_IGNORED: _switch(default=False),
+        keys.OPERATING_MODE: _one_of(("Runnable", "Reservation"), "it counts as Runnable"),
+        keys.QUOTA_PREEMPTIBLE: _switch(default=True),
+        keys.POD_GROUP_MIN_AVAILABLE: MetadataRule(parse_decimal, "the gang has no minimum, and its pods wait"),
+    },
+    annotations={
+        keys.CPU_BURST: MetadataRule(_json_object(policy=_BURST_POLICIES)),
+        keys.CPU_QOS: MetadataRule(_json_object(), _IGNORED),
+        keys.MEMORY_QOS: MetadataRule(_json_object(policy=("auto", "default", "none"))),
+        keys.BLKIO_QOS: MetadataRule(_json_object(), _IGNORED),
+        keys.NETWORK_QOS: MetadataRule(_json_object(), _IGNORED),
+        keys.EVICTION_POLICY: MetadataRule(_json_list(*_EVICTORS)),
+        keys.EVICTION_PRIORITY: MetadataRule(parse_decimal, _ZERO),
+        keys.OOM_SCORE_ADJ: MetadataRule(_within(-1000, 1000), _IGNORED),
+        keys.OOM_SCORE_ADJ_SPEC: MetadataRule(_json_object(), _IGNORED),
+        keys.RESCTRL: MetadataRule(_json_object(), _IGNORED),
+        keys.RESOURCE_SPEC: MetadataRule(
+            _json_object(
+                requiredCPUBindPolicy=_BIND_POLICIES,
+                preferredCPUBindPolicy=_BIND_POLICIES,
+                preferredCPUExclusivePolicy=("None", "PCPULevel", "NUMANodeLevel"),
+            )
+        ),
+        keys.NUMA_TOPOLOGY_SPEC: MetadataRule(
+            _json_object(
+                numaTopologyPolicy=("BestEffort", "Restricted", "SingleNUMANode"),
+                singleNUMANodeExclusive=("Preferred", "Required"),
+            )
+        ),
+        keys.DEVICE_ALLOCATE_HINT: MetadataRule(_json_object(), _IGNORED),
+        keys.DEVICE_JOINT_ALLOCATE: MetadataRule(_json_object(), _IGNORED),
+        keys.GPU_PARTITION_SPEC: MetadataRule(_json_object(allocatePolicy=("BestEffort", "Restricted"))),
+        keys.RESERVATION_AFFINITY: MetadataRule(_json_object()),
+        keys.EXACT_MATCH_RESERVATION: MetadataRule(_json_object(), _IGNORED),
+        keys.EVICTION_COST: MetadataRule(_cost, _ZERO),
+        keys.LOAD_ESTIMATED_SCALING_FACTORS: MetadataRule(_json_object(), _IGNORED),
+        keys.LOAD_ESTIMATED_SECONDS_AFTER_POD_SCHEDULED: MetadataRule(parse_decimal, _IGNORED),
+        keys.LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED: MetadataRule(parse_decimal, _IGNORED),
+        keys.GANG_NAME: _TEXT,
+        keys.GANG_MIN_AVAILABLE: MetadataRule(parse_decimal, "the gang has no minimum, and its pods wait"),
+        keys.GANG_TOTAL_NUMBER: MetadataRule(parse_decimal, "min-available is taken"),
+        keys.GANG_MODE: _GANG_MODE,
+        keys.GANG_WAITING_TIME: MetadataRule(parse_duration, "the scheduler's default applies"),
+        keys.GANG_GROUPS: _GANG_GROUPS,
+        keys.GANG_MATCH_POLICY: _GANG_MATCH,
+        keys.GANG_MATCH_POLICY_ALIAS: _GANG_MATCH,
+        keys.GANG_NETWORK_TOPOLOGY_INDEX: MetadataRule(parse_decimal, "the pod comes last among its gang"),
+        keys.GANG_NETWORK_TOPOLOGY_SPEC: _NETWORK_SPEC,
+    },
+)
+"""Pods, and what becomes a pod's metadata: templates, colocation profiles."""
+
+_RATIO: Final = MetadataRule(_ratio, "the configuration's value applies")
+_PARTITIONS: Final = _one_of((PARTITION_HONOR, PARTITION_PREFER), f"it counts as {PARTITION_PREFER}")
+
+NODE: Final = Holder(
+    labels={
+        keys.CPU_BIND_POLICY: _one_of(NodeCpuBindPolicy, "it counts as None"),
+        keys.NUMA_ALLOCATE_STRATEGY: _one_of(("MostAllocated", "LeastAllocated"), _IGNORED),
+        keys.NUMA_TOPOLOGY_POLICY: _one_of(("BestEffort", "Restricted", "SingleNUMANode"), _IGNORED),
+        keys.ENABLE_NUMA_RESERVATION: _switch(default=False),
+        keys.CPU_RECLAIM_RATIO: _RATIO,
+        keys.MEMORY_RECLAIM_RATIO: _RATIO,
+        keys.MID_STATIC_CPU_RESERVED_RATIO: _RATIO,
+        keys.MID_STATIC_MEMORY_RESERVED_RATIO: _RATIO,
+        keys.CPU_NORMALIZATION_ENABLED: MetadataRule(_boolean, "the node's ratio is not computed"),
+        keys.GPU_PARTITION_POLICY: _PARTITIONS,
+    },
+    annotations={
+        keys.NODE_RESERVATION: MetadataRule(_json_object(applyPolicy=("Default", POLICY_RESERVED_CPUS_ONLY))),
+        keys.SYSTEM_QOS_RESOURCE: MetadataRule(_json_object(), "the node's topology is not reported"),
+        keys.NETWORK_BANDWIDTH: MetadataRule(parse_quantity, "the agent's defaults apply"),
+        keys.COLOCATION_STRATEGY: MetadataRule(_json_object(), "the configuration's values apply"),
+        keys.THIRD_PARTY_ALLOCATIONS: MetadataRule(_json_object(), _IGNORED),
+        keys.USAGE_THRESHOLDS: MetadataRule(_json_object(), _IGNORED),
+    },
+)
+
+HOLDERS: Final[Mapping[str, Holder]] = {
+    "Pod": POD,
+    "Node": NODE,
+    "Device": Holder(
+        labels={keys.GPU_PARTITION_POLICY: _PARTITIONS, keys.SECONDARY_DEVICE_WELL_PLANNED: _switch(default=False)},
+        annotations={},
+    ),
+    "PodGroup": Holder(
+        labels={},
+        annotations={
+            keys.GANG_TOTAL_NUMBER: MetadataRule(parse_decimal, "spec.minMember is taken"),
+            keys.GANG_MODE: _GANG_MODE,
+            keys.GANG_GROUPS: _GANG_GROUPS,
+            keys.GANG_MATCH_POLICY: _GANG_MATCH,
+            keys.GANG_NETWORK_TOPOLOGY_SPEC: _NETWORK_SPEC,
+        },
+    ),
+    "Reservation": Holder(
+        labels={
+            keys.RESERVATION_ORDER: MetadataRule(partial(parse_decimal, bits=64), _ZERO),
+            keys.PRE_ALLOCATION_REQUIRED: _switch(default=False),
+        },
+        annotations={keys.RESERVATION_RESTRICTED_OPTIONS: MetadataRule(_json_object(), _IGNORED)},
+    ),
+    "ElasticQuota": Holder(
+        labels={
+            keys.QUOTA_PARENT: _TEXT,
+            keys.QUOTA_TREE_ID: _TEXT,
+            keys.QUOTA_IS_PARENT: _switch(default=False),
+            keys.QUOTA_ALLOW_LENT_RESOURCE: _switch(default=True),
+            keys.QUOTA_IS_ROOT: _switch(default=False),
+            keys.QUOTA_IGNORE_DEFAULT_TREE: _switch(default=False),
+            keys.QUOTA_ALLOW_FORCE_UPDATE: _switch(default=False),
+        },
+        annotations={},
+    ),
+    "PodMigrationJob": Holder(labels={keys.EVICT_POLICY: POD.labels[keys.EVICT_POLICY]}, annotations={}),
+    "ClusterColocationProfile": Holder(labels={keys.CONTROLLER_MANAGED: _switch(default=False)}, annotations={}),
+    "ConfigMap": Holder(
+        labels={keys.CONFIG_MAP_TYPE: _one_of((keys.CONFIG_MAP_TYPE_SLO,), "the webhook does not look at it")},
+        annotations={},
+    ),
+}
+"""By kind of object, its own metadata."""

@@ -1,0 +1,114 @@
+"""Labels and annotations that admission takes and that nobody will understand: unknown values, keys spelled nearly
+right, keys in the other map. Pure; the rules are in `metadata_rules`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher, get_close_matches
+from typing import Final, NamedTuple, cast
+
+from koordcore.protocol import keys, recommendations
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.metadata_rules import HOLDERS, POD, Holder, MetadataRule
+
+_OWN: Final = "koordinator.sh"
+_CLOSE: Final = 0.8
+_CLOSE_DOMAIN: Final = 0.9
+_NOTHING: Final = Holder({}, {})
+
+
+def _known_keys() -> frozenset[str]:
+    """Every key of the protocol in a domain of its own."""
+    values = [value for module in (keys, recommendations) for value in vars(module).values()]
+    domains = (_OWN, keys.POD_GROUP)
+    found = {value for value in values if isinstance(value, str) and value.partition("/")[0].endswith(domains)}
+    return frozenset(value for value in found if value.partition("/")[2])
+
+
+KNOWN: Final = _known_keys()
+_DOMAINS: Final = frozenset(key.partition("/")[0] for key in KNOWN)
+
+
+class _Metadata(NamedTuple):
+    """Labels and annotations with their places in the document, and who reads them."""
+
+    labels_at: str
+    labels: Mapping[str, object]
+    annotations_at: str
+    annotations: Mapping[str, object]
+    holder: Holder
+
+
+def metadata_warnings(document: object) -> Iterator[str]:
+    """A sentence for each label and annotation of a document that will not be understood: field, rule, value, what is
+    made of it.
+    """
+    for found in _places(document):
+        for at, entries, rules, other, others in (
+            (found.labels_at, found.labels, found.holder.labels, found.holder.annotations, "an annotation"),
+            (found.annotations_at, found.annotations, found.holder.annotations, found.holder.labels, "a label"),
+        ):
+            for key, value in entries.items():
+                place = f"{at}[{key}]"
+                if key in rules:
+                    yield from _misunderstood(place, value, rules[key])
+                elif key in other:
+                    yield f"{place}: is read as {others} only, here it says nothing"
+                elif meant := _meant(key):
+                    yield f"{place}: no such key is read; {meant} is"
+
+
+def _misunderstood(place: str, value: object, rule: MetadataRule) -> Iterator[str]:
+    # what is no text is refused anyway; an empty text mostly counts as none
+    if not isinstance(value, str) or (not value and not place.endswith(f"[{keys.PRIORITY_CLASS}]")):
+        return
+    try:
+        rule.check(value)
+    except InvalidInput as error:
+        fault = error.at(place)
+        yield f"{fault.path}: should be {fault.rule}, got {fault.value!r}" + (f"; {rule.effect}" if rule.effect else "")
+
+
+def _meant(key: str) -> str | None:
+    """The known key that an unknown one in or near our domains was meant to be; None: not to be guessed."""
+    domain, _, name = key.partition("/")
+    if key in KNOWN or not name or key.startswith(keys.SYNC_BARRIER_PREFIX):
+        return None
+    near = domain if domain in _DOMAINS else next(iter(get_close_matches(domain, _DOMAINS, 1, _CLOSE_DOMAIN)), None)
+    if near is None and not domain.endswith(_OWN):
+        return None
+    plain = _plain(name)
+    same = [known for known in KNOWN if _plain(known.partition("/")[2]) == plain]
+    alike = [known for known in KNOWN if known.partition("/")[0] == near and _alike(known, name)]
+    found = same or alike
+    return max(sorted(found), key=lambda known: SequenceMatcher(None, key, known).ratio(), default=None)
+
+
+def _alike(known: str, name: str) -> bool:
+    return SequenceMatcher(None, known.partition("/")[2].lower(), name.lower()).ratio() >= _CLOSE
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _places(document: object) -> Iterator[_Metadata]:
+    """The document's own metadata, and what becomes the metadata of pods."""
+    fields = _object(document)
+    kind, spec = str(fields.get("kind")), _object(fields.get("spec"))
+    yield _metadata("metadata", _object(fields.get("metadata")), HOLDERS.get(kind, _NOTHING))
+    template = _object(_object(spec.get("template")).get("metadata"))
+    if template:
+        yield _metadata("spec.template.metadata", template, POD)
+    if kind == "ClusterColocationProfile":
+        yield _metadata("spec", spec, POD)
+
+
+def _metadata(at: str, metadata: Mapping[str, object], holder: Holder) -> _Metadata:
+    labels, annotations = _object(metadata.get("labels")), _object(metadata.get("annotations"))
+    return _Metadata(f"{at}.labels", labels, f"{at}.annotations", annotations, holder)
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
