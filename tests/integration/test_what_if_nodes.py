@@ -20,7 +20,8 @@ from koordcore.service.run import Shell, serve
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.state.aggregates import NodePolicyState
 from koordctl.folding import fold_to
-from koordctl.rerun_nodes import NodeComparison, compare_nodes, lends_otherwise, slo_differences
+from koordctl.rerun_manager import Question, compare
+from koordctl.rerun_nodes import NodeComparison, lends_otherwise, slo_differences
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -91,7 +92,9 @@ class Recorder:
 
     async def again(self, chosen: Mapping[str, str] | None, begin: int = 0) -> NodeComparison:
         head = await self.bus.events.head()
-        return await compare_nodes(self.bus.events, self.bus.observations, chosen, begin, head.last_seq, lambda _: None)
+        asked = Question(begin=begin, end=head.last_seq, chosen=chosen)
+        bus = self.bus
+        return (await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None)).nodes
 
 
 @contextlib.asynccontextmanager

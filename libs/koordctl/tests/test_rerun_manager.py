@@ -11,7 +11,8 @@ from koord_manager.settings import ManagerSettings
 from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.app import app
 from koordctl.commands.rerun_manager import ManagerFlags
-from koordctl.rerun_nodes import NodeComparison, compare_nodes
+from koordctl.rerun_manager import Question, compare
+from koordctl.rerun_nodes import NodeComparison
 from manager_loops import CONFIG, NODE, Manager, running
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -63,7 +64,8 @@ async def again(log: MemoryLog, options: dict[str, str], chosen: dict[str, str] 
     )
     events, reports = MemoryEventLog(log), MemoryObservationLog()
     told, names = flags.told, flags.names
-    return await compare_nodes(events, reports, chosen, 0, log.last_seq, lambda _: None, names=names, told=told)
+    asked = Question(begin=0, end=log.last_seq, chosen=chosen, names=names, told=told)
+    return (await compare(events, reports, None, asked, lambda _: None)).nodes
 
 
 async def explains(log: MemoryLog, options: dict[str, str]) -> bool:

@@ -55,12 +55,17 @@ async def told(config: str) -> Story:
 def again(
     events: Sequence[StoredEvent], reports: Sequence[StoredEvent], chosen: dict[str, str] | None, begin: int = 0
 ) -> NodeDecisions:
-    what_if = ManagerWhatIf(ManagerView(), reports, chosen=chosen)
-    for stored in events:
-        if stored.seq <= begin:
-            what_if.before(stored)
-    what_if.rerun([stored for stored in events if stored.seq > begin])
-    return what_if.nodes
+    return rerun(ManagerWhatIf(ManagerView(), reports, chosen=chosen), events, begin).nodes
+
+
+def rerun(what_if: ManagerWhatIf, events: Sequence[StoredEvent], begin: int = 0) -> ManagerWhatIf:
+    for stored in events[:begin]:
+        what_if.before(stored)
+    what_if.begin()
+    for stored in events[begin:]:
+        what_if.see(stored)
+    what_if.end()
+    return what_if
 
 
 async def test_every_decision_is_repeated_from_any_beginning() -> None:
@@ -146,14 +151,12 @@ async def test_what_devices_give_a_node_is_repeated_and_follows_its_gate_and_plu
             assert (found.fates(), found.tally.explained) == ([], True)
 
     shared = ManagerWhatIf(ManagerView(), story.reports, told=ManagerTold(sync_shared_gpus=True))
-    shared.rerun(story.events())
-    [fate] = shared.nodes.fates()
+    [fate] = rerun(shared, story.events()).nodes.fates()
     assert fate.recorded is not None
     assert fate.anew is not None
     assert fate.anew.devices == fate.recorded.devices | {"koordinator.sh/gpu.shared": 100}
     without = ManagerWhatIf(ManagerView(), story.reports, told=ManagerTold(plugins=frozenset(PLUGINS) - {GPU}))
-    without.rerun(story.events())
-    assert not without.nodes.tally.explained
+    assert not rerun(without, story.events()).nodes.tally.explained
 
 
 async def test_ratios_are_tried_and_repeated_too() -> None:

@@ -1,32 +1,15 @@
-"""A window of the log decided anew under another slo-controller-config: what `koord replay --rerun-manager` compares.
+"""What a run of `koord replay --rerun-manager` compares of nodes."""
 
-Nothing is written: the log is read, and one state lives in this process, with what would be published beside it.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import msgspec
-from koord_manager.domain.admission.facts import ConfigNames
-from koord_manager.domain.slo_config import check_slo_config
-from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.fates import NodeFate, level_of
-from koord_manager.domain.what_if.run import ManagerWhatIf
+from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.tally import Tally
-from koord_manager.domain.what_if.told import ManagerTold
-from koordcore.events.envelope import StoredEvent
-from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.eventlog import EventLog
-from koordcore.ports.observations import ObservationLog
-from koordcore.protocol.manifests import read_documents, read_manifest
-from koordcore.protocol.objects import ConfigMap
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.node_policy import lent_resources
-from koordcore.values.invalid import InvalidInput
-
-from koordctl.folding import BATCH, everything_kept, skipped_positions
-from koordctl.log import LogTrouble
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -41,18 +24,13 @@ class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeComparison:
-    """What was recorded and what would have been.
+    """What was recorded of nodes and what would have been.
 
-    begin, end      positions; the window is what lies behind `begin` up to `end`
-    reports         usage reports of nodes that were still kept
     tally           decisions in the window
-    fates           of the nodes for which something else would stand at `end`
-    before, after   what is lent at `end`
+    fates           of the nodes for which something else would stand in the end
+    before, after   what is lent in the end
     """
 
-    begin: int
-    end: int
-    reports: int
     tally: Tally
     fates: list[NodeFate]
     before: Lent
@@ -61,15 +39,7 @@ class NodeComparison:
     def document(self) -> dict[str, Any]:
         """The same as JSON values."""
         return {
-            "from": self.begin,
-            "to": self.end,
-            "loadReports": self.reports,
-            "decisions": {
-                "recorded": self.tally.recorded,
-                "rerun": self.tally.anew,
-                "same": self.tally.same,
-                "reportNotKept": self.tally.not_kept,
-            },
+            "decisions": tally_document(self.tally),
             "before": msgspec.to_builtins(self.before),
             "after": msgspec.to_builtins(self.after),
             "nodes": [
@@ -86,6 +56,16 @@ class NodeComparison:
                 for fate in self.fates
             ],
         }
+
+
+def tally_document(tally: Tally) -> dict[str, int]:
+    """How many decisions, as JSON values."""
+    return {
+        "recorded": tally.recorded,
+        "rerun": tally.anew,
+        "same": tally.same,
+        "reportNotKept": tally.not_kept,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,76 +125,16 @@ def lends_otherwise(fate: NodeFate) -> bool:
     return (lent_resources(before), before.zones) != (lent_resources(after), after.zones)
 
 
-def read_chosen(text: bytes) -> dict[str, str]:
-    """The data of the ConfigMap in a file.
-
-    raises    InvalidInput, InvalidManifest: with the field, the rule and the value of what cannot be taken
-    """
-    documents = read_documents(text)
-    maps = [manifest.object for manifest in map(read_manifest, documents) if isinstance(manifest.object, ConfigMap)]
-    if len(maps) != 1 or len(documents) != 1:
-        raise InvalidInput("one ConfigMap with the keys of slo-controller-config", f"{len(documents)} documents")
-    for violation in check_slo_config(maps[0].data, {}, []):
-        raise violation.at("data")
-    return maps[0].data
-
-
-async def compare_nodes(
-    log: EventLog,
-    observations: ObservationLog,
-    chosen: Mapping[str, str] | None,
-    begin: int,
-    end: int,
-    progress: Callable[[int], None],
-    *,
-    names: ConfigNames | None = None,
-    told: ManagerTold | None = None,
-) -> NodeComparison:
-    """Fold to `begin`, decide what lies behind it up to `end` anew.
-
-    chosen      data of the ConfigMap to try; None: what was in force
-    progress    called with positions, from 0 to end
-    names       of the ConfigMap that the manager took its configuration from; None: as by default
-    told        flags of the recorded manager; None: as by default
-    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
-    """
-    skipped = await skipped_positions(log)
-    view = ManagerView(config_names=names)
-    reports = await everything_kept(observations)
-    what_if = ManagerWhatIf(view, reports, chosen=chosen, told=told)
-    window: list[StoredEvent] = []
-    try:
-        async for batch in log.history(0, end, batch=BATCH):
-            for stored in batch:
-                if stored.seq in skipped:
-                    view.state.skip(min(stored.seq, begin))
-                elif stored.seq <= begin:
-                    what_if.before(stored)
-                else:
-                    window.append(stored)
-            progress(min(batch[-1].seq, begin))
-        what_if.rerun(window, progress, until=await _next_moment(log, end))
-    except UnreadableEvent as error:
-        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
-    existing = view.nodes()
-    recorded = view.state.of_kind(NodePolicyState)
+def compare_nodes(decided: NodeDecisions) -> NodeComparison:
+    """What a run that has ended says of nodes."""
+    existing = decided.view.nodes()
+    recorded = decided.view.state.of_kind(NodePolicyState)
     return NodeComparison(
-        begin=begin,
-        end=end,
-        reports=len(reports),
-        tally=what_if.nodes.tally,
-        fates=what_if.nodes.fates(),
+        tally=decided.tally,
+        fates=decided.fates(),
         before=_lent(recorded[token] for token in existing if token in recorded),
-        after=_lent(what_if.nodes.anew[token] for token in existing if token in what_if.nodes.anew),
+        after=_lent(decided.anew[token] for token in existing if token in decided.anew),
     )
-
-
-async def _next_moment(log: EventLog, position: int) -> str | None:
-    """When the event behind a position occurred; None: there is none."""
-    if (await log.head()).last_seq <= position:
-        return None
-    following = [stored async for batch in log.history(position, position + 1) for stored in batch]
-    return following[0].occurred_at if following else None
 
 
 def _lent(policies: Iterable[NodePolicyState]) -> Lent:

@@ -35,7 +35,10 @@ def replay(
     ] = False,
     rerun_manager: Annotated[
         bool,
-        typer.Option("--rerun-manager", help="Decide about nodes between --from and --to anew; nothing is done."),
+        typer.Option(
+            "--rerun-manager",
+            help="Decide about nodes and recommendations between --from and --to anew; nothing is done.",
+        ),
     ] = False,
     config: Annotated[
         Path | None,
@@ -50,6 +53,14 @@ def replay(
     ] = None,
     begin: Annotated[
         str | None, typer.Option("--from", help="With --rerun-...: position or time; default: the beginning.")
+    ] = None,
+    recommender_settings: Annotated[
+        str | None,
+        typer.Option(
+            "--recommender-settings",
+            help="With --rerun-manager: settings of the recommender to try, NAME=NUMBER,...: targetCPUPercentile=0.95;"
+            " default: those in force.",
+        ),
     ] = None,
     controllers: Annotated[
         str,
@@ -84,7 +95,8 @@ def replay(
     """Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.
 
     With --rerun-scheduler: what another configuration of the scheduler would have decided. With --rerun-manager: what
-    nodes would lend to batch and mid pods, and their NodeSLO, under another slo-controller-config.
+    nodes would lend to batch and mid pods, and their NodeSLO, under another slo-controller-config; what containers
+    would be recommended under other settings of the recommender.
 
     Examples:
 
@@ -98,6 +110,10 @@ def replay(
 
       koord replay --rerun-manager --config my.yaml
 
+      koord replay --rerun-manager --recommender-settings targetCPUPercentile=0.95,safetyMarginFraction=0.3
+
+      koord replay --rerun-manager --controllers '*,-nodeslo'
+
       koord replay --rerun-manager --noderesource-plugins '*,-CPUNormalization'
 
       koord replay --recompute 5017
@@ -106,7 +122,7 @@ def replay(
         fail("--rerun-scheduler and --rerun-manager are asked one at a time", status=2)
     if rerun_manager:
         from koordctl.commands.rerun_manager import ManagerFlags
-        from koordctl.commands.rerun_manager import rerun_manager as rerun_nodes
+        from koordctl.commands.rerun_manager import rerun_manager as decide_anew
 
         flags = ManagerFlags(
             controllers=controllers,
@@ -115,13 +131,13 @@ def replay(
             config_namespace=config_namespace,
             slo_config_name=slo_config_name,
         )
-        rerun_nodes(config, begin, to, output, flags)
+        decide_anew(config, recommender_settings, begin, to, output, flags)
         return
     told = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
-    if told != (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
+    if recommender_settings is not None or told != (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
         fail(
-            "--controllers, --noderesource-plugins, --feature-gates, --config-namespace and --slo-config-name belong to"
-            " --rerun-manager",
+            "--recommender-settings, --controllers, --noderesource-plugins, --feature-gates, --config-namespace and"
+            " --slo-config-name belong to --rerun-manager",
             status=2,
         )
     if rerun_scheduler:

@@ -1,4 +1,4 @@
-"""`koord replay --rerun-manager`: what another slo-controller-config would have made of the nodes."""
+"""`koord replay --rerun-manager`: what another configuration would have made of nodes and recommendations."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from koord_manager.domain.admission.facts import ConfigNames
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.recommender.settings import RecommenderSettings, read_settings
 from koord_manager.domain.what_if.fates import NodeFate
 from koord_manager.domain.what_if.told import ManagerTold
 from koord_manager.settings import ManagerSettings
@@ -17,20 +18,20 @@ from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.commands.history import target
+from koordctl.commands.rerun_recommendations import show_recommendations
 from koordctl.log import LogTrouble, open_log, wait_for
 from koordctl.node_policy import formula_line, mid_line
 from koordctl.output import Format, console, errors, fail, show_document, show_table
+from koordctl.rerun_manager import ManagerComparison, Question, compare, read_chosen
 from koordctl.rerun_nodes import (
     Difference,
     Lent,
     NodeComparison,
-    compare_nodes,
     device_differences,
     health_differences,
     lends_otherwise,
     measuring_differences,
     ratio_differences,
-    read_chosen,
     slo_differences,
 )
 from koordctl.units import cores, gibibytes
@@ -79,27 +80,37 @@ class ManagerFlags:
         return ConfigNames(slo_namespace=self.config_namespace, slo_name=self.slo_config_name)
 
 
-def rerun_manager(config: Path | None, begin: str | None, to: str | None, output: Format, flags: ManagerFlags) -> None:
+def rerun_manager(
+    config: Path | None, settings: str | None, begin: str | None, to: str | None, output: Format, flags: ManagerFlags
+) -> None:
     """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window.
 
-    Exit status 1 when the configuration that was in force does not give what was recorded.
+    settings   of the recommender, as written: `targetCPUPercentile=0.95`; None: those that were in force
+
+    Exit status 1 when what was in force does not give what was recorded.
     """
     chosen = _chosen(config)
     try:
         told = flags.told
     except InvalidInput as error:
         fail(f"--feature-gates: {error.sentence()}", status=2)
-    comparison = wait_for(_compare(chosen, begin, to, told, flags.names))
+    try:
+        tried = read_settings(settings) if settings is not None else None
+    except InvalidInput as error:
+        fail(f"--recommender-settings: {error.sentence()}", status=2)
+    comparison = wait_for(_compare(chosen, tried, begin, to, told, flags.names))
     if output is Format.TABLE:
         _show(comparison)
     else:
         show_document(comparison.document(), output)
-    if chosen is None and not comparison.tally.explained:
+    if chosen is None and not comparison.nodes.tally.explained:
         fail(
             "decided otherwise with the configuration that was in force: what was recorded does not explain it; was the"
             " manager told --controllers, --noderesource-plugins, --feature-gates, --config-namespace or"
             " --slo-config-name?"
         )
+    if tried is None and not comparison.recommendations.tally.explained:
+        fail("recommended otherwise with the settings that were in force: what was recorded does not explain it")
 
 
 def _words(text: str) -> list[str]:
@@ -118,36 +129,35 @@ def _chosen(config: Path | None) -> dict[str, str] | None:
 
 
 async def _compare(
-    chosen: Mapping[str, str] | None, begin: str | None, to: str | None, told: ManagerTold, names: ConfigNames
-) -> NodeComparison:
+    chosen: Mapping[str, str] | None,
+    settings: RecommenderSettings | None,
+    begin: str | None,
+    to: str | None,
+    told: ManagerTold,
+    names: ConfigNames,
+) -> ManagerComparison:
     async with open_log() as log:
         start = 0 if begin is None else await target(log, begin, "--from")
         end = await target(log, to)
         if start > end:
             fail(f"--from {start} lies behind --to {end}", status=2)
+        asked = Question(begin=start, end=end, chosen=chosen, settings=settings, names=names, told=told)
         columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
             task = bar.add_task("rerun", total=max(end, 1))
             bus = log.bus
             try:
-                return await compare_nodes(
-                    bus.events,
-                    bus.observations,
-                    chosen,
-                    start,
-                    end,
-                    lambda at: bar.update(task, completed=at),
-                    names=names,
-                    told=told,
+                return await compare(
+                    bus.events, bus.observations, bus.snapshots, asked, lambda at: bar.update(task, completed=at)
                 )
             except LogTrouble as error:
                 fail(str(error))
 
 
-def _show(found: NodeComparison) -> None:
-    tally = found.tally
+def _show(found: ManagerComparison) -> None:
+    tally = found.nodes.tally
     console.print(
-        f"positions {found.begin:,} to {found.end:,}: {tally.recorded:,} decisions about nodes recorded,"
+        f"positions {found.asked.begin:,} to {found.asked.end:,}: {tally.recorded:,} decisions about nodes recorded,"
         f" {tally.anew:,} anew, {tally.same:,} alike, {found.reports:,} usage reports still kept",
         highlight=False,
     )
@@ -156,6 +166,11 @@ def _show(found: NodeComparison) -> None:
             f"{tally.not_kept:,} decisions were not taken again: the report that they rest on is not kept any more",
             highlight=False,
         )
+    _show_nodes(found.nodes)
+    show_recommendations(found.recommendations)
+
+
+def _show_nodes(found: NodeComparison) -> None:
     show_table(["", "recorded", "anew"], [_figures(title, show, found) for title, show in _FIGURES])
     lending = [fate for fate in found.fates if lends_otherwise(fate)]
     measuring = [fate for fate in found.fates if measuring_differences(fate)]

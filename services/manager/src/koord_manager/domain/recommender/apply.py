@@ -33,6 +33,7 @@ _MEMORY: Final = "memory"
 _CORE_MILLI: Final = 1000
 _EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
 REPLACING: Final = (UpdateMode.RECREATE, UpdateMode.AUTO)
+INITIATOR: Final = "recommender"
 LEAST_LIVE: Final = 2
 SETTLED_SECONDS: Final = 12 * 3600
 DRIFT: Final = 0.1
@@ -138,16 +139,22 @@ def _text(name: str, amount: int) -> str:
 
 
 def replacement_drafts(
-    view: ManagerView, wanted: Wanted, pods: Sequence[tuple[str, PodSpecState]], now: datetime
+    view: ManagerView,
+    wanted: Wanted,
+    pods: Sequence[tuple[str, PodSpecState]],
+    now: datetime,
+    state: RecommendationState | None,
 ) -> list[Draft]:
     """The request to evict one pod whose requests are not as recommended; none while anything speaks against it.
 
     One at a time, never with fewer than two live pods, nor while half of them are not running. Disruption budgets are
     honoured by whoever carries the eviction out.
 
+    pods     of the Recommendation, oldest first
+    state    what it recommends; None: nothing
+
     source    manager spec, 15.7
     """
-    state = view.state.of_kind(RecommendationState).get(wanted.id)
     if wanted.mode not in REPLACING or state is None or not is_confident(state):
         return []
     evictions, places = view.state.of_kind(EvictionState), view.state.of_kind(PodState)
@@ -165,7 +172,7 @@ def replacement_drafts(
                 namespace=meta.namespace,
                 name=meta.name,
                 node=places[uid].node,
-                initiator="recommender",
+                initiator=INITIATOR,
                 reason="ResourcesOutdated",
                 message=reason,
                 give_up_after_seconds=SETTLED_SECONDS,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.recommendation import (
     ContainerRecommendation,
@@ -32,6 +33,7 @@ CONTROLLER: Final = "recommender"
 REFRESH_SECONDS: Final = 600
 NEWS_OF_BOUNDS: Final = 0.05
 """Relative change of a lower or upper bound that is said at once; a smaller one waits for the next refresh."""
+REFRESHED: Final = "refreshed"
 PROVIDED: Final = "RecommendationProvided"
 LOW_CONFIDENCE: Final = "LowConfidence"
 NO_OBJECTS: Final = "NoObjectsMatched"
@@ -83,20 +85,31 @@ def computed(
     loading: bool = False,
 ) -> RecommendationComputed | None:
     """What a Recommendation says; None when that is what it said, not long ago."""
+    found = said_now(book, wanted, pods, state, now, loading=loading)
+    cause = cause_of(wanted, found, state, now)
+    return msgspec.structs.replace(found, cause=cause) if cause is not None else None
+
+
+def said_now(
+    book: RecommenderBook,
+    wanted: Wanted,
+    pods: LivePods,
+    state: RecommendationState | None,
+    now: datetime,
+    *,
+    loading: bool = False,
+) -> RecommendationComputed:
+    """What a Recommendation says now, whatever it said before; its cause is "refreshed"."""
     containers = container_recommendations(book, wanted, pods)
-    conditions = conditions_of(wanted, containers, len(pods), state, now, loading=loading)
-    cause = _cause(wanted, containers, conditions, state, now)
-    if cause is None:
-        return None
     return RecommendationComputed(
         namespace=wanted.namespace,
         name=wanted.name,
         target=wanted.target.key if wanted.target else "",
         mode=str(wanted.mode),
         containers=containers,
-        conditions=conditions,
+        conditions=conditions_of(wanted, containers, len(pods), state, now, loading=loading),
         pods=len(pods),
-        cause=cause,
+        cause=REFRESHED,
         observed_to=book.position,
         spec_version=wanted.version,
     )
@@ -173,13 +186,14 @@ def conditions_of(
     ]
 
 
-def _cause(
-    wanted: Wanted,
-    containers: Sequence[ContainerRecommendation],
-    conditions: Sequence[RecommendationCondition],
-    state: RecommendationState | None,
-    now: datetime,
+def cause_of(
+    wanted: Wanted, found: RecommendationComputed, state: RecommendationState | None, now: datetime
 ) -> str | None:
+    """Why something is to be said; None when what was said is good enough.
+
+    source    manager spec, 15.6
+    """
+    containers, conditions = found.containers, found.conditions
     if state is None or (not state.target and not state.conditions):
         return "first"
     if state.spec_version != wanted.version:
@@ -193,7 +207,7 @@ def _cause(
     if [(c.type, c.status, c.reason) for c in conditions] != [(c.type, c.status, c.reason) for c in state.conditions]:
         return "conditions"
     age = (now - datetime.fromisoformat(state.updated_at)).total_seconds()
-    return "refreshed" if age >= REFRESH_SECONDS and containers else None
+    return REFRESHED if age >= REFRESH_SECONDS and containers else None
 
 
 def _bounds_moved(old: ContainerRecommendation, new: ContainerRecommendation) -> bool:

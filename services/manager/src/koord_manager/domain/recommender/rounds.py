@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Draft
-from koordcore.state.aggregates import PodSpecState
+from koordcore.state.aggregates import PodSpecState, RecommendationState
 
 from koord_manager.domain.isolation import Attempt, directly
 from koord_manager.domain.recommender.apply import replacement_drafts
@@ -72,7 +72,9 @@ class RecommenderRounds:
         book.forget(view, now.timestamp())
         drafts = recommendation_drafts(book, view, live, now, loading=self.loading, attempt=attempt)
         if not self.loading:
+            states = view.state.of_kind(RecommendationState)
             for wanted in book.targets.all():
-                decide = partial(replacement_drafts, view, wanted, live.get(wanted.id, []), now)
+                state = states.get(wanted.id)
+                decide = partial(replacement_drafts, view, wanted, live.get(wanted.id, []), now, state)
                 drafts += attempt(REPLACEMENT, wanted.id, decide) or ()
         return drafts

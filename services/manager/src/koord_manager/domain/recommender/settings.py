@@ -3,10 +3,11 @@
 source    manager spec, 15.5
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.protocol.config.typed import wire_name
+from koordcore.values.invalid import InvalidInput
 
 
 class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
@@ -25,5 +26,79 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
     pod_min_cpu_millicores: float = 25
     pod_min_memory_mb: float = 250
 
+    @property
+    def learning(self) -> tuple[float, ...]:
+        """Those that samples are learned by; with others a histogram has to be learned anew from its samples."""
+        return (
+            self.cpu_half_life_seconds,
+            self.memory_half_life_seconds,
+            self.memory_aggregation_interval_seconds,
+            self.oom_bump_up_ratio,
+            self.oom_min_bump_up_bytes,
+        )
+
 
 DEFAULT_SETTINGS: Final = RecommenderSettings()
+
+
+class _Range(NamedTuple):
+    """Numbers that a setting may have, `least` itself only where it is not `open`."""
+
+    least: float
+    most: float = 1e12
+    open: bool = False
+
+    def holds(self, value: float) -> bool:
+        return self.least <= value <= self.most and not (self.open and value == self.least)
+
+    @property
+    def sentence(self) -> str:
+        return f"a number {'above' if self.open else 'from'} {self.least:g}, at most {self.most:g}"
+
+
+_FRACTION: Final = _Range(0, 1, open=True)
+_POSITIVE: Final = _Range(0, open=True)
+_NOT_NEGATIVE: Final = _Range(0)
+_RULES: Final[dict[str, _Range]] = {
+    "targetCPUPercentile": _FRACTION,
+    "targetMemoryPercentile": _FRACTION,
+    "lowerBoundPercentile": _FRACTION,
+    "upperBoundPercentile": _FRACTION,
+    "safetyMarginFraction": _NOT_NEGATIVE,
+    "cpuHalfLifeSeconds": _POSITIVE,
+    "memoryHalfLifeSeconds": _POSITIVE,
+    "memoryAggregationIntervalSeconds": _POSITIVE,
+    "oomBumpUpRatio": _Range(1),
+    "oomMinBumpUpBytes": _NOT_NEGATIVE,
+    "podMinCPUMillicores": _NOT_NEGATIVE,
+    "podMinMemoryMb": _NOT_NEGATIVE,
+}
+
+
+def read_settings(text: str) -> RecommenderSettings:
+    """`targetCPUPercentile=0.95,safetyMarginFraction=0.3`: settings by their names, the others at their defaults.
+
+    raises    InvalidInput with the name, the rule and the value
+    """
+    given: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, written = part.partition("=")
+        rule = _RULES.get(name.strip())
+        if rule is None:
+            raise InvalidInput(f"a setting of the recommender ({', '.join(_RULES)}), as NAME=NUMBER", part)
+        try:
+            value = float(written)
+        except ValueError as error:
+            raise InvalidInput(rule.sentence, written, name) from error
+        if not rule.holds(value):
+            raise InvalidInput(rule.sentence, written, name)
+        given[name.strip()] = value
+    settings = msgspec.convert(given, RecommenderSettings)
+    for name, target in (
+        ("targetCPUPercentile", settings.target_cpu_percentile),
+        ("targetMemoryPercentile", settings.target_memory_percentile),
+    ):
+        low, high = settings.lower_bound_percentile, settings.upper_bound_percentile
+        if not low <= target <= high:
+            raise InvalidInput(f"from lowerBoundPercentile {low:g} to upperBoundPercentile {high:g}", target, name)
+    return settings

@@ -137,6 +137,10 @@ class Targets:
         """Every Recommendation, in order of id."""
         return [self._wanted[id_] for id_ in sorted(self._wanted)]
 
+    def one(self, id_: str) -> Wanted | None:
+        """A Recommendation by id; None when there is none."""
+        return self._wanted.get(id_)
+
     def of_pod(self, view: ManagerView, uid: str) -> tuple[Wanted, ...]:
         """The Recommendations that look at a pod, oldest first."""
         spec = view.state.of_kind(PodSpecState).get(uid)

@@ -9,15 +9,25 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
 
+Moment = tuple[int, str]
+"""When something was stored: the server's time of both streams, and the writer's where a log keeps none."""
+
+
+def moment_of(stored: StoredEvent) -> Moment:
+    """When it was stored."""
+    return stored.stored_at_ns, stored.occurred_at
+
 
 class Report(NamedTuple):
     """One report.
 
     seq       position in the stream of observations
+    moment    when it was stored
     told_at   when it was told; node: token
     """
 
     seq: int
+    moment: Moment
     told_at: str
     node: str
     event: NodeUsageReported
@@ -30,7 +40,7 @@ def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
         try:
             event = CATALOGUE.read(entry)
             if isinstance(event, NodeUsageReported) and datetime.fromisoformat(event.updated_at).tzinfo is not None:
-                found.append(Report(entry.seq, entry.occurred_at, entry.ref.id, event))
+                found.append(Report(entry.seq, moment_of(entry), entry.occurred_at, entry.ref.id, event))
         except (UnreadableEvent, ValueError):
             continue
     return found

@@ -1,0 +1,290 @@
+"""Recorded recommendations made again from the log's samples: the same settings give the same, others their formula."""
+
+from collections.abc import Sequence
+
+import pytest
+from koord_manager.cycle import control_round
+from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, read_settings
+from koord_manager.domain.remove import Target
+from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if.recommendations import RecommendationDecisions
+from koord_manager.domain.what_if.run import ManagerWhatIf
+from koord_manager.recording import append_all
+from koordcore.bus.memory import MemoryLog, MemoryObservationLog
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
+from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import PodPlaced
+from koordcore.state.aggregates import PodSpecState, RecommendationState
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+from manager_loops import CONFIG, NODE, Manager, running
+
+GIB = 1 << 30
+MINUTE = 60.0
+LOW = read_settings("targetCPUPercentile=0.2,lowerBoundPercentile=0.1")
+
+
+def recommendation(name: str, app: str, *annotations: str) -> str:
+    metadata = f"{{name: {name}, namespace: shop, annotations: {{{', '.join(annotations)}}}}}"
+    target = f"{{type: podSelector, podSelector: {{matchLabels: {{app: {app}}}}}}}"
+    return f"""
+apiVersion: analysis.koordinator.sh/v1alpha1
+kind: Recommendation
+metadata: {metadata}
+spec: {{target: {target}}}
+"""
+
+
+def pod(name: str, app: str, cpu: str = "1") -> str:
+    container = f"{{name: c, image: i, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}"
+    metadata = f"{{name: {name}, namespace: shop, labels: {{app: {app}}}}}"
+    return f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{containers: [{container}]}}}}"
+
+
+class Story:
+    """A manager that learns from the reports of a node, and the log of them."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.manager = Manager(self.log)
+        self.observations = MemoryObservationLog()
+        self.checkpoints: list[bytes] = []
+
+    @property
+    def book_position(self) -> int:
+        return self.manager.policies.recommender.book.position
+
+    async def apply(self, *documents: str) -> None:
+        results = await self.manager.apply("\n---\n".join(documents))
+        assert all(result.action in ("created", "configured") for result in results), results
+
+    async def place(self) -> None:
+        """Every pod is on the node."""
+        for uid, spec in list(self.manager.view.state.of_kind(PodSpecState).items()):
+            meta = spec.object.metadata
+            placed = PodPlaced(
+                namespace=meta.namespace,
+                name=meta.name,
+                node="n.1",
+                requests={},
+                attempt=1,
+                queued_at=rfc3339(self.manager.clock.now()),
+                explanation=PlacementExplanation(
+                    nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn()
+                ),
+            )
+            world, isolation = self.manager.world, self.manager.policies.isolation
+            await append_all(world, isolation, [Draft(AggregateRef("pod", uid), placed, 0)], world.clock.now())
+
+    async def live(self, reports: int, cpu_milli: int, *, every: float = MINUTE) -> None:
+        """So many reports of all pods, and a control round after each."""
+        view, clock = self.manager.view, self.manager.clock
+        for _ in range(reports):
+            now = rfc3339(clock.now())
+            pods = [
+                PodUsage(
+                    uid=uid,
+                    namespace="shop",
+                    name=spec.object.metadata.name,
+                    priority_class="koord-prod",
+                    qos="LS",
+                    usage=Usage(cpu_milli, GIB),
+                )
+                for uid, spec in view.state.of_kind(PodSpecState).items()
+            ]
+            report = NodeUsageReported(
+                updated_at=now,
+                report_interval_seconds=60,
+                aggregate_duration_seconds=300,
+                node_usage=Usage(cpu_milli * len(pods), GIB),
+                system_usage=Usage(100, GIB),
+                pods=pods,
+            )
+            origin = Origin(causation_id=now, correlation_id="n.1", actor="agent/t", occurred_at=now)
+            await self.observations.publish(AggregateRef("node", "n_1"), report, origin)
+            position = (await self.observations.head()).last_seq
+            view.observe(position, "n_1", report)
+            self.manager.policies.recommender.book.observe(view, position, report)
+            await clock.advance(every)
+            await control_round(self.manager.world, self.manager.policies)
+
+    def keep_checkpoint(self) -> None:
+        self.checkpoints.append(self.manager.policies.recommender.book.checkpoint())
+
+    def events(self) -> list[StoredEvent]:
+        return self.log.between(0, self.log.last_seq, None, self.log.last_seq)
+
+    async def reports(self) -> list[StoredEvent]:
+        async for batch in self.observations.follow(0, batch=1_000_000):
+            return batch
+        return []
+
+    async def again(
+        self,
+        begin: int = 0,
+        *,
+        settings: RecommenderSettings | None = None,
+        forgotten: int = 0,
+        checkpoint: bytes | None = None,
+    ) -> ManagerWhatIf:
+        """forgotten: how many of the oldest reports are not kept any more"""
+        reports: Sequence[StoredEvent] = (await self.reports())[forgotten:]
+        what_if = ManagerWhatIf(ManagerView(), reports, settings=settings, checkpoint=checkpoint)
+        events = self.events()
+        for stored in events[:begin]:
+            what_if.before(stored)
+        what_if.begin()
+        for stored in events[begin:]:
+            what_if.see(stored)
+        what_if.end()
+        return what_if
+
+
+def amounts(decided: RecommendationDecisions, id_: str = "shop=web") -> tuple[int, int]:
+    [container] = decided.anew[id_].containers
+    return container.target.cpu_milli, container.samples
+
+
+async def told() -> Story:
+    """Half an hour in which pods come and go, a policy changes, and a Recommendation goes."""
+    story = Story()
+    async with running(story.manager):
+        await story.apply(CONFIG, NODE, pod("web-1", "web"), recommendation("web", "web"), recommendation("x", "other"))
+        await story.live(8, 400)
+        await story.apply(pod("web-2", "web"), pod("other-1", "other"))
+        await story.live(8, 900)
+        story.keep_checkpoint()
+        policy = """analysis.koordinator.sh/resource-policy: '{"*": {"maxAllowed": {"cpu": "700m"}}}'"""
+        await story.apply(recommendation("web", "web", policy))
+        await story.live(4, 900)
+        for kind, name in (("Pod", "web-1"), ("Recommendation", "x")):
+            await remove(story, kind, name)
+        await story.live(8, 100)
+    return story
+
+
+async def remove(story: Story, kind: str, name: str) -> None:
+    [result] = await story.manager.intake.submit([Target(kind, "shop", name)], f"remove {name}")
+    assert result.action == "deleted"
+
+
+async def test_every_recommendation_is_repeated_from_any_beginning() -> None:
+    story = await told()
+    types = [stored.type for stored in story.events()]
+    assert types.count("RecommendationComputed") > 10
+    assert types.count("RecommendationDropped") == 1
+    for begin in range(len(story.events()) + 1):
+        what_if = await story.again(begin)
+        tally = what_if.recommendations.tally
+        assert (tally.recorded, tally.not_kept) == (tally.same, 0), begin
+        assert what_if.recommendation_fates() == []
+        assert what_if.nodes.fates() == []
+
+
+async def test_other_settings_give_what_their_formula_says_on_the_same_samples() -> None:
+    story = await told()
+    recorded = (await story.again()).recommendations
+    wider = (await story.again(settings=read_settings("safetyMarginFraction=0.3"))).recommendations
+    [before], [after] = recorded.anew["shop=web"].containers, wider.anew["shop=web"].containers
+    assert after.percentiles == before.percentiles
+    assert after.uncapped_target.cpu_milli == int(int(after.percentiles["target"].cpu_cores * 1000) * 1.3)
+    assert (after.target.cpu_milli, before.target.cpu_milli) == (700, 700), "within the object's own policy"
+    assert after.samples == before.samples
+
+    low = await story.again(settings=LOW)
+    [fate] = low.recommendation_fates()
+    assert fate.id == "shop=web"
+    assert amounts(low.recommendations)[0] < 700
+
+
+async def test_what_is_tried_is_decided_also_where_the_window_has_no_decision() -> None:
+    story = await told()
+    what_if = await story.again(len(story.events()), settings=LOW)
+    assert what_if.recommendations.tally.recorded == 0
+    assert [fate.id for fate in what_if.recommendation_fates()] == ["shop=web"]
+
+
+async def test_samples_that_are_gone_are_known_from_a_checkpoint_or_not_at_all() -> None:
+    story = await told()
+    gone = 12
+    without = await story.again(forgotten=gone)
+    assert without.recommendations.tally.explained
+    assert without.recommendations.tally.not_kept == without.recommendations.tally.recorded - 1, "all but one that went"
+    assert without.recommendation_fates() == []
+    tried = await story.again(forgotten=gone, settings=LOW)
+    assert tried.recommendation_fates() == [], "what is not known is not told"
+
+    [checkpoint] = story.checkpoints
+    with_it = await story.again(forgotten=gone, checkpoint=checkpoint)
+    tally = with_it.recommendations.tally
+    assert tally.explained
+    assert 0 < tally.not_kept < tally.recorded - 1
+    assert with_it.recommendation_fates() == []
+    tried = await story.again(forgotten=gone, checkpoint=checkpoint, settings=LOW)
+    everything = await story.again(settings=LOW)
+    assert amounts(tried.recommendations) == amounts(everything.recommendations)
+
+
+async def test_settings_that_samples_are_learned_by_use_the_reports_that_are_kept() -> None:
+    story = await told()
+    [checkpoint] = story.checkpoints
+    recorded = amounts((await story.again()).recommendations)
+    for half_life, percentile in ((86400, 0), (60, 1)):
+        settings = read_settings(f"cpuHalfLifeSeconds={half_life},memoryHalfLifeSeconds=3600")
+        found = (await story.again(settings=settings, checkpoint=checkpoint)).recommendations
+        assert amounts(found)[1] == recorded[1]
+        assert (amounts(found)[0] < recorded[0]) == bool(percentile), "what was used last counts more"
+    few = await story.again(settings=settings, forgotten=20)
+    assert amounts(few.recommendations)[1] == 8
+
+
+async def test_pods_are_created_anew_for_what_is_recommended() -> None:
+    story = Story()
+    async with running(story.manager):
+        mode = "analysis.koordinator.sh/update-mode: Recreate"
+        await story.apply(CONFIG, NODE, *(pod(f"web-{number}", "web", "600m") for number in range(10)))
+        await story.apply(recommendation("web", "web", mode))
+        await story.place()
+        await story.live(150, 400, every=10 * MINUTE)
+    asked = [stored for stored in story.events() if stored.type == "PodEvictionRequested"]
+    assert asked
+    for begin in (0, asked[0].based_on, asked[0].seq - 1, asked[-1].seq):
+        what_if = await story.again(begin)
+        assert what_if.recommendations.tally.explained
+        assert what_if.recommendations.tally.not_kept == 0
+        assert what_if.recommendation_fates() == []
+    # 400 milli-cores end in a bucket whose end is some more; with half as much again the pods ask for what they need
+    fits = await story.again(settings=read_settings("safetyMarginFraction=0.45"))
+    [fate] = fits.recommendation_fates()
+    assert fate.outdated[0] > 0
+    assert fits.recommendations.tally.same < fits.recommendations.tally.recorded
+    assert isinstance(fate.anew, RecommendationState)
+    [container] = fate.anew.containers
+    assert abs(container.target.cpu_milli - 600) < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("targetCPUPercentile=1.1", "targetCPUPercentile"),
+        ("targetCPUPercentile=0.4", "targetCPUPercentile"),
+        ("cpuHalfLifeSeconds=0", "cpuHalfLifeSeconds"),
+        ("safetyMarginFraction=nan", "safetyMarginFraction"),
+        ("oomBumpUpRatio=much", "oomBumpUpRatio"),
+        ("margin=1", ""),
+        ("safetyMarginFraction", "safetyMarginFraction"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_with_its_name(text: str, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_settings(text)
+    assert refused.value.path == field
+
+
+def test_settings_are_read_by_their_names() -> None:
+    assert read_settings(" ") == DEFAULT_SETTINGS
+    read = read_settings("podMinCPUMillicores=10, podMinMemoryMb=100,oomBumpUpRatio=1.5")
+    assert (read.pod_min_cpu_millicores, read.pod_min_memory_mb, read.oom_bump_up_ratio) == (10, 100, 1.5)
+    assert read.learning != DEFAULT_SETTINGS.learning
+    assert read_settings("podMinMemoryMb=100").learning == DEFAULT_SETTINGS.learning
