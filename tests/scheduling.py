@@ -22,11 +22,14 @@ from koord_scheduler.domain.deciding import (
     refused,
     release_due,
 )
+from koord_scheduler.domain.folding.log import fold, fold_ahead
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored
+from koord_scheduler.domain.waking import wake
 from koord_scheduler.domain.work import NodeWork
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events import CATALOGUE
@@ -187,8 +190,8 @@ class Scheduler:
         """Fold the next events."""
         behind = self.log.events[self.state.position :]
         for stored in behind[:most]:
-            self.state.apply(stored)
-        self.state.wake()
+            fold(self.state, stored)
+        wake(self.state)
 
     def decide(self, now: float = 0.0) -> object:
         """One decision: work, verdicts or None."""
@@ -200,7 +203,7 @@ class Scheduler:
 
     def send(self, most: int = 200) -> None:
         """Seal the next batch: one append per node, or one for a whole gang; and every notice."""
-        while (taken := self.state.next_notice()) is not None:
+        while (taken := next_notice(self.state)) is not None:
             self._notify(taken)
         drafts = drafts_of(self.state, self.state.outbox.take(most))
         for part in [drafts] if drafts.gang is not None else [BatchDrafts([node]) for node in drafts.nodes]:
@@ -225,9 +228,9 @@ class Scheduler:
         stored = self.log.append(CATALOGUE.seal(list(taken.drafts), self._origin(taken.notice.uid)))
         if stored is None:
             self._refold([draft.ref for draft in taken.drafts])
-            self.state.notice_refused(taken)
+            notice_refused(self.state, taken)
         else:
-            self.state.notice_stored(taken, [one.seq for one in stored])
+            notice_stored(self.state, taken, [one.seq for one in stored])
             for draft in taken.drafts:
                 if draft.ref.kind == "eviction" and self.log.last_seq(AggregateRef("podspec", draft.ref.id)):
                     self.log.remove_pod(draft.ref.id)
@@ -236,7 +239,7 @@ class Scheduler:
         for ref in refs:
             for newer in self.log.events:
                 if newer.ref == ref:
-                    self.state.ahead(newer)
+                    fold_ahead(self.state, newer)
 
     def land(self, index: int = 0, now: float = 0.0) -> None:
         """The log answers one append; every other time its events come before its answer."""
@@ -247,7 +250,7 @@ class Scheduler:
         if stored is None:
             self.conflicts += 1
             for early in self.state.own.refused(events):
-                self.state.ahead(early)
+                fold_ahead(self.state, early)
             self._refold([event.ref for event in events])
             for work in works:
                 refused(self.state, work, now)

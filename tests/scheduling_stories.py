@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from koord_scheduler.domain.deciding import give_up_overdue, release_due
+from koord_scheduler.domain.folding.log import fold_report
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koordcore.events import CATALOGUE
 from koordcore.events.custom import CustomObjectObserved, custom_ref
@@ -203,7 +204,7 @@ def report(world: World, name: str, percent: int) -> None:
     origin = Origin(causation_id=f"report-{seq}", correlation_id=name, actor="test", occurred_at=_text(world.now))
     [new] = CATALOGUE.seal([Draft(ref, usage, 0)], origin)
     world.observed.append(StoredEvent(seq, ref, new.headers, new.body))
-    world.scheduler.state.observe(world.observed[-1])
+    fold_report(world.scheduler.state, world.observed[-1])
 
 
 def differences(one: Sequence[tuple[AggregateRef, Event]], other: Sequence[tuple[AggregateRef, Event]]) -> list[str]:

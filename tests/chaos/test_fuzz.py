@@ -8,6 +8,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import httpx
@@ -19,6 +20,7 @@ from koord_manager.compose import assemble
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings
 from koord_projector.domain.projection import Projection
+from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -176,7 +178,7 @@ def subjects() -> dict[str, Subject]:
     return {
         "state": Subject(cluster.apply, lambda: cluster.position, cluster.hash),
         "manager": Subject(view.fold, lambda: view.state.position, lambda: view.state.hash()),
-        "scheduler": Subject(scheduler.apply, lambda: scheduler.position, lambda: sorted(scheduler.pods)),
+        "scheduler": Subject(partial(fold, scheduler), lambda: scheduler.position, lambda: sorted(scheduler.pods)),
         "projector": Subject(projection.apply, lambda: projection.position, lambda: projection.totals),
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from koord_scheduler.domain.controllers import chosen_controllers, next_status_due, status_facts
 from koord_scheduler.domain.deciding import withdraw_all
+from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
@@ -232,5 +233,5 @@ def test_statuses_in_the_log_are_folded_by_a_state_that_leads_nobody() -> None:
     log.say("quota", "a", QuotaStatusComputed(name="a", namespace="team"))
     state = SchedulerState(frameworks())
     for stored in log.events:
-        state.apply(stored)
+        fold(state, stored)
     assert status_facts(state, 1.0) == []

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.dry_run import DryRuns
+from koord_scheduler.domain.nominees import nominated
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
@@ -57,7 +58,7 @@ def test_sums_name_the_victims_that_the_plugins_name(
     if is_rivalled:
         scheduler.log.add_pod(sized("rival", 1, 1, 9, "free"))
         scheduler.follow()
-        state.nominate(state.pods["rival"], "n0")
+        nominated(state, state.pods["rival"], "n0")
     scheduler.log.add_pod(sized("high", *wanted, 9, "free"))
     scheduler.follow()
     high = state.pods["high"]

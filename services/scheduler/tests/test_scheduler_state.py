@@ -9,10 +9,12 @@ from typing import Any, Final
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.deciding import MOST_REFOLDS, Verdict, decide_next, refused, release_due
+from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.queue import Place
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.waking import wake
 from koordcore.events import CATALOGUE
 from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.envelope import AggregateRef
@@ -379,8 +381,8 @@ class Painted(Scheduler):
         for stored in self.log.events[self.state.position :][:most]:
             for taken, _, _ in self._pictures:
                 taken.keep(stored.ref)
-            self.state.apply(stored)
-        self.state.wake()
+            fold(self.state, stored)
+        wake(self.state)
 
 
 @settings(max_examples=150, deadline=None)
@@ -450,12 +452,12 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     assert set(placements(log).values()) <= alive
     fresh = SchedulerState(frameworks())
     for stored in log.events:
-        fresh.apply(stored)
+        fold(fresh, stored)
     for data in [data for scheduler in schedulers for data in scheduler.painted()]:
         restored = SchedulerState(frameworks())
         load_state(restored, data)
         for stored in log.events[restored.position :]:
-            restored.apply(stored)
+            fold(restored, stored)
         assert picture(restored) == picture(fresh)
     for scheduler in schedulers:
         scheduler.follow()

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.packing import packing_of
 from koord_scheduler.domain.recording import recording_of
 from koord_scheduler.domain.state import SchedulerState
@@ -46,7 +47,7 @@ def test_packing_configuration_uses_fewer_nodes() -> None:
     what_if, fates = rerun(log, configuration=PACKED)
     before, after = SchedulerState(frameworks()), packing_of(what_if.state)
     for stored in log.events:
-        before.apply(stored)
+        fold(before, stored)
     assert (packing_of(before).nodes_in_use, after.nodes_in_use) == (4, 2)
     assert (after.pods, after.pending, after.cpu_in_use_percent) == (8, 0, 100.0)
     assert any(fate.recorded != fate.rerun for fate in fates)

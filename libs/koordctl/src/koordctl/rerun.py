@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.folding.log import fold, skip
 from koord_scheduler.domain.packing import Packing, packing_of
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
@@ -121,9 +122,9 @@ async def compare(
         async for batch in log.history(0, end, batch=BATCH):
             for stored in batch:
                 if stored.seq in skipped:
-                    recorded_state.skip(stored.seq)
+                    skip(recorded_state, stored.seq)
                     continue
-                recorded_state.apply(stored)
+                fold(recorded_state, stored)
                 if stored.seq <= begin:
                     what_if.before(stored)
                 else:

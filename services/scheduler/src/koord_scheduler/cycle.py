@@ -21,6 +21,7 @@ from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up
 from koord_scheduler.domain.explaining import hear
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.timed import Stopwatch, measured
+from koord_scheduler.domain.waking import wake
 from koord_scheduler.domain.work import Place
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -101,7 +102,7 @@ class Cycle:
             now = self.clock.unix()
             state.frameworks.advance(now)
             state.queue.tick(now)
-            state.wake()
+            wake(state)
             # 3. what is gone gives its place back, and so does who has waited in vain
             release_due(state)
             verdicts = give_up_overdue(state, now)

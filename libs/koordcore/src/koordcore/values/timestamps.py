@@ -9,3 +9,11 @@ def rfc3339(moment: datetime) -> str:
     source    event-bus spec, 3.1
     """
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def unix_seconds(text: str) -> float:
+    """Unix seconds of an RFC 3339 time; 0.0 for a text that is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0

@@ -3,5 +3,6 @@
 columns    the nodes as arrays                    templates  what the plugins read of a pod
 plugins/   filters and scores over all nodes      views      their cached answers per kind of pod
 engine     one decision with its explanation      queue      which pod is next
-state      the log folded into all of these       outbox     which decisions may be appended together
+state      all that is known                      folding/   the log folded into it
+deciding   decisions on top                       work       which of them may be appended together
 """

@@ -18,6 +18,7 @@ from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.diagnosing import diagnosis_of
 from koord_scheduler.domain.engine import UNRESTRICTED, Restriction
 from koord_scheduler.domain.nominating import nominate
+from koord_scheduler.domain.nominees import clear_nomination, rivals_on
 from koord_scheduler.domain.offers import NodeOffers
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.pods import PodRecord
@@ -117,7 +118,7 @@ class Attempt:
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:
             if not found.keeps_nomination:
-                self._state.clear_nomination(self._pod, "unhelpful")
+                clear_nomination(self._state, self._pod, "unhelpful")
             message = f"{message} preemption: {found.message}" if found.message else message
         diagnosis = diagnosis_of(self._state, self._pod, self._subject, found, rejection)
         return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
@@ -160,7 +161,7 @@ class Attempt:
         sums_decide = only_amounts_refuse(self._engine, self._subject, occupancy)
         for node in state.nominations.nodes():
             row = state.nodes.row(node)
-            rivals = state.rivals_on(node, self._pod)
+            rivals = rivals_on(state, node, self._pod)
             if row is None or not rivals:
                 continue
             if sums_decide:

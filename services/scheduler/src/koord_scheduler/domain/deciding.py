@@ -20,6 +20,7 @@ from koordcore.events.pod import Turn
 from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound, WholeJob
+from koord_scheduler.domain.folding.placements import bound, left_node, occupant_of
 from koord_scheduler.domain.gang.bind_annotations import bind_annotations
 from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.ledger import Source
@@ -27,8 +28,12 @@ from koord_scheduler.domain.on_node import on_node
 from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import MAY_BE_TAKEN, Block, QueuedPod
+from koord_scheduler.domain.retracting import give_up, give_up_late, reject, take_back
+from koord_scheduler.domain.settling import settle
 from koord_scheduler.domain.standing import standing_of, turn_lost, turn_of
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.telling import unsay
+from koord_scheduler.domain.waking import room_appeared
 from koord_scheduler.domain.whole_job import place_whole_job
 from koord_scheduler.domain.work import Batch, NodeWork, Place, Release, Work, node_draft, pod_draft
 
@@ -104,7 +109,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Place | li
         case Wait(seconds=seconds):
             state.waiting.hold(work, now + seconds)
         case Rejection() as rejection:
-            state.take_back([work])
+            take_back(state, [work])
             if state.queue.get(pod.uid) is not None:
                 state.queue.unschedulable(pod.uid, now, Block(rejection.plugin, rejection.key))
             return [_verdict(pod, queued, rejection.message, found, now, turn_lost(work))]
@@ -123,7 +128,7 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
             if watch is not None:
                 watch.next_pod_seconds.append(watch.clock() - began)
             return taken
-        state.reject(chosen.rejected)
+        reject(state, chosen.rejected)
     if not turn:
         return state.queue.pop()
     queued = state.queue.get(turn)
@@ -197,7 +202,7 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     state.queue.unschedulable(pod.uid, now, block, refused_by)
     failure = state.framework_of(pod).after_post_filter(pod, found.message)
     lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
-    state.reject(failure.rejected)
+    reject(state, failure.rejected)
     turn = turn_of(state, found.explanation.based_on, now)
     verdicts = [_verdict(pod, queued, failure.message or found.message, found, now, turn)]
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
@@ -277,7 +282,7 @@ def give_up_overdue(state: SchedulerState, now: float) -> list[Verdict]:
     held = [work for uid in state.waiting.uids() if (work := state.waiting.work_of(uid)) is not None]
     for uid in overdue:
         if uid in state.waiting:
-            state.give_up_late(state.pods[uid], now)
+            give_up_late(state, state.pods[uid], now)
     lost = (work for work in held if work.uid not in state.waiting and state.queue.get(work.uid) is not None)
     return [_waited_in_vain(work, now) for work in lost]
 
@@ -366,22 +371,22 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
         pod = state.pods[item.uid]
         if isinstance(item, Place):
             if is_news:
-                state.ledgers.hold(item.node, state.occupant_of(item.on_node), Source.LOGGED)
+                state.ledgers.hold(item.node, occupant_of(state, item.on_node), Source.LOGGED)
             state.ledgers.drop(item.node, item.uid, Source.ASSUMED)
         elif is_news:
             state.ledgers.drop(item.node, item.uid, Source.LOGGED)
-            state.room_appeared(item.node, event_id)
+            room_appeared(state, item.node, event_id)
         if seq > pod.seq:
             pod.seq = seq
             if isinstance(item, Place):
                 pod.node = item.node
-                state.bound(pod, item.node)
+                bound(state, pod, item.node)
             else:
-                state.left_node(pod)
+                left_node(state, pod)
         pod.refolds = 0
         pod.work_node = ""
         pod.phase = Phase.OTHERS
-        state.settle(pod, event_id)
+        settle(state, pod, event_id)
 
 
 def refused(
@@ -399,7 +404,7 @@ def refused(
     state.outbox.landed(work.node)
     for item in work.items:
         pod = state.pods[item.uid]
-        state.take_back([item])
+        take_back(state, [item])
         if not blame or not isinstance(item, Place) or pod.phase is not Phase.QUEUED:
             continue
         pod.refolds += 1
@@ -408,18 +413,18 @@ def refused(
             verdicts.append(_abandoned(item, hopeless or conflicts))
             pod.refolds = 0
             state.queue.retry_later(item.uid, now)
-    state.take_back(later)
+    take_back(state, later)
     return verdicts
 
 
 def withdraw_all(state: SchedulerState) -> None:
     """Take back all work that is not in flight: somebody else decides from now on."""
     for uid in state.waiting.uids():
-        state.give_up(state.pods[uid], state.pods[uid].trigger)
+        give_up(state, state.pods[uid], state.pods[uid].trigger)
     for node in state.outbox.nodes():
-        state.take_back(state.outbox.withdraw(node))
+        take_back(state, state.outbox.withdraw(node))
     for notice in state.notices.withdraw_all():
-        state.unsay(notice)
+        unsay(state, notice)
 
 
 def _abandoned(work: Work, reason: str) -> Verdict:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.amounts import move, needs_of, only_amounts_refuse, suffices
+from koord_scheduler.domain.nominees import rivals_on
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.plugins.interface import PreemptionPlugin
 from koord_scheduler.domain.pods import Phase, PodRecord
@@ -53,7 +54,7 @@ class DryRuns:
         if not possible:
             return ()
         node = self._state.nodes.names[row]
-        rivals = self._state.rivals_on(node, self._pod) if len(self._state.nominations) else []
+        rivals = rivals_on(self._state, node, self._pod) if len(self._state.nominations) else []
         if not self._could_fit(row, possible):
             return ()
         by_importance = self._ordered(possible)

@@ -16,6 +16,7 @@ from koord_scheduler.domain.gang.preemption import (
     plan_job_preemption,
     possible_victim,
 )
+from koord_scheduler.domain.nominees import rivals_on
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.offers import tried
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
@@ -124,7 +125,7 @@ class JobSearch:
             for uid, occupant in self._occupants[node].items():
                 if uid not in staying:
                     give(row, occupant)
-            for rival in state.rivals_on(node, self._pod):
+            for rival in rivals_on(state, node, self._pod):
                 if rival.uid not in self._by_uid:
                     take(row, rival)
             for uid in members:

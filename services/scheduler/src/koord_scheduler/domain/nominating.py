@@ -11,9 +11,11 @@ from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodNominated, Turn
 
 from koord_scheduler.domain.dry_run import Victim
+from koord_scheduler.domain.nominees import clear_nomination, nominated
 from koord_scheduler.domain.notices import Notice
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import Preemption
+from koord_scheduler.domain.retracting import give_up
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import pod_ref
 
@@ -24,21 +26,21 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Tur
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:
         if victim.pod.uid in state.waiting:
-            state.give_up(victim.pod, pod.trigger)
+            give_up(state, victim.pod, pod.trigger)
         elif victim.pod.uid not in state.evictions:
             evictions.append(_eviction(pod, victim, found.plugin))
             state.evictions[victim.pod.uid] = "Preempted"
-    nominated: list[tuple[AggregateRef, Event]] = []
+    promises: list[tuple[AggregateRef, Event]] = []
     for uid, node in nodes.items():
         member = state.pods[uid]
         for other in state.nominations.outranked(node, uid, member.priority):
             if other not in nodes and state.pods[other].framework is not None:
-                state.clear_nomination(state.pods[other], "outranked")
-        nominated.append((pod_ref(uid), _nominated(member, node, found, turn if uid == pod.uid else None)))
-        state.nominate(member, node)
+                clear_nomination(state, state.pods[other], "outranked")
+        promises.append((pod_ref(uid), _nominated(member, node, found, turn if uid == pod.uid else None)))
+        nominated(state, member, node)
     state.notices.put(
         Notice(
-            facts=(*nominated, *evictions),
+            facts=(*promises, *evictions),
             trigger=pod.trigger,
             uid=pod.uid,
             traceparent=pod.traceparent,

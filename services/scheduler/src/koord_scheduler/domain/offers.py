@@ -8,6 +8,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns import Rows, row_list
 from koord_scheduler.domain.engine import Restriction
+from koord_scheduler.domain.nominees import rivals_on
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
@@ -34,7 +35,7 @@ class NodeOffers:
         for rows in self._groups(members):
             self._count(rows, members, found, ())
         for node in state.nominations.nodes():
-            rivals = [rival for rival in state.rivals_on(node, self._pod) if rival.uid not in uids]
+            rivals = [rival for rival in rivals_on(state, node, self._pod) if rival.uid not in uids]
             row = state.nodes.row(node)
             if rivals and row is not None and node in found:
                 beside: dict[str, int] = {}

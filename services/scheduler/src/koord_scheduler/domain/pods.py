@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from koordcore.protocol.objects import Pod
 
@@ -13,6 +13,8 @@ from koord_scheduler.domain.templates import PodSort, Subject
 
 if TYPE_CHECKING:
     from koord_scheduler.domain.frameworks import Framework
+
+_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Phase(Enum):
@@ -93,3 +95,13 @@ class PodRecord:
             self.priority,
             self.placed_at or self.known_since,
         )
+
+
+def is_finished(pod: Pod) -> bool:
+    """Whether the pod has run to its end."""
+    return pod.status.phase in _FINISHED
+
+
+def is_alive(pod: Pod) -> bool:
+    """Whether the pod is neither finished nor being deleted."""
+    return pod.metadata.deletion_timestamp is None and not is_finished(pod)

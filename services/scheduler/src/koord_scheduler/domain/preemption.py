@@ -17,11 +17,13 @@ from koord_scheduler.domain.columns import Rows, row_list, text_hash
 from koord_scheduler.domain.dry_run import DryRuns, Victim, started_at
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.job_preemption import JobSearch
+from koord_scheduler.domain.nominees import clear_nomination
 from koord_scheduler.domain.plugins.interface import PreemptionPlugin, Rejection
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption_pick import Candidate, pick_candidate
 from koord_scheduler.domain.preemption_pick import Victim as Cost
+from koord_scheduler.domain.retracting import reject
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 
@@ -119,12 +121,12 @@ def _for_job(
         if not plugin.is_job(pod):
             return NoPreemption(room)
         for member in search.members:
-            state.clear_nomination(member, "unhelpful")
-        state.reject(plugin.reject_waiting(pod))
+            clear_nomination(state, member, "unhelpful")
+        reject(state, plugin.reject_waiting(pod))
         return NoPreemption(room, ends=True)
     message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
     plugin.remember(pod, message)
-    state.reject(plugin.reject_waiting(pod))
+    reject(state, plugin.reject_waiting(pod))
     return Preemption(
         plugin=plugin.name,
         node=room.nominations[pod.uid],

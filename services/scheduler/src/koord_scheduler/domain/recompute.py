@@ -17,6 +17,7 @@ from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Standing
 
 from koord_scheduler.domain.attempt import Attempt, Found, WholeJob
+from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.state import SchedulerState
@@ -74,17 +75,17 @@ def recompute(
         if stored.seq > ev:
             break
         if stored.seq > standing.acknowledged and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
-            state.skip(stored.seq)
+            skip(state, stored.seq)
         else:
-            state.apply(stored)
+            fold(state, stored)
     for report in reports:
         if report.seq <= obs:
-            state.observe(report)
+            fold_report(state, report)
     # 2. what the scheduler knew beyond it: its own appends, acknowledged and on their way
     known = standing.acknowledged
     for stored in events:
         if ev < stored.seq <= known and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
-            state.ahead(stored)
+            fold_ahead(state, stored)
     earlier = [each for each in own.values() if each.event.ordinal < placed.ordinal and each.stored.seq > known]
     for each in sorted(earlier, key=lambda each: each.event.ordinal):
         if not _assume(state, each):

@@ -9,7 +9,6 @@ source    scheduler-core spec, 1; event-bus spec, 4.2
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from heapq import merge
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Turn
 from koordcore.events.verdict import PodUnschedulable
+from koordcore.values.timestamps import unix_seconds
 
 PREEMPTED = "Preempted"
 """Reason of evictions that a preemption asks for."""
@@ -157,7 +157,7 @@ def _placed(stored: StoredEvent, event: PodPlaced) -> Recorded:
         position=based_on.ev,
         observed=based_on.obs,
         acknowledged=based_on.ev if standing is None else standing.acknowledged,
-        now=unix(stored.occurred_at) if standing is None else standing.decided_at,
+        now=unix_seconds(stored.occurred_at) if standing is None else standing.decided_at,
         order=(event.ordinal, 0, stored.seq),
         stored=stored.seq,
     )
@@ -181,11 +181,3 @@ def _in_order(attempts: Iterable[Recorded]) -> Iterator[Recorded]:
         by_term.setdefault(one.term, []).append(one)
     terms = [sorted(each, key=lambda one: (one.position, one.order)) for each in by_term.values()]
     return merge(*terms, key=lambda one: one.position)
-
-
-def unix(occurred_at: str) -> float:
-    """Unix seconds of an RFC 3339 time; 0 for a text that is none."""
-    try:
-        return datetime.fromisoformat(occurred_at).timestamp()
-    except ValueError:
-        return 0.0

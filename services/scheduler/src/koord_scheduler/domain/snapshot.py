@@ -26,10 +26,17 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
 
+from koord_scheduler.domain.folding.log import fold_early
+from koord_scheduler.domain.folding.nodes import put_node
+from koord_scheduler.domain.folding.objects import put_namespace, put_object, put_workload
+from koord_scheduler.domain.folding.placements import bound
+from koord_scheduler.domain.folding.pods import describe
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.node_policies import NodePolicy
+from koord_scheduler.domain.nominees import nominated
 from koord_scheduler.domain.occupancy import Occupant
 from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.settling import settle
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import pod_ref
 
@@ -100,7 +107,7 @@ class Picture:
     """
 
     def __init__(self, state: SchedulerState) -> None:
-        state.fold_early()
+        fold_early(state)
         self._state = state
         self._kept: dict[str, _Pod] = {}
         # Last first: what is taken down is let go one by one, not all at the end.
@@ -191,14 +198,14 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     state.evictions.update(body.evictions)
     state.notices.seqs.update({AggregateRef(kind, id_): seq for kind, id_, seq in body.seqs})
     for namespace in body.namespaces:
-        state.put_namespace(namespace)
+        put_namespace(state, namespace)
     for uid, workload in body.workloads.items():
-        state.put_workload(uid, workload)
+        put_workload(state, uid, workload)
     state.policies.update(body.policies)
     for node in body.nodes:
-        state.put_node(node)
+        put_node(state, node)
     for ref_id, custom in body.objects.items():
-        state.put_object(ref_id, custom)
+        put_object(state, ref_id, custom)
     for phase in body.said_gangs:
         state.said.gang_is(phase, state.cluster.gangs.roster)
     state.said.quotas.update({status.name: status for status in body.said_quotas})
@@ -212,13 +219,13 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         _load_ledger(state, ledger)
     for uid, node in body.nominations:
         if uid in state.pods:
-            state.nominate(state.pods[uid], node)
+            nominated(state, state.pods[uid], node)
     for pod in list(state.pods.values()):
         if pod.bound_node and pod.subject is not None:
             state.ledgers.hold(pod.bound_node, pod.occupant(), Source.BOUND)
         if pod.node:
-            state.bound(pod, pod.node)
-        state.settle(pod, pod.trigger or pod.spec_event)
+            bound(state, pod, pod.node)
+        settle(state, pod, pod.trigger or pod.spec_event)
 
 
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:
@@ -226,7 +233,7 @@ def _load_pod(state: SchedulerState, saved: _Pod) -> None:
     pod = state.pods[saved.uid] = PodRecord(**fields)
     if saved.pod is not None:
         try:
-            state.describe(pod, saved.pod, saved.known_since)
+            describe(state, pod, saved.pod, saved.known_since)
         except InvalidInput:
             pod.subject = None
 

@@ -26,8 +26,10 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, Stored
 from koordcore.events.gateway import PodBindFailed, PodEvictionRequested
 from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PodNominated
+from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.deciding import confirmed, decide_next, give_up_overdue, release_due, withdraw_all
+from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.queue import Came
@@ -40,9 +42,10 @@ from koord_scheduler.domain.recording import (
     Recording,
     Term,
     nomination_of,
-    unix,
 )
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.telling import next_notice, notice_stored
+from koord_scheduler.domain.waking import wake
 from koord_scheduler.domain.work import NodeWork, Place, Work
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
@@ -97,8 +100,8 @@ class WhatIf:
 
     def before(self, stored: StoredEvent) -> None:
         """Fold a fact from before the window. Raises UnreadableEvent."""
-        self._now = max(self._now, unix(stored.occurred_at))
-        self.state.apply(stored)
+        self._now = max(self._now, unix_seconds(stored.occurred_at))
+        fold(self.state, stored)
         self._is_half = stored.type in ("PodPlaced", "PodReleased") or (self._is_half and stored.ref.kind != "node")
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
@@ -137,7 +140,7 @@ class WhatIf:
             self._again(one)
             one = next(attempts)
         for stored in events:
-            self._pass_time(unix(stored.occurred_at))
+            self._pass_time(unix_seconds(stored.occurred_at))
             self._answer(one, stored.seq - 1)
             self._take(stored)
             while one is not None and one.position <= stored.seq:
@@ -165,7 +168,7 @@ class WhatIf:
         self._known = (_NOBODY, stored.seq, stored.seq)
         uid = stored.ref.id
         if stored.ref.kind in OWN_KINDS or uid in self._gone:
-            self.state.skip(stored.seq)
+            skip(self.state, stored.seq)
             return
         if stored.ref.kind == "eviction":
             self._take_eviction(stored)
@@ -174,7 +177,7 @@ class WhatIf:
             stored = _without_node(stored)
         if stored.type == PodBindFailed.__name__:
             stored = self._bind_failed(stored)
-        self.state.apply(stored)
+        fold(self.state, stored)
 
     def _answer(self, coming: Recorded | None, position: int) -> None:
         """What the log has up to a position, and the next attempt knows of, is answered before more is folded."""
@@ -187,10 +190,10 @@ class WhatIf:
     def _take_eviction(self, stored: StoredEvent) -> None:
         """What others say about evictions holds; what a preemption asked for is decided here."""
         event = CATALOGUE.read(stored)
-        self.state.skip(stored.seq)
+        skip(self.state, stored.seq)
         is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
         if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.evictions):
-            self.state.ahead(msgspec.structs.replace(stored, seq=self._stored()))
+            fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._stored()))
 
     def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
         """The binding fails here, too, if it is to the same node."""
@@ -215,7 +218,7 @@ class WhatIf:
     def _again(self, one: Recorded) -> None:
         """The recorded attempt is made again, and with it what its scheduler had decided by then and nobody said."""
         while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= one.observed:
-            self.state.observe(self._reports[self._next_report])
+            fold_report(self.state, self._reports[self._next_report])
             self._next_report += 1
         if one.term != self._term:
             if self._term is not None:
@@ -286,7 +289,7 @@ class WhatIf:
         self._now = max(self._now, now)
         state.frameworks.advance(now)
         state.queue.tick(now)
-        state.wake()
+        wake(state)
         self._release()
         give_up_overdue(state, now)
         self._land()
@@ -296,7 +299,7 @@ class WhatIf:
         decided = decide_next(self.state, now, uid)
         self.decided += isinstance(decided, Place)
         self._land()
-        self.state.wake()
+        wake(self.state)
         return decided is not None
 
     def _release(self) -> None:
@@ -327,8 +330,8 @@ class WhatIf:
     def _land(self) -> None:
         """What was decided is in the log: at once, or when the recorded decision about the same pod was."""
         state = self.state
-        while (taken := state.next_notice()) is not None:
-            state.notice_stored(taken, [self._stored() for _ in taken.drafts])
+        while (taken := next_notice(state)) is not None:
+            notice_stored(state, taken, [self._stored() for _ in taken.drafts])
             self._note(taken)
         while True:
             while (batch := state.outbox.take()).works:
@@ -373,7 +376,7 @@ class WhatIf:
                 if uid not in {victim for _, victim in pairs & self._recording.pairs}:
                     self._gone.add(uid)
                     gone = PodSpecDeleted(namespace=event.namespace, name=event.name)
-                    self.state.ahead(_stored(self._stored(), AggregateRef("podspec", uid), gone))
+                    fold_ahead(self.state, _stored(self._stored(), AggregateRef("podspec", uid), gone))
         self._release()
 
     def _stored(self) -> int:

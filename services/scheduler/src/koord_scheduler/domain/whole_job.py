@@ -13,6 +13,7 @@ from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.plugins.interface import Allow
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.queue import QueuedPod
+from koord_scheduler.domain.retracting import reject, take_back
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import Place
 
@@ -59,8 +60,8 @@ def place_whole_job(
     )
     state.job_attempts.append(attempted)
     if isinstance(outcome, JobFailed):
-        state.reject(outcome.rejected)
-        state.take_back(works[each.uid] for each in outcome.undo)
+        reject(state, outcome.rejected)
+        take_back(state, (works[each.uid] for each in outcome.undo))
         return outcome
     return list(works.values()), outcome
 

@@ -11,6 +11,7 @@ from koordcore.events.custom import plural_of
 from koordcore.events.envelope import StoredEvent
 from koordcore.service.clock import SystemClock
 
+from koord_scheduler.domain.folding.log import fold, skip
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -32,16 +33,16 @@ class StateFold:
         for picture in self._pictures:
             picture.keep(stored.ref)
         if stored.ref.kind != "customspec" or plural_of(stored.ref.id) != "elasticquotas":
-            self._state.apply(stored)
+            fold(self._state, stored)
             return
         began = _HOST.monotonic()
-        self._state.apply(stored)
+        fold(self._state, stored)
         is_gone = stored.ref.id not in self._state.objects
         (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:
         """Pass over one event."""
-        self._state.skip(seq)
+        skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
         """The facts in the state as it is now, as bytes in pieces."""

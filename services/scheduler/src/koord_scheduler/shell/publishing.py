@@ -25,8 +25,10 @@ from koordcore.service.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.deciding import Verdict, confirmed, drafts_of, refused
+from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored
 from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -105,7 +107,7 @@ class Publisher:
                 batch = self._start(work)
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
-        while (taken := self._state.next_notice()) is not None:
+        while (taken := next_notice(self._state)) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
 
@@ -173,13 +175,13 @@ class Publisher:
         outcome = await self._append(events)
         match outcome:
             case Appended(seqs=seqs):
-                self._state.notice_stored(taken, seqs)
+                notice_stored(self._state, taken, seqs)
             case Conflict():
                 for event in events:
                     await self._read_ahead(event.ref, event.expected_last)
-                self._state.notice_refused(taken)
+                notice_refused(self._state, taken)
             case Full():
-                self._state.notice_refused(taken)
+                notice_refused(self._state, taken)
 
     async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
@@ -281,13 +283,13 @@ class Publisher:
 
     def _fold_others(self, part: Sealed) -> None:
         for stored in self._state.own.refused(part.events()):
-            self._state.ahead(stored)
+            fold_ahead(self._state, stored)
 
     async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
         """Fold what others have written to an aggregate, before the follower brings it."""
         for stored in await patiently(lambda: self._log.read_aggregate(ref, after=after)):
             try:
-                self._state.ahead(stored)
+                fold_ahead(self._state, stored)
             except UnreadableEvent as error:
                 # The follower halts before the same event and tells an operator.
                 self._logger.error("event_unreadable", seq=error.seq, reason=error.reason)

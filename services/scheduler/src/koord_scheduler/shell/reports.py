@@ -7,6 +7,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.logging import Logger
 
+from koord_scheduler.domain.folding.log import fold_report
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.patience import patiently
 
@@ -38,6 +39,6 @@ async def follow_reports(
 
 def _observe(state: SchedulerState, stored: StoredEvent, logger: Logger) -> None:
     try:
-        state.observe(stored)
+        fold_report(state, stored)
     except UnreadableEvent as error:
         logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)

@@ -1,0 +1,9 @@
+"""The log folded into a scheduler's state: it records facts, and asks `settling` what follows from them.
+
+log          the one door: the next event, one that is read ahead, a node's report
+pods         what the API says of pods            placements   what the log says of their nodes
+nodes        nodes, and what the manager decides  objects      everything else that placement reads
+statements   what schedulers have said beside placements: evictions, gangs, quotas, explanations
+
+source    event-bus spec, 3.2
+"""

@@ -1,0 +1,142 @@
+"""One event of the log, or one report, folded: read once, and handed to whom it concerns.
+
+    fold(stored)         one event of the log, in order
+    fold_ahead(stored)   an event of one aggregate, read before the follower brings it (after a conflict)
+    fold_report(stored)  one observation: a node's report
+
+source    event-bus spec, 3.2, 4.2
+"""
+
+from typing import Final
+
+from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.envelope import StoredEvent, name_from_token
+from koordcore.events.gateway import PodBindFailed
+from koordcore.events.mirror import (
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+)
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+
+from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.waking import room_appeared, room_appeared_anywhere
+
+_KINDS: Final = (
+    "podspec",
+    "nodespec",
+    "pod",
+    "node",
+    "nodepolicy",
+    "namespace",
+    "workloadspec",
+    "customspec",
+    "eviction",
+    "gang",
+    "quota",
+    "scheduleexplanation",
+    "clustertopology",
+)
+"""Aggregates that a scheduler folds."""
+
+
+def fold(state: SchedulerState, stored: StoredEvent) -> None:
+    """Fold the next event of the log; one at or before `position` changes nothing.
+
+    raises    UnreadableEvent: nothing has changed, the fold has to halt before this event
+    """
+    if stored.seq > state.position:
+        event = CATALOGUE.read(stored) if stored.ref.kind in state.frameworks.folded_kinds else None
+        _fold(state, stored)
+        state.position = stored.seq
+        if event is not None and state.frameworks.fold(event, stored):
+            room_appeared_anywhere(state, stored.event_id)
+
+
+def skip(state: SchedulerState, seq: int) -> None:
+    """Pass over an event, because an operator said so or because its kind is of no interest."""
+    state.position = max(state.position, seq)
+
+
+def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
+    """Fold an event of one aggregate, all earlier ones of which are folded; raises UnreadableEvent."""
+    state.read_ahead = max(state.read_ahead, stored.seq)
+    _fold(state, stored)
+
+
+def fold_early(state: SchedulerState) -> None:
+    """Fold what came before its answer: afterwards the state holds every event up to `position`."""
+    for stored in state.own.take_early():
+        fold_ahead(state, stored)
+
+
+def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
+    """Fold one observation; raises UnreadableEvent."""
+    if stored.seq <= state.observed:
+        return
+    state.observed = stored.seq
+    event = CATALOGUE.read(stored)
+    if isinstance(event, NodeUsageReported):
+        name = name_from_token(stored.ref.id)
+        state.frameworks.reported(name, event)
+        if state.frameworks.load_may_refuse():
+            room_appeared(state, name, stored.event_id)
+
+
+def _fold(state: SchedulerState, stored: StoredEvent) -> None:
+    if stored.ref.kind not in _KINDS or _is_known(state, stored) or state.own.is_early(stored):
+        return
+    overtaken = state.own.overtaken(stored.ref)
+    if overtaken is not None:
+        _fold(state, overtaken)
+    match CATALOGUE.read(stored):
+        case PodSpecAdded() | PodSpecChanged() as event:
+            pods.submitted(state, stored, event.object)
+        case PodSpecDeleted():
+            pods.gone(state, stored)
+        case PodBindFailed() as event:
+            pods.bind_failed(state, stored, event)
+        case NodeSpecAdded() | NodeSpecChanged() as event:
+            nodes.put_node(state, event.object, stored.event_id)
+        case NodeSpecDeleted(name=name):
+            nodes.node_gone(state, name, stored.event_id)
+        case PodPlaced() as event:
+            placements.placed(state, stored, event)
+        case PodReleased():
+            placements.released(state, stored)
+        case PodNominated() as event:
+            placements.nominated(state, stored, event)
+        case PodNominationCleared():
+            placements.nomination_cleared(state, stored)
+        case NodeResourcesTaken() as event:
+            placements.resources_taken(state, stored, event)
+        case NodeResourcesReturned() as event:
+            placements.resources_returned(state, stored, event)
+        case NodeOvercommitComputed() | NodeDevicesComputed() | NodeHealthAssessed() as event:
+            nodes.policy_changed(state, stored, event)
+        case event if stored.ref.kind in objects.KINDS:
+            objects.fold_object(state, stored, event)
+        case event:
+            statements.fold_statement(state, stored, event)
+
+
+def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
+    """Whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""
+    match stored.ref.kind:
+        case "pod":
+            pod = state.pods.get(stored.ref.id)
+            return pod is not None and stored.seq <= pod.seq
+        case "node":
+            return stored.seq <= state.ledgers.seq(name_from_token(stored.ref.id))
+        case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology":
+            return stored.seq <= state.notices.seqs.get(stored.ref, 0)
+        case _:
+            return False

@@ -1,0 +1,134 @@
+"""What the log says of placements and nominations, and of what each node has given to pods.
+
+source    event-bus spec, 4.2; scheduler-core spec, 1.3
+"""
+
+from typing import Final
+
+import msgspec
+from koordcore.events.envelope import StoredEvent, name_from_token
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.pod import PodNominated, PodPlaced
+from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.timestamps import unix_seconds
+
+from koord_scheduler.domain import nominees
+from koord_scheduler.domain.columns import Demand
+from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.retracting import facts_changed, give_up, recheck_node
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.waking import room_appeared
+
+_DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
+
+
+def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
+    """A pod has a node."""
+    pod = _record_of(state, stored)
+    if pod is None:
+        return
+    if not pod.name:
+        pod.namespace, pod.name = event.namespace, event.name
+    pod.node = event.node
+    pod.placed_at = unix_seconds(stored.occurred_at) if event.standing is None else event.standing.decided_at
+    give_up(state, pod, stored.event_id)
+    if pod.uid in state.cluster.quotas.pods:
+        state.cluster.quotas.reserve(pod.uid)
+    if pod.subject is not None:  # the node's ledger may have been read ahead, when nothing was known of the pod
+        state.ledgers.describe(event.node, pod.occupant())
+    bound(state, pod, event.node)
+    facts_changed(state, pod, stored.event_id)
+
+
+def bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
+    """The log has the pod on the node."""
+    state.nominations.drop(pod.uid)
+    state.explanations.placed(pod, node, state.cluster.gangs.roster)
+    framework = pod.framework
+    state.cluster.activated((framework or state.frameworks.first).post_bind(pod, node))
+
+
+def released(state: SchedulerState, stored: StoredEvent) -> None:
+    """A pod has given its place back."""
+    pod = _record_of(state, stored)
+    if pod is None:
+        return
+    left_node(state, pod)
+    facts_changed(state, pod, stored.event_id)
+
+
+def left_node(state: SchedulerState, pod: PodRecord) -> None:
+    """The log says that the pod has no node any more."""
+    pod.node = ""
+    state.cluster.quotas.unreserve(pod.uid)
+    state.cluster.quota_moves += 1
+    state.cluster.activated(state.cluster.gangs.unbound(pod.uid).activate)
+
+
+def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -> None:
+    """A pod is promised a node."""
+    pod = _record_of(state, stored)
+    if pod is None:
+        return
+    if not pod.name:
+        pod.namespace, pod.name = event.namespace, event.name
+    nominees.nominated(state, pod, event.node)
+    if pod.pod is None:
+        facts_changed(state, pod, stored.event_id)
+
+
+def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
+    """A pod is promised a node no more."""
+    pod = _record_of(state, stored)
+    if pod is not None:
+        state.nominations.drop(pod.uid)
+        facts_changed(state, pod, stored.event_id)
+
+
+def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
+    """The pod of a new event of `pod.<uid>`; None when its effect is known already."""
+    uid = stored.ref.id
+    pod = state.pods.get(uid)
+    if pod is None:
+        if stored.seq <= state.forgotten.get(uid, 0):
+            return None
+        pod = state.pods[uid] = PodRecord(uid=uid, spec_event=stored.event_id)
+    if stored.seq <= pod.seq:
+        return None
+    pod.seq = stored.seq
+    return pod
+
+
+def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResourcesTaken) -> None:
+    """A node has given resources to pods."""
+    node = name_from_token(stored.ref.id)
+    if state.ledgers.advance(node, stored.seq):
+        for item in event.pods:
+            state.ledgers.hold(node, occupant_of(state, item), Source.LOGGED)
+        recheck_node(state, node)
+
+
+def resources_returned(state: SchedulerState, stored: StoredEvent, event: NodeResourcesReturned) -> None:
+    """A node has them back."""
+    node = name_from_token(stored.ref.id)
+    if state.ledgers.advance(node, stored.seq):
+        for uid in event.pods:
+            state.ledgers.drop(node, uid, Source.LOGGED)
+        room_appeared(state, node, stored.event_id)
+
+
+def occupant_of(state: SchedulerState, item: PodOnNode) -> Occupant:
+    """The pod of a ledger event as it counts on the node; with the event's requests if they are others."""
+    pod = state.pods.get(item.uid)
+    if pod is None or pod.subject is None:
+        return Occupant(item.uid, _demand_of(state, item))
+    if pod.subject.template.requests == item.requests:
+        return pod.occupant()
+    return msgspec.structs.replace(pod.occupant(), demand=_demand_of(state, item))
+
+
+def _demand_of(state: SchedulerState, item: PodOnNode) -> Demand:
+    return state.nodes.demand(item.requests, {**_DEFAULTS, **item.requests})

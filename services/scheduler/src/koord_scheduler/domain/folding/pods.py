@@ -1,0 +1,103 @@
+"""What the API says of pods: they are submitted, change, are bound by somebody, and go."""
+
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.gateway import PodBindFailed
+from koordcore.protocol.objects import Pod
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import unix_seconds
+
+from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.nominees import follow_other_scheduler
+from koord_scheduler.domain.pods import PodRecord, is_alive, is_finished
+from koord_scheduler.domain.retracting import facts_changed, give_up
+from koord_scheduler.domain.settling import settle
+from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.waking import room_appeared, wake_activated
+
+
+def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
+    """A pod is there, or has changed."""
+    uid = stored.ref.id
+    pod = state.pods.get(uid)
+    if pod is None:
+        pod = state.pods[uid] = PodRecord(uid=uid)
+    if pod.pod is None:
+        pod.submitted_at = stored.occurred_at
+        pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
+    pod.spec_event = stored.event_id
+    profile = pod.subject.profile if pod.subject is not None else ""
+    describe(state, pod, spec, unix_seconds(stored.occurred_at))
+    _count_bound(state, pod, "" if is_finished(spec) else spec.spec.node_name, stored.event_id)
+    if pod.framework is None and state.frameworks.gates.cross_scheduler_nomination:
+        follow_other_scheduler(state, pod, spec)
+    if not pod.work_node:
+        settle(state, pod, stored.event_id)
+    elif state.frameworks.gates.dynamic_scheduler_check and not _may_be_bound(pod, profile):
+        give_up(state, pod, stored.event_id)
+        facts_changed(state, pod, stored.event_id)
+    wake_activated(state, stored.event_id)
+
+
+def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
+    """The API says that the pod is this; it becomes known to the plugins."""
+    try:
+        pod.subject, spec, pod.sort = state.cluster.templates.read(spec)
+    except InvalidInput:
+        # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
+        pod.subject = pod.sort = None
+    pod.pod = spec
+    pod.framework = state.frameworks.of(spec)
+    pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
+    pod.known_since = pod.known_since or now
+    if pod.subject is None:
+        return
+    runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
+    state.cluster.put_pod(pod.uid, spec, dict(pod.subject.template.requests), assigned=runs)
+    for node in {pod.node, pod.work_node} - {""}:
+        state.ledgers.describe(node, pod.occupant())
+
+
+def gone(state: SchedulerState, stored: StoredEvent) -> None:
+    """A pod is deleted."""
+    pod = state.pods.get(stored.ref.id)
+    if pod is None:
+        return
+    _count_bound(state, pod, "", stored.event_id)
+    give_up(state, pod, stored.event_id)
+    state.cluster.drop_pod(pod.uid)
+    if pod.framework is None:
+        state.nominations.drop(pod.uid)
+    pod.pod = None
+    pod.subject = pod.sort = pod.framework = None
+    pod.spec_event = stored.event_id
+    state.queue.remove(pod.uid)
+    facts_changed(state, pod, stored.event_id)
+    wake_activated(state, stored.event_id)
+
+
+def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:
+    """The API server would not carry out a placement."""
+    pod = state.pods.get(stored.ref.id)
+    if pod is not None and pod.seq == event.placement:
+        pod.bind_failed = pod.seq
+        facts_changed(state, pod, stored.event_id)
+
+
+def _may_be_bound(pod: PodRecord, profile: str) -> bool:
+    """Whether a pod with a node that the log has not heard of is still what was decided about.
+
+    source    scheduler-core spec, 3 (dynamic scheduler check)
+    """
+    assert pod.pod is not None, f"pod {pod.uid} has no spec"
+    return pod.subject is not None and pod.subject.profile == profile and is_alive(pod.pod)
+
+
+def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str) -> None:
+    """The API's own word on where the pod runs; "" nowhere."""
+    if pod.bound_node and pod.bound_node != node:
+        state.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
+        room_appeared(state, pod.bound_node, trigger)
+        pod.bound_node = ""
+    if node and pod.subject is not None:
+        state.ledgers.hold(node, pod.occupant(), Source.BOUND)
+        pod.bound_node = node
