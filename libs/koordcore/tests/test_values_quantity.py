@@ -14,6 +14,8 @@ from koordcore.values.quantity import (
     ZERO,
     Notation,
     Quantity,
+    canonical_from_json,
+    canonical_milli,
     of_milli,
     of_value,
     parse_milli,
@@ -93,7 +95,7 @@ def test_canonical_text(text: str, canonical: str) -> None:
     ],
 )
 def test_what_is_no_quantity_is_refused_by_every_door(text: str) -> None:
-    for door in (parse_quantity, parse_milli, parse_value, quantity_from_json):
+    for door in (parse_quantity, parse_milli, parse_value, quantity_from_json, canonical_from_json, canonical_milli):
         with pytest.raises(InvalidInput):
             door(text)
 
@@ -112,6 +114,7 @@ def test_json_numbers_keep_their_decimal_value() -> None:
     assert quantity_from_json(3) == of_value(3)
     assert quantity_from_json(None) == ZERO
     assert quantity_from_json_text("1e3").canonical() == "1e3"
+    assert (canonical_from_json(0.1), canonical_from_json(None), canonical_milli(0.5)) == ("100m", "0", "500")
     refused: list[object] = [True, [], {}, float("nan"), float("inf")]
     for wrong in refused:
         with pytest.raises(InvalidInput):
@@ -138,6 +141,8 @@ def test_integers_are_rounded_away_from_zero(text: str) -> None:
 def test_fast_doors_agree_with_the_exact_one(text: str) -> None:
     assert parse_milli(text) == parse_quantity(text).milli()
     assert parse_value(text) == parse_quantity(text).value()
+    assert canonical_from_json(text) == parse_quantity(text).canonical()
+    assert canonical_milli(text) == of_value(parse_quantity(text).milli()).canonical()
 
 
 @given(quantities, quantities, st.integers(-5, 5))

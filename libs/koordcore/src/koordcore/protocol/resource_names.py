@@ -18,8 +18,8 @@ from koordcore.protocol.objects import Container, Pod, Quantities, ResourceRequi
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import of_value, parse_milli, quantity_from_json
-from koordcore.values.resources import ResourceList, format_resources, is_equal, parse_resources
+from koordcore.values.quantity import canonical_from_json, canonical_milli
+from koordcore.values.resources import is_equal, parse_resources
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -105,7 +105,7 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
             continue
         renamed = dict(current)
         value = renamed.pop(old)
-        renamed[new] = of_value(parse_milli(value)).canonical() if old == CPU else value
+        renamed[new] = canonical_milli(value) if old == CPU else value
     return resources if renamed is None else renamed
 
 
@@ -209,9 +209,7 @@ def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Qu
     for native, extended in mapping.items():
         if native in translated:
             value = translated.pop(native)
-            translated[extended] = (
-                of_value(parse_milli(value)).canonical() if native == CPU else quantity_from_json(value).canonical()
-            )
+            translated[extended] = canonical_milli(value) if native == CPU else canonical_from_json(value)
     return translated
 
 
@@ -245,15 +243,22 @@ def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
     """
     containers: dict[str, ExtendedResourceContainer] = {}
     for container in pod.spec.containers:
-        limits = format_resources(_batch_only(container.resources.limits))
-        requests = format_resources(_batch_only(container.resources.requests))
+        limits = _batch_only(container.resources.limits)
+        requests = _batch_only(container.resources.requests)
         if limits or requests:
-            containers[container.name] = ExtendedResourceContainer(limits={**limits}, requests={**requests})
+            containers[container.name] = ExtendedResourceContainer(limits=limits, requests=requests)
     return ExtendedResourceSpec(containers)
 
 
-def _batch_only(resources: Quantities) -> ResourceList:
-    return parse_resources({name: resources[name] for name in (BATCH_CPU, BATCH_MEMORY) if name in resources})
+def _batch_only(resources: Quantities) -> dict[str, str | int | float | None]:
+    texts: dict[str, str | int | float | None] = {}
+    for name in (BATCH_CPU, BATCH_MEMORY):
+        if name in resources:
+            try:
+                texts[name] = canonical_from_json(resources[name])
+            except InvalidInput as error:
+                raise error.at(name) from error
+    return texts
 
 
 def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedResourceSpec | None:

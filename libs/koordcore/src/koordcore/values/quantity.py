@@ -202,6 +202,32 @@ def quantity_from_json(value: object) -> Quantity:
     return _parse(repr(value))
 
 
+def canonical_from_json(value: object) -> str:
+    """The canonical text of a decoded JSON value; of a text it is remembered.
+
+    raises    InvalidInput as quantity_from_json
+    """
+    return _canonical_text(value) if isinstance(value, str) else quantity_from_json(value).canonical()
+
+
+@lru_cache(maxsize=8192)
+def _canonical_text(text: str) -> str:
+    return _parse(text).canonical()
+
+
+def canonical_milli(value: str | int | float) -> str:
+    """The canonical text of an amount counted in thousandths, rounded away from zero: "1.5" is "1500".
+
+    raises    InvalidInput as quantity_from_json
+    """
+    return _canonical_milli_text(value) if isinstance(value, str) else of_value(parse_milli(value)).canonical()
+
+
+@lru_cache(maxsize=8192)
+def _canonical_milli_text(text: str) -> str:
+    return of_value(parse_milli(text)).canonical()
+
+
 def quantity_from_json_text(text: str) -> Quantity:
     """The quantity of an undecoded JSON literal: `"2Gi"`, `1.5`, `1e3`, `null`.
 

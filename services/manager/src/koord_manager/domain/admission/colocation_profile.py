@@ -5,7 +5,7 @@
 source    manager spec, 8.2, 8.3
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from koordcore.protocol import keys
@@ -39,7 +39,8 @@ def mutate_by_profiles(
     """
     # 1. matching is decided on the pod as submitted
     labels = texts(pod, "metadata", "labels")
-    matching = [profile for profile in facts.profiles() if is_matching(profile, namespace, labels, facts)]
+    candidates = facts.profiles().candidates(labels)
+    matching = [profile for profile in candidates if is_matching(profile, namespace, labels, facts)]
     if not matching:
         return pod, []
     # 2. to 4. apply in order of name
@@ -153,37 +154,30 @@ def translate(pod: JsonObject) -> bool:
     if mapping is None:
         return False
     spec = child(pod, "spec")
-    lists: list[JsonObject] = []
+    changed = False
     for container in (*items(spec, "initContainers"), *items(spec, "containers")):
-        resources = seen(container, "resources")
-        lists += _translate_container(resources, mapping)
-    if seen(spec, "overhead"):
-        lists += _translate_in(spec, "overhead", mapping)
-    return bool(lists)
+        changed |= _translate_container(seen(container, "resources"), mapping)
+    return _translate_in(spec, "overhead", mapping) or changed
 
 
-def _translate_container(resources: JsonObject, mapping: Mapping[str, str]) -> list[JsonObject]:
-    changed: list[JsonObject] = []
-    for name in ("requests", "limits"):
-        if seen(resources, name):
-            changed += _translate_in(resources, name, mapping)
-    limits = seen(resources, "limits")
-    missing = [extended for extended in mapping.values() if extended in limits]
-    requests = seen(resources, "requests")
-    for extended in missing:
-        if extended not in requests:
+def _translate_container(resources: JsonObject, mapping: Mapping[str, str]) -> bool:
+    changed = _translate_in(resources, "requests", mapping)
+    changed |= _translate_in(resources, "limits", mapping)
+    limits, requests = seen(resources, "limits"), seen(resources, "requests")
+    for extended in mapping.values():
+        if extended in limits and extended not in requests:
             requests = child(resources, "requests")
             requests[extended] = limits[extended]
-            changed.append(requests)
+            changed = True
     return changed
 
 
-def _translate_in(holder: JsonObject, name: str, mapping: Mapping[str, str]) -> Iterable[JsonObject]:
+def _translate_in(holder: JsonObject, name: str, mapping: Mapping[str, str]) -> bool:
     before = seen(holder, name)
-    if not any(native in before for native in mapping):
-        return ()
+    if before.keys().isdisjoint(mapping):
+        return False
     holder[name] = translate_resources(before, mapping)
-    return (holder[name],)
+    return True
 
 
 def pod_namespace(pod: JsonObject, namespace: str) -> str:

@@ -13,7 +13,7 @@ from koord_manager.domain.admission.json_object import child, items, seen
 from koord_manager.domain.admission.request import JsonObject
 
 STEP: Final = "DeviceResourceSpec"
-_GPU_NAMES: Final = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
+_GPU_NAMES: Final = frozenset((GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED))
 _WHOLE_CARD: Final = 100
 
 
@@ -22,7 +22,7 @@ def normalize_devices(pod: JsonObject) -> bool:
     changed = False
     for index, container in enumerate(items(seen(pod, "spec"), "containers")):
         try:
-            if any(name in seen(container, "resources", "requests") for name in _GPU_NAMES):
+            if not _GPU_NAMES.isdisjoint(seen(container, "resources", "requests")):
                 changed |= normalize_gpu(child(container, "resources"))
         except InvalidInput as error:
             raise error.at(f"spec.containers[{index}]") from error
@@ -38,7 +38,7 @@ def normalize_gpu(resources: JsonObject) -> bool:
     source    manager spec, 9.3; vectors manager/device_resource_spec
     """
     requests = seen(resources, "requests")
-    if not any(name in requests for name in _GPU_NAMES):
+    if _GPU_NAMES.isdisjoint(requests):
         return False
     wanted = (requests, child(resources, "limits"))
     changed = False

@@ -16,6 +16,7 @@ from koordcore.protocol.objects import Pod, PriorityClass
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.enhanced_rules import EnhancedRules, read_rules
+from koord_manager.domain.admission.profile_index import ProfileIndex
 from koord_manager.domain.admission.profiles import ColocationProfile, QuotaProfile, read_profile, read_quota_profile
 from koord_manager.domain.admission.quota import Quotas, read_quota
 from koord_manager.domain.admission.request import JsonObject
@@ -59,7 +60,7 @@ class Facts:
         self.unreadable: dict[str, str] = {}
         self.recommend: Recommend | None = None
         self._profiles: dict[str, ColocationProfile] = {}
-        self._sorted_profiles: tuple[ColocationProfile, ...] | None = ()
+        self._profile_index: ProfileIndex | None = None
         self._quota_profiles: dict[tuple[str, str], QuotaProfile] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._priority_classes: dict[str, PriorityClass] = {}
@@ -79,7 +80,7 @@ class Facts:
             match plural:
                 case "clustercolocationprofiles":
                     self._profiles[name] = read_profile(document)
-                    self._sorted_profiles = None
+                    self._profile_index = None
                 case "elasticquotas":
                     self.quotas.put(read_quota(document))
                 case "elasticquotaprofiles":
@@ -96,7 +97,7 @@ class Facts:
         match plural:
             case "clustercolocationprofiles":
                 self._profiles.pop(name, None)
-                self._sorted_profiles = None
+                self._profile_index = None
             case "elasticquotas":
                 self.quotas.remove(namespace, name)
             case "elasticquotaprofiles":
@@ -154,11 +155,11 @@ class Facts:
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
-    def profiles(self) -> tuple[ColocationProfile, ...]:
-        """All colocation profiles in order of name."""
-        if self._sorted_profiles is None:
-            self._sorted_profiles = tuple(self._profiles[name] for name in sorted(self._profiles))
-        return self._sorted_profiles
+    def profiles(self) -> ProfileIndex:
+        """All colocation profiles, in order of name."""
+        if self._profile_index is None:
+            self._profile_index = ProfileIndex(self._profiles.values())
+        return self._profile_index
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a namespace; None when it is not known."""

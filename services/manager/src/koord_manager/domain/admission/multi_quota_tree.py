@@ -8,7 +8,7 @@ from typing import Final
 from koordcore.protocol import keys
 
 from koord_manager.domain.admission.facts import Facts
-from koord_manager.domain.admission.json_object import child, items, texts
+from koord_manager.domain.admission.json_object import child, copied, items, texts
 from koord_manager.domain.admission.request import JsonObject
 
 STEP: Final = "MultiQuotaTree"
@@ -17,6 +17,7 @@ STEP: Final = "MultiQuotaTree"
 def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
     """Appends the tree's expressions to every required node selector term, in place; whether it did.
 
+    pod       its spec is changed, its affinity replaced
     raises    InvalidInput when the pod's affinity has another shape than Kubernetes'
     source    manager spec, 9.2
     """
@@ -30,8 +31,9 @@ def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
     expressions = profile.expressions()
     if not expressions:
         return False
-    affinity = child(child(child(pod, "spec"), "affinity"), "nodeAffinity")
-    required = child(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
+    spec = child(pod, "spec")
+    spec["affinity"] = affinity = copied(child(spec, "affinity"))
+    required = child(child(affinity, "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
     terms = items(required, "nodeSelectorTerms")
     if not terms:
         required["nodeSelectorTerms"] = [{"matchExpressions": expressions}]

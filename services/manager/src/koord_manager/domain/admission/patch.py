@@ -6,6 +6,7 @@ of which items came or went are left to the library's comparison (which takes 50
 source    manager spec, 7.1
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -22,6 +23,11 @@ _OF_A_CONTAINER: Final = frozenset({"env", "command", "args", "httpHeaders"})
 """Fields of a container, its probes and its hooks included, in which people write passwords."""
 _WHOLE_OBJECT: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _WHOLE_OBJECT_STEP: Final = _WHOLE_OBJECT.replace("/", "~1")
+_A_CONTAINER: Final = re.compile(rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})(?:/|$)")
+_A_CONTAINERS_SECRET: Final = re.compile(
+    rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})/(?:[^/]*/)*(?:{'|'.join(_OF_A_CONTAINER)})(?:/|$)"
+)
+_ABSENT: Final = object()
 
 
 def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
@@ -65,12 +71,9 @@ def _at(pointer: str) -> tuple[bool, bool]:
     """Whether what stands at a pointer holds secrets, and whether it stands below a container."""
     if _WHOLE_OBJECT_STEP in pointer:
         return True, False
-    is_below_a_container = False
-    for step in pointer.split("/"):
-        if is_below_a_container and step in _OF_A_CONTAINER:
-            return True, True
-        is_below_a_container = is_below_a_container or step in _CONTAINERS
-    return False, is_below_a_container
+    if _A_CONTAINER.search(pointer) is None:
+        return False, False
+    return _A_CONTAINERS_SECRET.search(pointer) is not None, True
 
 
 def _told(value: Any, is_below_a_container: bool) -> Any:
@@ -88,9 +91,10 @@ def _told(value: Any, is_below_a_container: bool) -> Any:
 
 def _of_objects(before: JsonObject, after: JsonObject, at: str, found: list[Operation]) -> None:
     for name, value in before.items():
-        if name not in after:
+        wanted: Any = after.get(name, _ABSENT)
+        if wanted is _ABSENT:
             found.append({"op": "remove", "path": _below(at, name)})
-        elif value != (wanted := after[name]):
+        elif value is not wanted and value != wanted:
             _of_values(value, wanted, _below(at, name), found)
     for name, value in after.items():
         if name not in before:
@@ -109,7 +113,7 @@ def _of_values(before: Any, after: Any, at: str, found: list[Operation]) -> None
 def _of_lists(before: list[Any], after: list[Any], at: str, found: list[Operation]) -> None:
     if len(before) == len(after):
         for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            if one != other:
+            if one is not other and one != other:
                 _of_values(one, other, f"{at}/{index}", found)
         return
     operations: list[Operation] = JsonPatch.from_diff({"": before}, {"": after}).patch

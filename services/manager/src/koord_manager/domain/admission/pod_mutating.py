@@ -6,8 +6,8 @@ source    manager spec, 8, 9, 15.7
 from koord_manager.domain.admission import device_resource_spec, extended_resource_spec, multi_quota_tree
 from koord_manager.domain.admission.colocation_profile import mutate_by_profiles, pod_namespace
 from koord_manager.domain.admission.facts import Facts
-from koord_manager.domain.admission.json_object import copied
 from koord_manager.domain.admission.options import Draw, Options
+from koord_manager.domain.admission.pod_copy import editable
 from koord_manager.domain.admission.request import JsonObject, Operation
 
 
@@ -24,7 +24,7 @@ def mutate_pod(
     if operation is not Operation.CREATE:
         return pod, []
     namespace = pod_namespace(pod, namespace)
-    mutated, steps = mutate_by_profiles(copied(pod), namespace, facts, options, draw)
+    mutated, steps = mutate_by_profiles(editable(pod), namespace, facts, options, draw)
     # only prod pods, which no profile translates: what is recommended is in native cpu and memory
     if facts.recommend is not None and (recommended := facts.recommend(mutated, namespace)) is not None:
         steps.append(f"Recommendation/{recommended}")

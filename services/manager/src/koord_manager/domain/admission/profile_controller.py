@@ -68,7 +68,7 @@ def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationP
     """Profiles of the controller, in order of name: labelled, or all by default; never one that is being deleted."""
     return [
         profile
-        for profile in facts.profiles()
+        for profile in facts.profiles().all
         if (profile.managed or policy.by_default) and not profile.terminating and profile.has_pod_selector
     ]
 

@@ -24,7 +24,7 @@ def mutate_reservation(
         return reservation, []
     steps: list[str] = []
     mutated = reservation
-    for profile in facts.profiles():
+    for profile in facts.profiles().candidates(labels):
         if not profile.pods.matches(labels) or not is_drawn(profile, draw):
             continue
         if not steps:
