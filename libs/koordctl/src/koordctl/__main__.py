@@ -15,9 +15,7 @@ import typer
 from koordcore.embedded.errors import EmbeddedError
 from typer.exceptions import Abort, Exit, TyperException
 
-from koordctl.clients import var_directory
-from koordctl.log import LogTrouble
-from koordctl.output import say_error
+from koordctl.trouble import LogTrouble
 
 USAGE = 2
 INTERRUPTED = 130
@@ -64,12 +62,16 @@ def run(app: typer.Typer) -> int:
 
 def say(sentence: str) -> int:
     """Prints an error; returns the exit status 1."""
+    from koordctl.output import say_error
+
     say_error(sentence)
     return 1
 
 
 def _keep(error: BaseException) -> Path:
     """Writes the traceback beside the services' logs, or where that is not possible into the temporary folder."""
+    from koordctl.clients import var_directory
+
     text = "".join(traceback.format_exception(error))
     for folder in (var_directory() / "log", Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):

@@ -1,29 +1,71 @@
-"""The command tree of `koord`. Every command lives in `commands/`; this file only names them."""
+"""The command tree of `koord`. Every command lives in `commands/`; this file only names them (see `lazy_tree`)."""
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from koordctl.commands import (
-    bus,
-    demo,
-    events,
-    explain,
-    gang,
-    history,
-    lint,
-    node,
-    objects,
-    quota,
-    recommend,
-    scheduler,
-    stack,
-    top,
+from koordctl.lazy_tree import Entry, lazy_group
+
+RUN, ASK, LOG = "Run the embedded stack", "Objects and explanations", "The log"
+
+COMMANDS = (
+    Entry("up", RUN, "Start the embedded stack: NATS, Postgres, manager, scheduler, projector, agents.", "stack", "up"),
+    Entry("down", RUN, "Stop the embedded stack; its data stays.", "running", "down"),
+    Entry(
+        "status",
+        RUN,
+        "Show the processes of the stack. Exit status 0 when all are ready, 1 otherwise.",
+        "running",
+        "status",
+    ),
+    Entry(
+        "demo",
+        RUN,
+        "Place a real trace (openb: 1,523 nodes, 8,152 pods) on a live cluster, with this host as a measured node.",
+        "demo",
+        "demo",
+    ),
+    Entry("apply", ASK, "Apply manifests: every document is taken whole or refused whole.", "objects", "apply"),
+    Entry("lint", ASK, "Check manifests as `koord apply` and the webhooks would, without a cluster.", "lint", "lint"),
+    Entry("delete", ASK, "Delete objects by kind and name, or those that manifests name.", "objects", "delete"),
+    Entry("get", ASK, "Show objects now, or as they were at any position or time.", "objects", "get"),
+    Entry("explain", ASK, "Why is it as it is? A pod's or a node's story from the log.", "explain"),
+    Entry("top", ASK, "Who uses how much now, by the newest reports.", "top"),
+    Entry(
+        "recommend", ASK, "What containers should request, learned from what they have used.", "recommend", "recommend"
+    ),
+    Entry("quota", ASK, "Elastic quotas: who may use how much, and who lends to whom.", "quota"),
+    Entry(
+        "gang",
+        ASK,
+        "Gangs: how many members are pending, wait with a node or are bound, and what a gang waits for.",
+        "gang",
+        "gang",
+    ),
+    Entry("node", ASK, "What this machine lets an agent measure and set.", "node"),
+    Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
+    Entry("events", LOG, "Show facts of the log, and follow it.", "events", "events"),
+    Entry(
+        "replay",
+        LOG,
+        "Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.",
+        "history",
+        "replay",
+    ),
+    Entry(
+        "verify",
+        LOG,
+        "Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.",
+        "history",
+        "verify",
+    ),
+    Entry("bus", LOG, "The log itself: streams, how far services are behind, parked work, skips.", "bus"),
 )
+"""In the order of the help."""
 
 app = typer.Typer(
     name="koord",
+    cls=lazy_group(COMMANDS),
     help=(
         "QoS-aware colocation as an event-sourced system: run it, ask it, replay it.\n\n"
         "A *position* is an event's number in the log (`koord events` shows it): `--as-of`, `--to`, `--from` and "
@@ -42,6 +84,8 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"koord {version('koordctl')}")
         raise typer.Exit
 
@@ -53,26 +97,3 @@ def _root(  # pyright: ignore[reportUnusedFunction]  # registered by the decorat
     ] = False,
 ) -> None:
     """Options before the command."""
-
-
-RUN, ASK, LOG = "Run the embedded stack", "Objects and explanations", "The log"
-
-app.command(rich_help_panel=RUN)(stack.up)
-app.command(rich_help_panel=RUN)(stack.down)
-app.command(rich_help_panel=RUN)(stack.status)
-app.command(rich_help_panel=RUN)(demo.demo)
-app.command(rich_help_panel=ASK)(objects.apply)
-app.command(rich_help_panel=ASK)(lint.lint)
-app.command(rich_help_panel=ASK)(objects.delete)
-app.command(rich_help_panel=ASK)(objects.get)
-app.add_typer(explain.app, name="explain", rich_help_panel=ASK)
-app.add_typer(top.app, name="top", rich_help_panel=ASK)
-app.command(rich_help_panel=ASK)(recommend.recommend)
-app.add_typer(quota.app, name="quota", rich_help_panel=ASK)
-app.command(rich_help_panel=ASK)(gang.gang)
-app.add_typer(node.app, name="node", rich_help_panel=ASK)
-app.add_typer(scheduler.app, name="scheduler", rich_help_panel=ASK)
-app.command(rich_help_panel=LOG)(events.events)
-app.command(rich_help_panel=LOG)(history.replay)
-app.command(rich_help_panel=LOG)(history.verify)
-app.add_typer(bus.app, name="bus", rich_help_panel=LOG)

@@ -1,15 +1,20 @@
 """HTTP to the services: where they are, and what their refusals mean.
 
-Addresses come from KOORD_MANAGER / KOORD_PROJECTOR, or the running stack's state file.
+Addresses come from KOORD_MANAGER / KOORD_PROJECTOR, or the running stack's state file. HTTP is that of the standard
+library: what the services use takes longer to import than a command takes to run.
 """
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+from urllib.parse import quote, urlencode, urlsplit
 
-import httpx
 from koordcore.embedded.stack import Stack, read_stack
 
 from koordctl.output import fail
@@ -66,6 +71,59 @@ def service_url(name: str) -> str:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service answered."""
+
+    status_code: int
+    body: bytes
+    content_type: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it was done."""
+        return 200 <= self.status_code < 300
+
+    @property
+    def is_client_error(self) -> bool:
+        """Whether the question was wrong."""
+        return 400 <= self.status_code < 500
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode(errors="replace")
+
+    def json(self) -> Any:
+        """The body decoded. Raises ValueError for another one."""
+        return json.loads(self.body)
+
+
+def ask(
+    url: str,
+    method: str = "GET",
+    content: bytes | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    *,
+    timeout: float,
+) -> Answer:
+    """One request, over a connection of its own.
+
+    raises    OSError, HTTPException when there is no answer; ValueError for what is no http://host:port
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be http://host:port")
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=timeout)
+    try:
+        connection.request(method, parts._replace(scheme="", netloc="").geturl() or "/", content, dict(headers))
+        response = connection.getresponse()
+        return Answer(response.status, response.read(), response.headers.get("content-type", ""))
+    finally:
+        connection.close()
+
+
 class Client:
     """JSON requests to one service; a refusal ends the command with the service's own sentence."""
 
@@ -75,40 +133,60 @@ class Client:
         self._timeout = timeout
 
     @cached_property
-    def http(self) -> httpx.Client:
-        """The connection, opened on first use."""
-        return httpx.Client(base_url=self._url or service_url(self._service), timeout=self._timeout, trust_env=False)
+    def base(self) -> str:
+        """Base URL, without a slash at its end. Ends the command when there is none."""
+        return (self._url or service_url(self._service)).rstrip("/")
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """Decoded answer of a GET; a 404 ends the command with what does not exist."""
-        given = {name: value for name, value in (params or {}).items() if value is not None}
-        return self.decoded(self.request("GET", path, params=given))
+        return self.decoded(self.request("GET", path, params=params))
 
-    def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> httpx.Response:
+    def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> Answer:
         """Raw answer of a POST, whatever its status."""
         return self.request("POST", path, content=content, headers={"content-type": content_type})
 
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request; ends the command when the service cannot be reached."""
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request; params that are None are left out. Ends the command when the service cannot be reached."""
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        target = quote(path, safe="/?=&%") + (f"?{urlencode(given)}" if given else "")
         try:
-            return self.http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            fail(f"{self._service} at {self.http.base_url}: {error or type(error).__name__}")
+            return ask(self.base + target, method, content, headers or {}, timeout=self._timeout)
+        except ValueError as error:
+            fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
+        except (OSError, HTTPException) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            fail(f"{self._service} at {self.base}: {why}")
 
-    def decoded(self, response: httpx.Response) -> Any:
+    def decoded(self, answer: Answer) -> Any:
         """The JSON of an answer; a refusal ends the command."""
-        if not response.is_success:
-            fail(f"{refusal(response)} (HTTP {response.status_code})")
-        return response.json()
+        if not answer.is_success:
+            fail(f"{refusal(answer)} (HTTP {answer.status_code})")
+        return answer.json()
 
 
-def refusal(response: httpx.Response) -> str:
+class _Refused(Protocol):
+    """An answer of this module's client, or of the asynchronous one that `koord verify` uses."""
+
+    @property
+    def text(self) -> str: ...
+    def json(self) -> Any: ...
+
+
+def refusal(answer: _Refused) -> str:
     """Why a service said no: its `error` or `message`, or the text of its answer."""
     try:
-        answer = response.json()
-        return str(answer.get("error") or answer.get("message") or response.text)
+        said = answer.json()
+        return str(said.get("error") or said.get("message") or answer.text)
     except (ValueError, AttributeError):
-        return response.text.strip() or response.reason_phrase
+        return answer.text.strip() or "no reason given"
 
 
 manager = Client("manager")

@@ -6,40 +6,42 @@
 The address and the operator's key come from KOORD_NATS / KOORD_NATS_SEED, or from the running stack.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from koordcore.bus.connection import (
-    BusConnection,
-    ConnectionSettings,
-    ConnectRefused,
-    Denied,
-    NoAnswer,
-    NotConnected,
-    connect,
-)
-from koordcore.bus.factory import Bus, bus_on
-from koordcore.bus.manifest import OPERATOR
-from koordcore.bus.names import BusNames
-from koordcore.bus.principals import seed_file
-from koordcore.bus.reads import ApiError, StreamReader
 from koordcore.embedded.stack import read_stack
-from koordcore.ports.eventlog import HistoryGone, Misconfigured
 
 from koordctl.clients import live_directory, state_file
+from koordctl.trouble import LogTrouble
+
+if TYPE_CHECKING:
+    from koordcore.bus.connection import BusConnection, ConnectionSettings
+    from koordcore.bus.factory import Bus
+    from koordcore.bus.names import BusNames
+    from koordcore.bus.reads import StreamReader
+
+__all__ = [
+    "DEFAULT_CLUSTER",
+    "LogTrouble",
+    "OpenLog",
+    "cluster_name",
+    "key_folder",
+    "open_log",
+    "operator_settings",
+    "wait_for",
+]
 
 T = TypeVar("T")
 
 DEFAULT_CLUSTER: Final = "dev"
-
-
-class LogTrouble(Exception):
-    """The log cannot be reached or refuses; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,18 @@ def cluster_name() -> str:
     return os.environ.get("KOORD_CLUSTER", DEFAULT_CLUSTER)
 
 
-def operator_settings(var: Path | None = None, principal: str = OPERATOR.name) -> ConnectionSettings:
-    """How the commands reach the log. principal: whose key they use; KOORD_NATS_SEED has to be that one's.
+def operator_settings(var: Path | None = None, principal: str | None = None) -> ConnectionSettings:
+    """How the commands reach the log. principal: whose key they use, None the operator's; KOORD_NATS_SEED has to be
+    that one's.
 
     raises    LogTrouble when no stack runs and no address is given
     """
+    with _without_websockets():
+        from koordcore.bus.connection import ConnectionSettings
+    from koordcore.bus.manifest import OPERATOR
+    from koordcore.bus.principals import seed_file
+
+    principal = principal or OPERATOR.name
     var = var or live_directory()
     given, seed = os.environ.get("KOORD_NATS"), os.environ.get("KOORD_NATS_SEED")
     if given:
@@ -94,12 +103,18 @@ def operator_settings(var: Path | None = None, principal: str = OPERATOR.name) -
 
 
 @asynccontextmanager
-async def open_log(var: Path | None = None, principal: str = OPERATOR.name) -> AsyncGenerator[OpenLog]:
+async def open_log(var: Path | None = None, principal: str | None = None) -> AsyncGenerator[OpenLog]:
     """The log, closed at the end of the block. principal: see `operator_settings`.
 
     raises    LogTrouble
     """
     settings = operator_settings(var, principal)
+    from koordcore.bus.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
+    from koordcore.bus.factory import bus_on
+    from koordcore.bus.names import BusNames
+    from koordcore.bus.reads import ApiError, StreamReader
+    from koordcore.ports.eventlog import HistoryGone, Misconfigured
+
     names = BusNames(cluster_name())
     try:
         connection = await connect(settings)
@@ -118,6 +133,21 @@ async def open_log(var: Path | None = None, principal: str = OPERATOR.name) -> A
         raise LogTrouble(f"the log: {error}") from error
     finally:
         await connection.drain_and_close()
+
+
+@contextmanager
+def _without_websockets() -> Generator[None]:
+    """Keeps nats-py from importing aiohttp, which it can do without: nobody here reaches the log by websockets, and
+    importing aiohttp takes longer than all else that a command imports.
+    """
+    if "aiohttp" in sys.modules:
+        yield
+        return
+    sys.modules["aiohttp"] = None  # pyright: ignore[reportArgumentType]  # the import system's word for "not there"
+    try:
+        yield
+    finally:
+        del sys.modules["aiohttp"]
 
 
 def wait_for(work: Coroutine[object, object, T]) -> T:

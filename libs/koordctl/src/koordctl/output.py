@@ -7,9 +7,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, cast
 
 import typer
-import yaml
 from rich.console import Console
-from rich.table import Table
 
 console = Console(soft_wrap=not sys.stdout.isatty())
 errors = Console(stderr=True, soft_wrap=True)
@@ -36,6 +34,8 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
                 "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
             )
         return
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.upper(), overflow="fold")
@@ -57,6 +57,8 @@ def show_document(value: object, form: Format) -> None:
     if form is Format.JSON:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     else:
+        import yaml
+
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 

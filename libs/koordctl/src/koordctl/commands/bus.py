@@ -1,26 +1,28 @@
 """`koord bus`: the streams, how far every fold is behind, parked work, and recorded skips."""
 
+from __future__ import annotations
+
 import getpass
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 import typer
-from koordcore.bus.dlq import DeadLetters, NoSuchItem, ParkedItem
-from koordcore.bus.reads import ApiError, api
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
-from prometheus_client.parser import text_string_to_metric_families
 
-from koordctl.clients import live_directory, running_stack
+from koordctl.clients import ask, live_directory, running_stack
 from koordctl.commands import genesis
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
 from koordctl.run_clock import run_clock
+
+if TYPE_CHECKING:
+    from koordcore.bus.dlq import ParkedItem
 
 app = typer.Typer(
     help="The log itself: streams, how far services are behind, parked work, skips.", no_args_is_help=True
@@ -48,6 +50,8 @@ def streams() -> None:
 
 async def _streams() -> list[list[object]]:
     async with open_log() as log:
+        from koordcore.bus.reads import ApiError, api
+
         names = log.names
         rows: list[list[object]] = []
         for stream in (names.ev, names.obs, names.explain, names.dlq, names.adv):
@@ -98,12 +102,14 @@ def consumers() -> None:
 
 def _figures(url: str) -> dict[str, dict[str, float]] | None:
     """Metric -> fold -> value of a service's metrics page; None when it does not answer."""
+    from prometheus_client.parser import text_string_to_metric_families
+
     try:
-        page = httpx.get(url, timeout=5, trust_env=False)
-    except httpx.HTTPError:
+        page = ask(url, timeout=5).text
+    except (OSError, HTTPException):
         return None
     found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(page.text):
+    for family in text_string_to_metric_families(page):
         for sample in family.samples:
             if "fold" in sample.labels:
                 found.setdefault(sample.name, {})[sample.labels["fold"]] = sample.value
@@ -226,11 +232,15 @@ def drop_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
 
 async def _parked(consumer: str | None) -> Sequence[ParkedItem]:
     async with open_log() as log:
+        from koordcore.bus.dlq import DeadLetters
+
         return await DeadLetters(log.connection, log.names).list(consumer)
 
 
 async def _one(number: int) -> ParkedItem:
     async with open_log() as log:
+        from koordcore.bus.dlq import DeadLetters, NoSuchItem
+
         try:
             return await DeadLetters(log.connection, log.names).show(number)
         except NoSuchItem as error:
@@ -239,6 +249,8 @@ async def _one(number: int) -> ParkedItem:
 
 async def _retry(number: int) -> ParkedItem:
     async with open_log() as log:
+        from koordcore.bus.dlq import DeadLetters, NoSuchItem
+
         try:
             return await DeadLetters(log.connection, log.names).retry(number)
         except (NoSuchItem, ValueError) as error:
@@ -247,6 +259,8 @@ async def _retry(number: int) -> ParkedItem:
 
 async def _drop(number: int) -> None:
     async with open_log() as log:
+        from koordcore.bus.dlq import DeadLetters, NoSuchItem
+
         try:
             await DeadLetters(log.connection, log.names).drop(number)
         except NoSuchItem:

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from koord_manager.domain.gateway.resources import mirrored_resources
-from koord_manager.shell.gateway.api import Unreachable, connect_api
-from koord_manager.shell.gateway.genesis import GenesisRefused, genesis
-from koordcore.bus.manifest import GENESIS
-from koordcore.service.clock import SystemClock
 
 from koordctl.log import open_log, wait_for
 from koordctl.output import console, fail
@@ -32,6 +27,10 @@ def begin(
 
       koord bus genesis --kubeconfig ~/.kube/config
     """
+    # Imported here: no other command below `koord bus` needs the gateway.
+    from koord_manager.shell.gateway.api import Unreachable
+    from koord_manager.shell.gateway.genesis import GenesisRefused
+
     try:
         wait_for(_genesis(kubeconfig, context, namespace, config_name, take_node_metrics=take_node_metrics))
     except (GenesisRefused, Unreachable) as error:
@@ -41,6 +40,12 @@ def begin(
 async def _genesis(
     kubeconfig: Path | None, context: str, namespace: str, config_name: str, *, take_node_metrics: bool
 ) -> None:
+    from koord_manager.domain.gateway.resources import mirrored_resources
+    from koord_manager.shell.gateway.api import connect_api
+    from koord_manager.shell.gateway.genesis import genesis
+    from koordcore.bus.manifest import GENESIS
+    from koordcore.service.clock import SystemClock
+
     resources = mirrored_resources(slo_config=(namespace, config_name), take_node_metrics=take_node_metrics)
     api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
 

@@ -6,14 +6,12 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from koord_manager.domain.admitting import WITHIN_RULE
 from koordcore.protocol.crd import accepted_kinds
 
 from koordctl.clients import manager
 from koordctl.manifest_files import manifest_texts
 from koordctl.object_tables import is_cluster_scoped, object_table
 from koordctl.output import Format, errors, fail, field, show_document, show_table
-from koordctl.past import objects_as_of
 
 Files = Annotated[
     list[str],
@@ -51,11 +49,13 @@ def kind_named(text: str) -> str:
     lower = text.lower()
     found = KINDS.get(lower) or KINDS.get(lower.removesuffix("s")) or KINDS.get(lower.removesuffix("es"))
     found = found or SHORT.get(lower) or SHORT.get(lower.removesuffix("s"))
+    if found is not None:
+        return found
     for resource in accepted_kinds():
-        if found is None and lower in (resource.kind.lower(), resource.plural, *resource.short_names):
+        if lower in (resource.kind.lower(), resource.plural, *resource.short_names):
             return resource.kind
     known = sorted({*KINDS.values(), *(resource.kind for resource in accepted_kinds())})
-    return found or fail(f"unknown kind {text!r}; known: {', '.join(known)}", status=2)
+    return fail(f"unknown kind {text!r}; known: {', '.join(known)}", status=2)
 
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would become of each document; change nothing.")]
@@ -140,6 +140,8 @@ def get(
     full = kind_named(kind)
     where = None if is_cluster_scoped(full) else namespace
     if as_of is not None:
+        from koordctl.past import objects_as_of
+
         items = [
             item
             for item in objects_as_of(full, as_of)
@@ -170,7 +172,7 @@ def _submit(path: str, names: list[str]) -> None:
     for name in names:
         for label, text in manifest_texts(name):
             response = manager.post(path, text, content_type="application/yaml")
-            answer = response.json() if "json" in response.headers.get("content-type", "") else {"error": response.text}
+            answer = response.json() if "json" in response.content_type else {"error": response.text}
             if "results" not in answer:
                 errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False)
                 failed = True
@@ -196,6 +198,8 @@ def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
         if result["action"] in ("refused", "failed", "not-found"):
             fine = False
             errors.print(f"{where} {result['action']}", highlight=False)
+            from koord_manager.domain.admitting import WITHIN_RULE
+
             for error in result.get("errors", []):
                 if error["rule"].startswith(WITHIN_RULE):
                     sentence = f"  {error['value']} ({error['rule'].removeprefix(WITHIN_RULE)})"

@@ -1,4 +1,4 @@
-"""`koord up`, `down`, `status`: the embedded stack in the background or in the foreground."""
+"""`koord up`: the embedded stack in the background or in the foreground."""
 
 import asyncio
 import sys
@@ -9,19 +9,17 @@ from typing import Annotated
 import typer
 from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
-from koordcore.embedded.process import http_ok
-from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
+from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
-from koordctl.clients import live_directory, running_stack, state_file, var_directory
+from koordctl.clients import running_stack, state_file, var_directory
+from koordctl.commands.running import Var, dashboard
 from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
-from koordctl.output import console, errors, fail, show_table
+from koordctl.output import console, errors, fail
 from koordctl.stack import StackOptions, manager_url, shared_clock, specs
 
 START_SECONDS = 120.0
 DEFAULT_NODES = "3"
-
-Var = Annotated[Path | None, typer.Option("--var", help="Folder of data and logs; default: KOORD_VAR or ./var.")]
 
 
 def up(
@@ -129,53 +127,3 @@ async def _run(
 
 def _say(sentence: str) -> None:
     errors.print(sentence, highlight=False)
-
-
-def down(var: Var = None) -> None:
-    """Stop the embedded stack; its data stays.
-
-    Examples:
-
-      koord down
-    """
-    folder = (var or live_directory()).absolute()
-    if asyncio.run(stop_stack(state_file(folder))):
-        console.print("stopped", highlight=False)
-    else:
-        console.print(f"nothing runs in {folder}", highlight=False)
-
-
-def status(var: Var = None) -> None:
-    """Show the processes of the stack. Exit status 0 when all are ready, 1 otherwise.
-
-    Examples:
-
-      koord status
-    """
-    folder = (var or live_directory()).absolute()
-    stack = read_stack(state_file(folder))
-    if stack is None or not stack.is_live:
-        fail(
-            f"nothing runs in {folder}" if stack is None else "the stack's supervisor is gone; `koord up` starts again"
-        )
-    rows: list[list[object]] = []
-    fine = stack.phase is Phase.READY
-    for process in stack.processes:
-        http = process.urls.get("http")
-        answers = None if http is None else http_ok(f"{http}/readyz")
-        fine = fine and answers is not False
-        ready = process.state.value if answers is None else ("ready" if answers else "not ready")
-        pid = process.process.pid if process.process is not None else None
-        ports = ",".join(str(port) for port in process.ports.values())
-        rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
-    show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
-    phase = Phase.DEGRADED if stack.phase is Phase.READY and not fine else stack.phase
-    console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
-    if not fine:
-        raise typer.Exit(1)
-
-
-def dashboard(stack: Stack) -> str:
-    """Where the dashboard is."""
-    projector = stack.find("projector")
-    return f"{projector.urls['http']}/" if projector is not None and "http" in projector.urls else "not running"

@@ -1,15 +1,20 @@
 """Where the scheduler's configuration comes from: a file or the shipped profile, plugins that are installed."""
 
+from __future__ import annotations
+
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.catalogue import Catalogue, KnownPlugin, with_installed
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
-from koord_scheduler.domain.profiles import Maker
+
+if TYPE_CHECKING:
+    # Not needed to read a configuration, and it brings the whole engine with its columns.
+    from koord_scheduler.domain.profiles import Maker
 
 ENTRY_POINTS: Final = "koord_scheduler.plugins"
 """Group under which an installed package offers plugins."""

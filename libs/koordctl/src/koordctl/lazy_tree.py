@@ -1,0 +1,95 @@
+"""Commands that are imported when they are called: `koord get` must not wait for what only `koord demo` uses.
+
+`app` lists them; the list says what `koord --help` shows, so that help imports none of them either.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+
+class Entry(NamedTuple):
+    """A command, or a group of commands.
+
+    attribute   of module `koordctl.commands.<module>`: the command's function, or the group's `typer.Typer`
+    summary     the first paragraph of its help
+    """
+
+    name: str
+    panel: str
+    summary: str
+    module: str
+    attribute: str = "app"
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Name -> command, built on first use."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = _build(self._entries[name])
+        return self._built[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._built[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+        self._built.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _build(entry: Entry) -> Any:
+    found = getattr(import_module(f"koordctl.commands.{entry.module}"), entry.attribute)
+    holder = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=entry.name, rich_help_panel=entry.panel)
+    else:
+        holder.command(entry.name, rich_help_panel=entry.panel)(found)
+    return get_group(holder).commands[entry.name]
+
+
+def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
+    """The class of a group with these commands, for `typer.Typer(cls=...)`."""
+
+    class LazyGroup(TyperGroup):
+        """A group that knows its commands by name, and what its help says of them."""
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.commands = _Commands(entries)
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            """Their names, in the order of the list."""
+            return list(self.commands)
+
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            """The help, from the list alone."""
+            shown: dict[str, Any] = {
+                entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel)
+                for entry in entries
+            }
+            listing = TyperGroup(
+                name=self.name,
+                commands=shown,
+                params=self.params,
+                help=self.help,
+                epilog=self.epilog,
+                rich_markup_mode=self.rich_markup_mode,
+            )
+            listing.format_help(ctx, formatter)
+
+    return LazyGroup

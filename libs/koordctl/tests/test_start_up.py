@@ -1,0 +1,74 @@
+"""What a command loads before it does anything: no more than it uses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koordctl.app import COMMANDS, app
+from koordctl.lazy_tree import Entry
+from typer.main import get_command
+
+LOADED = """
+import sys
+from koordctl.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print("loaded", *sorted(sys.modules))
+"""
+SERVICES = {"koord_manager", "koord_scheduler", "koord_agent", "koord_projector"}
+ENGINES = {"numpy", "numba", "sqlalchemy", "asyncpg", "kubernetes", "kubernetes_asyncio", "opentelemetry", "pygments"}
+CLIENTS = {"httpx", "aiohttp", "structlog", "prometheus_client"}
+LOG = {"nats", "nacl", "koordcore.bus"}
+
+
+def loaded_by(words: list[str], folder: Path) -> set[str]:
+    """The modules, and the packages above them, that a command has loaded by its end."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOORD_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment, "KOORD_VAR": str(folder)},
+    )
+    names = done.stdout.rpartition("loaded ")[2].split()
+    return {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (["get", "pods"], SERVICES | ENGINES | CLIENTS | LOG),
+        (["status"], SERVICES | ENGINES | CLIENTS | LOG),
+        (["quota", "tree"], SERVICES | ENGINES | CLIENTS | LOG),
+        (["explain", "pod", "x"], SERVICES | ENGINES | CLIENTS | LOG),
+        (["explain", "pod", "--help"], SERVICES | (ENGINES - {"pygments"}) | CLIENTS | LOG),
+        (["events"], SERVICES | ENGINES | CLIENTS),
+        (["bus", "streams"], SERVICES | ENGINES | CLIENTS),
+        (["lint", os.devnull], (SERVICES - {"koord_manager"}) | ENGINES | CLIENTS | LOG),
+        (["scheduler", "check-config"], (SERVICES - {"koord_scheduler"}) | ENGINES | CLIENTS | LOG),
+    ],
+    ids=" ".join,
+)
+def test_a_command_loads_nothing_that_it_does_not_use(words: list[str], unused: set[str], tmp_path: Path) -> None:
+    assert loaded_by(words, tmp_path) & unused == set()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"]], ids=" ".join)
+def test_help_and_version_load_no_command(words: list[str], tmp_path: Path) -> None:
+    loaded = loaded_by(words, tmp_path)
+    assert "koordctl.app" in loaded
+    assert {"koordctl.commands", "asyncio", "koordcore.events"} & loaded == set()
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_the_list_of_commands_says_what_their_own_help_says(entry: Entry) -> None:
+    tree: Any = get_command(app)
+    command = tree.commands[entry.name]
+    assert entry.summary == " ".join(str(command.help).partition("\n\n")[0].split())
+    assert command.rich_help_panel == entry.panel
