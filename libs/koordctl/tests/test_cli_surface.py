@@ -111,6 +111,12 @@ def test_without_a_stack_every_command_says_so_in_one_sentence(
         (["events", "--kind", "flower"], "unknown kind flower"),
         (["nonsense"], "nonsense"),
         (["up", "--simulated-nodes", "/no/such/file"], "/no/such/file"),
+        (["apply", "-f", "/no/such/file"], "/no/such/file: No such file"),
+        (["lint", "/no/such/file"], "/no/such/file: No such file"),
+        (["delete", "-f", "/no/such/file"], "/no/such/file: No such file"),
+        (["scheduler", "check-config", "/no/such/file"], "/no/such/file"),
+        (["replay", "--rerun-scheduler", "--config", "/no/such/file"], "/no/such/file"),
+        (["get", "pods", "--as-of", "yesterday"], "--as-of must be a position"),
     ],
 )
 def test_wrong_usage_is_status_2(
@@ -118,6 +124,20 @@ def test_wrong_usage_is_status_2(
 ) -> None:
     assert koord(monkeypatch, *words) == 2
     assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["lint"], ["scheduler", "check-config"], ["up", "--simulated-nodes"]],
+    ids=" ".join,
+)
+def test_a_file_with_the_wrong_content_is_refused_with_status_1(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("kind: Flower\nmetadata: {name: rose}\n")
+    assert koord(monkeypatch, *words, str(file)) == 1
+    assert str(file) in capsys.readouterr().err
 
 
 def test_defect_becomes_a_sentence_and_a_file(

@@ -73,7 +73,8 @@ app = typer.Typer(
         "Commands ask the stack that runs in `./var` or `KOORD_VAR`; elsewhere the services at `KOORD_MANAGER`, "
         "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port) and the log "
         "at `KOORD_NATS` (nats://host:port, with the key file `KOORD_NATS_SEED`).\n\n"
-        "Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted."
+        "Exit status: 0 done; 1 understood, but refused, failed, different or not found (a position beyond the end of "
+        "the log, too); 2 wrong usage: words that mean nothing, a file that cannot be read; 130 interrupted."
     ),
     no_args_is_help=True,
     rich_markup_mode="markdown",

@@ -20,8 +20,8 @@ def manifest_texts(name: str) -> list[tuple[str, bytes]]:
     path = Path(name)
     files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
     if not files:
-        fail(f"{name}: no *.yaml, *.yml or *.json in this folder")
+        fail(f"{name}: no *.yaml, *.yml or *.json in this folder", status=2)
     try:
         return [(str(file), file.read_bytes()) for file in files]
     except OSError as error:
-        fail(f"{name}: {error.strerror}")
+        fail(f"{name}: {error.strerror}", status=2)

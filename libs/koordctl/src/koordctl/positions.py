@@ -3,8 +3,20 @@
 from datetime import UTC, datetime
 
 from koordctl.log import OpenLog
+from koordctl.output import fail
 
 LOOK_AHEAD = 50
+
+
+def given_position(option: str, text: str, last: int) -> int | None:
+    """The position that a text is; None when it is no number. Ends the command for one that the log does not have yet:
+    the question is understood, and there is nothing to answer.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if int(text) > last:
+        fail(f"{option} {text}: the log ends at {last}")
+    return int(text)
 
 
 def parse_moment(text: str) -> datetime:

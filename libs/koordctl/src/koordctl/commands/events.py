@@ -15,7 +15,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.output import console, fail
-from koordctl.positions import first_at
+from koordctl.positions import first_at, given_position
 from koordctl.run_clock import run_clock
 
 SHOWN = 20
@@ -56,7 +56,9 @@ def events(
 async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_json: bool) -> None:
     async with open_log() as log:
         head = await log.bus.events.head()
-        after = head.last_seq - SHOWN if since is None else await _position(log, since) - 1
+        # who follows may wait for what is not there yet
+        last = sys.maxsize if follow else head.last_seq
+        after = head.last_seq - SHOWN if since is None else await _position(log, since, last) - 1
         after = max(after, head.first_seq - 1, 0)
         batches = (
             log.bus.events.follow(after, kinds=kinds)
@@ -69,10 +71,11 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
             sys.stdout.flush()
 
 
-async def _position(log: OpenLog, text: str) -> int:
-    """The first position that is wanted: a number, a time, or a length of time before now."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+async def _position(log: OpenLog, text: str, last: int) -> int:
+    """The first position that is wanted: a number up to `last`, a time, or a length of time before now."""
+    position = given_position("--since", text, last)
+    if position is not None:
+        return position
     try:
         if text[:1].isdigit() and "T" in text:
             moment = text

@@ -16,7 +16,7 @@ from koordctl.demo.summary import by_count
 from koordctl.folding import Folded, fold_to
 from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.output import Format, console, errors, fail, show_table
-from koordctl.positions import parse_moment
+from koordctl.positions import given_position, parse_moment
 from koordctl.verification import Verdict, verify_now
 
 _CONTROLLERS: Final = ",".join(CONTROLLERS)
@@ -189,10 +189,8 @@ async def target(log: OpenLog, to: str | None, option: str = "--to") -> int:
     head = await log.bus.events.head()
     if to is None:
         return head.last_seq
-    if to.isascii() and to.isdigit():
-        position = int(to)
-        if position > head.last_seq:
-            fail(f"{option} {position}: the log ends at {head.last_seq}", status=2)
+    position = given_position(option, to, head.last_seq)
+    if position is not None:
         return position
     try:
         return await position_at_time(log.bus.events, rfc3339(parse_moment(to)))
