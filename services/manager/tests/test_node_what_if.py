@@ -105,6 +105,67 @@ async def test_health_follows_the_recorded_signals_and_water_levels_follow_healt
     assert (fate.anew.batch_cpu_milli or 0) < (fate.recorded.batch_cpu_milli or 0)
 
 
+async def test_health_that_was_off_is_tried_on_the_reports_that_are_kept() -> None:
+    story = Story()
+    async with running(story.manager):
+        await story.manager.apply("\n---\n".join([CONFIG, NODE, pod("web", "4")]))
+        for cpu_milli in (9500, 9500, 9500):
+            await story.report(cpu_milli)
+    assert "NodeHealthAssessed" not in {stored.type for stored in story.events()}
+    tried = SAME | {"slo-adjust-config": json.dumps({"enable": True, "intervalSeconds": 60})}
+    found = again(story.events(), story.reports, tried, len(story.events()) - 1)
+    [fate] = found.fates()
+    assert fate.recorded is not None
+    assert fate.recorded.health is None
+    assert fate.anew is not None
+    assert fate.anew.health is not None
+    assert (fate.anew.health.level, fate.anew.health.offsets["cpu"]) == ("Critical", 3 * -5), "once for each report"
+    assert fate.anew.slo is not None
+    assert fate.anew.slo["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65 - 15
+    assert found.mass_abnormal is False
+
+
+async def test_what_the_guard_said_is_repeated_and_follows_what_is_tried() -> None:
+    adjusting = {"enable": True, "intervalSeconds": 60, "maxAbnormalRatio": 0}
+    story = Story()
+    async with running(story.manager):
+        config = CONFIG + f"  slo-adjust-config: '{json.dumps(adjusting)}'\n"
+        await story.manager.apply("\n---\n".join([config, NODE, pod("web", "4")]))
+        for cpu_milli in (9500, 9500, 1000, 1000, 1000, 1000, 1000, 1000):
+            await story.report(cpu_milli)
+        await story.manager.apply(CONFIG)
+        await story.report(1000)
+    said = [stored for stored in story.events() if stored.type == "MassAbnormalityChanged"]
+    assert len(said) == 2
+    for begin in range(len(story.events())):
+        for chosen in (None, SAME | {"slo-adjust-config": json.dumps(adjusting)}):
+            found = again(story.events()[: said[-1].seq], story.reports, chosen, begin)
+            assert (found.fates(), found.tally.explained) == ([], True)
+            assert found.mass_abnormal is None
+    more = SAME | {"slo-adjust-config": json.dumps({**adjusting, "maxAbnormalRatio": 1})}
+    found = again(story.events()[: said[0].seq], story.reports[:2], more)
+    [fate] = found.fates()
+    assert fate.recorded is not None
+    assert fate.anew is not None
+    assert fate.recorded.health is not None
+    assert fate.anew.health is not None
+    assert (fate.recorded.health.reported_weight, fate.anew.health.reported_weight) == (100, fate.anew.health.weight)
+    assert found.mass_abnormal is False
+
+
+async def test_what_was_worth_a_look_in_a_configuration_is_repeated() -> None:
+    story = Story()
+    async with running(story.manager):
+        generous = CONFIG.replace('"cpuReclaimThresholdPercent": 60', '"cpuReclaimThresholdPercent": 120')
+        await story.manager.apply("\n---\n".join([generous, NODE]))
+        await story.report(1500)
+        await story.manager.apply(CONFIG)
+        await story.report(1500)
+    assert [stored.type for stored in story.events()].count("ConfigWarned") == 1
+    for begin in range(len(story.events())):
+        assert again(story.events(), story.reports, None, begin).tally.explained
+
+
 async def test_root_quota_of_a_profile_is_repeated() -> None:
     profile = """
 apiVersion: quota.koordinator.sh/v1alpha1

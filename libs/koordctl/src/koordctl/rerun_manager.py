@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.config_cautions import cautions
 from koord_manager.domain.recommender.book import book_fingerprint
 from koord_manager.domain.recommender.settings import RecommenderSettings
 from koord_manager.domain.slo_config import check_slo_config
@@ -56,12 +57,19 @@ class ManagerComparison:
     """What was recorded and what would have been.
 
     reports    usage reports of nodes that were still kept
+    notes      what could not be looked at
     """
 
     asked: Question
     reports: int
+    notes: tuple[str, ...]
     nodes: NodeComparison
     recommendations: RecommendationComparison
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is worth a look in the configuration that was tried: `field: sentence`."""
+        return cautions(self.asked.chosen or {})
 
     def document(self) -> dict[str, Any]:
         """The same as JSON values."""
@@ -69,6 +77,8 @@ class ManagerComparison:
             "from": self.asked.begin,
             "to": self.asked.end,
             "loadReports": self.reports,
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
             **self.nodes.document(),
             "recommendations": self.recommendations.document(),
         }
@@ -104,13 +114,19 @@ async def compare(
     skipped = await skipped_positions(log)
     reports = await everything_kept(observations)
     until = await _next(log, asked.end)
+    checkpoint, notes = None, ()
+    try:
+        if snapshots is not None:
+            checkpoint = await _checkpoint(log, snapshots, asked, reports, until)
+    except TimeoutError:  # a server that was set up before the operator might read them does not answer
+        notes = ("the recommender's checkpoints cannot be read: its recommendations rest on the kept reports alone",)
     what_if = ManagerWhatIf(
         ManagerView(config_names=asked.names),
         reports,
         chosen=asked.chosen,
         told=asked.told,
         settings=asked.settings,
-        checkpoint=await _checkpoint(log, snapshots, asked, reports, until) if snapshots is not None else None,
+        checkpoint=checkpoint,
     )
     begun = False
     try:
@@ -135,6 +151,7 @@ async def compare(
     return ManagerComparison(
         asked=asked,
         reports=len(reports),
+        notes=notes,
         nodes=compare_nodes(what_if.nodes),
         recommendations=compare_recommendations(what_if),
     )

@@ -8,7 +8,8 @@ import msgspec
 from koord_manager.domain.what_if.fates import NodeFate, level_of
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.tally import Tally
-from koordcore.state.aggregates import NodePolicyState
+from koordcore.events.adjustment import SLO_ADJUST
+from koordcore.state.aggregates import ControllerState, NodePolicyState
 from koordcore.state.node_policy import lent_resources
 
 
@@ -29,10 +30,12 @@ class NodeComparison:
     tally           decisions in the window
     fates           of the nodes for which something else would stand in the end
     before, after   what is lent in the end
+    mass_abnormal   whether more nodes look abnormal in the end than may be lowered: as recorded, and here
     """
 
     tally: Tally
     fates: list[NodeFate]
+    mass_abnormal: tuple[bool, bool]
     before: Lent
     after: Lent
 
@@ -42,6 +45,7 @@ class NodeComparison:
             "decisions": tally_document(self.tally),
             "before": msgspec.to_builtins(self.before),
             "after": msgspec.to_builtins(self.after),
+            "massAbnormal": {"recorded": self.mass_abnormal[0], "rerun": self.mass_abnormal[1]},
             "nodes": [
                 {
                     "node": fate.node,
@@ -129,7 +133,10 @@ def compare_nodes(decided: NodeDecisions) -> NodeComparison:
     """What a run that has ended says of nodes."""
     existing = decided.view.nodes()
     recorded = decided.view.state.of_kind(NodePolicyState)
+    guard = decided.view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
+    was = guard is not None and guard.mass_abnormal
     return NodeComparison(
+        mass_abnormal=(was, was if decided.mass_abnormal is None else decided.mass_abnormal),
         tally=decided.tally,
         fates=decided.fates(),
         before=_lent(recorded[token] for token in existing if token in recorded),

@@ -19,6 +19,7 @@ class ServiceManifest:
     works_on        streams of which it runs durable workers ("cmd", "ev")
     desired         "", "read" or "write": the KV bucket of desired node states
     snapshots       keeps snapshots of its folds
+    checkpoints     reads the snapshots that others keep
     leads           takes part in leadership by the KV bucket
     parks           may park, retry and drop work items
     agent_nodes     subject token of the agent's node; "*": a process with many simulated nodes; "": no agent
@@ -33,6 +34,7 @@ class ServiceManifest:
     works_on: tuple[str, ...] = ()
     desired: str = ""
     snapshots: bool = False
+    checkpoints: bool = False
     leads: bool = False
     parks: bool = False
     agent_nodes: str = ""
@@ -97,6 +99,7 @@ OPERATOR = ServiceManifest(
     follows=("ev", "obs", "why", "adv", "dlq"),
     desired="read",
     commands=("*",),
+    checkpoints=True,
     parks=True,
 )
 """The `koord` command of an administrator: looks at everything, records skips, handles parked items."""

@@ -34,7 +34,9 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.desired == "write":
         publish += [f"$KV.{names.desired_bucket}.node.*"]
     if manifest.snapshots:
-        publish += _object_store(names)
+        publish += [f"$O.{names.snapshot_bucket}.>", f"$JS.API.STREAM.PURGE.{names.snapshots}"]
+    if manifest.snapshots or manifest.checkpoints:
+        publish += _object_reads(names)
     if manifest.leads:
         publish += _leader_bucket(names)
     if manifest.parks:
@@ -117,13 +119,11 @@ def _work(stream: str) -> list[str]:
     ]
 
 
-def _object_store(names: BusNames) -> list[str]:
+def _object_reads(names: BusNames) -> list[str]:
     stream = names.snapshots
     return [
-        f"$O.{names.snapshot_bucket}.>",
         *_leader_reads(stream),
         f"$JS.API.DIRECT.GET.{stream}.>",
-        f"$JS.API.STREAM.PURGE.{stream}",
         f"$JS.API.CONSUMER.CREATE.{stream}",  # an unnamed consumer, as the library makes them
         f"$JS.API.CONSUMER.CREATE.{stream}.>",
         f"$JS.API.CONSUMER.DELETE.{stream}.>",

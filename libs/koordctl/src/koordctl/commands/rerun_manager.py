@@ -166,6 +166,8 @@ def _show(found: ManagerComparison) -> None:
             f"{tally.not_kept:,} decisions were not taken again: the report that they rest on is not kept any more",
             highlight=False,
         )
+    for line in (*found.notes, *(f"worth a look: {sentence}" for sentence in found.warnings)):
+        console.print(line, highlight=False)
     _show_nodes(found.nodes)
     show_recommendations(found.recommendations)
 
@@ -189,6 +191,9 @@ def _show_nodes(found: NodeComparison) -> None:
             ["health", len(judged)],
         ],
     )
+    if found.mass_abnormal[0] != found.mass_abnormal[1]:
+        than = "more nodes look abnormal than may be lowered"
+        console.print(f"{than}: {_yes(found.mass_abnormal[0])} recorded, {_yes(found.mass_abnormal[1])} anew")
     if lending:
         show_table(
             ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "why"],
@@ -242,6 +247,10 @@ def _fields(differences: Iterable[Iterable[Difference]]) -> list[list[object]]:
             key = (one.path, _text(one.recorded), _text(one.rerun))
             counted[key] = counted.get(key, 0) + 1
     return [[*key, nodes] for key, nodes in sorted(counted.items())]
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
 
 
 def _text(value: object) -> str:

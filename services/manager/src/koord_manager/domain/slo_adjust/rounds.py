@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
 from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.objects import Node
@@ -23,7 +24,7 @@ from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.isolation import Attempt, directly
 from koord_manager.domain.node_resources.amounts import node_capacity
 from koord_manager.domain.node_resources.decide import degradation
-from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
+from koord_manager.domain.slo_adjust.guard import Guarded, NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.policy import SloAdjustPolicy
 from koord_manager.domain.slo_adjust.signals import node_signals
 from koord_manager.domain.slo_adjust.step import (
@@ -105,17 +106,7 @@ def round_drafts(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
 ) -> list[Draft]:
     """Facts of one round: every node of the cluster has been looked at."""
-    guarded = guard_weights(
-        policy.max_abnormal_ratio,
-        [
-            NodeWeight(
-                token,
-                look.found.state.abnormality if look.found else 0.0,
-                look.found.weight if look.found else FULL_WEIGHT,
-            )
-            for token, look in seen.items()
-        ],
-    )
+    guarded = guard(policy, seen)
     drafts = [
         draft
         for token, look in seen.items()
@@ -134,13 +125,45 @@ def round_drafts(
     return drafts
 
 
+def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
+    """The weight that each node is reported with; one that is not adjusted counts as healthy."""
+    return guard_weights(
+        policy.max_abnormal_ratio,
+        [
+            NodeWeight(
+                token,
+                look.found.state.abnormality if look.found else 0.0,
+                look.found.weight if look.found else FULL_WEIGHT,
+            )
+            for token, look in seen.items()
+        ],
+    )
+
+
 def offsets_of(health: NodeHealth | None) -> Offsets:
     """By how much a node's water levels stand lower."""
     return Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else Offsets()
 
 
 def _look(policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, now: datetime) -> Seen:
-    node, published, report = view.node(token), view.policy(token), view.reports.get(token)
+    return look_at_health(policies, policy, view, token, view.policy(token), view.reports.get(token), now)
+
+
+def look_at_health(
+    policies: NodePolicies,
+    policy: SloAdjustPolicy,
+    view: ManagerView,
+    token: str,
+    published: NodePolicyState | None,
+    report: NodeUsageReported | None,
+    now: datetime,
+) -> Seen:
+    """How a node is judged now. The node must exist.
+
+    published    what stands of it
+    report       its newest one; None: never seen
+    """
+    node = view.node(token)
     assert node is not None
     if node.metadata.labels.get(keys.SLO_ADJUST) == _OPTED_OUT:
         return Seen(node, published, None, {}, stale=False)

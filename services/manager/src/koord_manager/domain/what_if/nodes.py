@@ -11,9 +11,9 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, cast
+from typing import Final
 
-from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
 from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
@@ -24,11 +24,11 @@ from koordcore.events.nodepolicy import (
 )
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.quota_profile import QuotaProfileRendered
-from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
-from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.colocation import NodePolicies, slo_config_state
+from koord_manager.domain.config_cautions import config_warnings
 from koord_manager.domain.enabled import NODE_RESOURCE, QUOTA_PROFILE
 from koord_manager.domain.node_drafts import (
     device_event,
@@ -40,8 +40,6 @@ from koord_manager.domain.node_drafts import (
 )
 from koord_manager.domain.node_resources.decide import decide_overcommit
 from koord_manager.domain.quota_rounds import PROFILES, render
-from koord_manager.domain.slo_adjust.rounds import Seen, health_draft, healthy_again, is_adjusted, previous_state
-from koord_manager.domain.slo_adjust.step import assess
 from koord_manager.domain.view import ManagerView, node_name
 from koord_manager.domain.what_if.fates import (
     CONTROLLER_OF,
@@ -53,11 +51,12 @@ from koord_manager.domain.what_if.fates import (
     standing,
     without_version,
 )
+from koord_manager.domain.what_if.health import MOVES_WATER_LEVELS, TriedHealth, guard_again, step_again
+from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
 from koord_manager.domain.what_if.reports import Report
 from koord_manager.domain.what_if.tally import Tally
 from koord_manager.domain.what_if.told import ManagerTold
 
-_OFF: Final = "off"
 MOST_RATIO_ROUNDS: Final = 3
 """Amplification follows a new normalization one round later."""
 _CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered)
@@ -98,9 +97,11 @@ class NodeDecisions:
         self._in_force.refresh(view)
         self._versions: dict[int, NodePolicies] = {self._in_force.version: self._in_force}
         self._chosen: NodePolicies | None = None
+        self._health: TriedHealth | None = None
         if chosen is not None:
             self._chosen = self._policies()
             self._chosen.accept(chosen, 0)
+            self._health = TriedHealth(view, self._chosen)
         self._reports = _Taken(reports, {(report.node, report.event.updated_at): report.event for report in reports})
 
     def reconfigured(self) -> None:
@@ -113,6 +114,8 @@ class NodeDecisions:
         """The window begins; what stands of nodes is as recorded."""
         self.anew = dict(self.view.state.of_kind(NodePolicyState))
         self.take_in_reports(now, looks=False)
+        if now:
+            self._judge(now)
         self._look_at_all(now)
 
     def end(self, now: str, until: str | None) -> None:
@@ -141,6 +144,7 @@ class NodeDecisions:
             last = max(last, report.told_at)
             if looks:
                 self._look(report.node, report.told_at)
+                self._judge(report.told_at)
         return last
 
     def take_again(self, stored: StoredEvent, recorded: Decision) -> None:
@@ -160,7 +164,10 @@ class NodeDecisions:
                 return
             found = self._overcommit(policies, token, report, stored.occurred_at)
         elif isinstance(recorded, NodeHealthAssessed):
-            found = self._health(self._policies_of(recorded.config_version), token, node, recorded)
+            if self._judges():
+                return
+            policies = self._policies_of(recorded.config_version)
+            found = step_again(policies, self.view, token, self.anew.get(token), recorded)
         elif isinstance(recorded, NodeDevicesComputed):
             found = device_event(self._chosen or self._in_force, self.view, token, self.anew.get(token))
         else:
@@ -170,6 +177,28 @@ class NodeDecisions:
             self.tally.anew += 1
             self.tally.same += is_alike(found, recorded)
             self.stands(token, found, stored)
+
+    def guard_again(self, recorded: MassAbnormalityChanged) -> None:
+        """What the cluster's guard said, on what stands of the nodes."""
+        self.tally.recorded += 1
+        if not self._judges():
+            found = guard_again(self._chosen or self._in_force, self.view, self.anew, recorded)
+            self.tally.anew += 1
+            self.tally.same += is_guarded_alike(found, recorded)
+
+    def warn_again(self, recorded: ConfigWarned) -> None:
+        """What was said to be worth a look in the configuration that was in force."""
+        self.tally.recorded += 1
+        state = slo_config_state(self.view)
+        present = state is not None and state.object is not None
+        self.tally.anew += 1
+        policies = self._versions.get(recorded.config_version, self._in_force)
+        self.tally.same += (config_warnings(policies.config) if present else {}) == recorded.warnings
+
+    @property
+    def mass_abnormal(self) -> bool | None:
+        """Whether the guard would find too many nodes abnormal in the end; None: as recorded."""
+        return self._health.mass_abnormal if self._health is not None and self._judges() else None
 
     def render_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
         """The root quota of a profile, which no configuration changes: it is repeated, and stands as recorded."""
@@ -199,22 +228,21 @@ class NodeDecisions:
         controller = CONTROLLER_OF.get(kind)
         return controller is None or controller in self._told.controllers
 
-    def _health(
-        self, policies: NodePolicies, token: str, node: Node, recorded: NodeHealthAssessed
-    ) -> NodeHealthAssessed | None:
-        """The next step of a node's health on the recorded signals; what the guard said of its weight stands."""
-        published = self.anew.get(token)
-        if recorded.cause == _OFF:
-            before = published.health if published else None
-            return healthy_again(before) if before is not None and is_adjusted(before) else None
-        policy = policies.slo_adjust
-        if not policy.enable:
-            return None
-        found = assess(policy, previous_state(published), recorded.signals, stale=recorded.stale)
-        reported = recorded.reported_weight if found.weight == recorded.weight else found.weight
-        seen = Seen(node, published, found, recorded.signals, recorded.stale)
-        draft = health_draft(policies, policy, self.view, token, seen, reported)
-        return cast("NodeHealthAssessed", draft.event) if draft is not None else None
+    def _judges(self) -> bool:
+        """Whether health has rounds of its own here, because nodes would be judged otherwise."""
+        return self._health is not None and self._health.is_tried(self._in_force)
+
+    def _judge(self, now: str) -> None:
+        """A round of health that is due; water levels follow it."""
+        health = self._health
+        if health is None or not health.is_due(now) or not self._judges():
+            return
+        for token, event in list(health.round(self.anew, self._reports.newest, now)):
+            self._publish(token, event, now)
+            if event.cause in MOVES_WATER_LEVELS and self._chosen is not None:
+                if self._decides(NodeSloRendered):
+                    self._publish(token, self._rendered(NodeSloRendered, self._chosen, token, self.anew[token]), now)
+                self._look(token, now)
 
     def _look_at_all(self, now: str) -> None:
         if self._chosen is None:

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from koordcore.events import CATALOGUE
+from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
@@ -39,6 +40,8 @@ _DECISIONS: Final = frozenset(
     model.__name__
     for model in (
         *DECIDED_ANEW,
+        MassAbnormalityChanged,
+        ConfigWarned,
         QuotaProfileRendered,
         RecommendationComputed,
         RecommendationDropped,
@@ -171,6 +174,10 @@ class ManagerWhatIf:
         recorded = CATALOGUE.read(stored)
         if isinstance(recorded, QuotaProfileRendered):
             self.nodes.render_quota(stored.ref.id, recorded)
+        elif isinstance(recorded, MassAbnormalityChanged):
+            self.nodes.guard_again(recorded)
+        elif isinstance(recorded, ConfigWarned):
+            self.nodes.warn_again(recorded)
         elif isinstance(recorded, DECIDED_ANEW):
             self.nodes.take_again(stored, recorded)
         elif isinstance(recorded, RecommendationComputed):

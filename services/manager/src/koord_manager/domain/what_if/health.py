@@ -1,0 +1,137 @@
+"""Health of nodes in one run: recorded steps gone again, or rounds of its own under another `slo-adjust-config`.
+
+source    manager spec, 16
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple, cast
+
+import msgspec
+from koordcore.events.adjustment import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.observation import NodeUsageReported
+from koordcore.state.aggregates import NodePolicyState
+
+from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
+from koord_manager.domain.slo_adjust.rounds import (
+    Seen,
+    guard,
+    health_draft,
+    healthy_again,
+    is_adjusted,
+    look_at_health,
+    previous_state,
+)
+from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
+from koord_manager.domain.view import ManagerView
+
+OFF: Final = "off"
+MOVES_WATER_LEVELS: Final = frozenset(("level", "offsets", OFF))
+Standing = Mapping[str, NodePolicyState]
+
+
+class Judged(NamedTuple):
+    """What a round says of one node."""
+
+    token: str
+    event: NodeHealthAssessed
+
+
+def step_again(
+    policies: NodePolicies,
+    view: ManagerView,
+    token: str,
+    published: NodePolicyState | None,
+    recorded: NodeHealthAssessed,
+) -> NodeHealthAssessed | None:
+    """The next step of a node's health on the recorded signals; what the guard said of its weight stands."""
+    if recorded.cause == OFF:
+        before = published.health if published else None
+        return healthy_again(before) if before is not None and is_adjusted(before) else None
+    node, policy = view.node(token), policies.slo_adjust
+    if node is None or not policy.enable:
+        return None
+    found = assess(policy, previous_state(published), recorded.signals, stale=recorded.stale)
+    reported = recorded.reported_weight if found.weight == recorded.weight else found.weight
+    seen = Seen(node, published, found, recorded.signals, recorded.stale)
+    draft = health_draft(policies, policy, view, token, seen, reported)
+    return cast("NodeHealthAssessed", draft.event) if draft is not None else None
+
+
+def guard_again(
+    policies: NodePolicies, view: ManagerView, standing: Standing, recorded: MassAbnormalityChanged
+) -> MassAbnormalityChanged:
+    """What the guard says of the cluster as its nodes stand; its examples rest on smaller moves, and are repeated."""
+    tokens = view.nodes()
+    if not policies.slo_adjust.enable:
+        return MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(tokens))
+    weights: list[NodeWeight] = []
+    for token in tokens:
+        health = policy.health if (policy := standing.get(token)) is not None else None
+        weights.append(
+            NodeWeight(token, health.abnormality if health else 0.0, health.weight if health else FULL_WEIGHT)
+        )
+    guarded = guard_weights(policies.slo_adjust.max_abnormal_ratio, weights)
+    return MassAbnormalityChanged(
+        active=guarded.is_mass_abnormal,
+        abnormal=len(guarded.abnormal),
+        cap=guarded.cap,
+        nodes=len(tokens),
+        examples=recorded.examples,
+    )
+
+
+class TriedHealth:
+    """Rounds under another `slo-adjust-config`, on the reports that are kept.
+
+    mass_abnormal    whether its guard finds more nodes abnormal than may be lowered; None: no round has been
+    """
+
+    def __init__(self, view: ManagerView, policies: NodePolicies) -> None:
+        self.mass_abnormal: bool | None = None
+        self._view = view
+        self._policies = policies
+        self._last: datetime | None = None
+
+    def is_tried(self, in_force: NodePolicies) -> bool:
+        """Whether nodes would be judged otherwise than they were."""
+        return self._policies.slo_adjust != in_force.slo_adjust
+
+    def is_due(self, now: str) -> bool:
+        """Whether it is time for a round."""
+        return (
+            self._last is None
+            or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds
+        )
+
+    def round(self, standing: Standing, newest: Mapping[str, NodeUsageReported], now: str) -> Iterator[Judged]:
+        """One round: every node that has reported is judged; switched off, every node is healthy again.
+
+        newest    node token -> its newest report
+        """
+        self._last = datetime.fromisoformat(now)
+        policies, policy, view = self._policies, self._policies.slo_adjust, self._view
+        if not policy.enable:
+            self.mass_abnormal = False
+            for token in view.nodes():
+                health = published.health if (published := standing.get(token)) is not None else None
+                if health is not None and is_adjusted(health):
+                    yield Judged(token, healthy_again(health))
+            return
+        seen = {
+            token: look_at_health(policies, policy, view, token, standing.get(token), newest[token], self._last)
+            for token in view.nodes()
+            if token in newest
+        }
+        guarded = guard(policy, seen)
+        self.mass_abnormal = guarded.is_mass_abnormal
+        for token, look in seen.items():
+            draft = health_draft(policies, policy, view, token, look, guarded.weights[token])
+            if draft is not None:
+                yield Judged(token, cast("NodeHealthAssessed", draft.event))
+
+
+def is_alike(found: MassAbnormalityChanged, recorded: MassAbnormalityChanged) -> bool:
+    """Whether the guard says the same."""
+    return msgspec.structs.replace(found, examples=[]) == msgspec.structs.replace(recorded, examples=[])
