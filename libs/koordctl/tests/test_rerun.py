@@ -1,9 +1,13 @@
 """A recorded log decided anew through the ports: nothing is written, and what would differ is counted."""
 
+from pathlib import Path
+
+import pytest
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.rerun import Comparison, compare
+from koordctl.scheduler_config import compared_with_force, scheduler_configuration
 from scheduler_configurations import PACKED
 from scheduling import Scheduler, SmallLog, node, pod
 
@@ -53,3 +57,16 @@ async def test_packing_is_told_with_every_pod_that_moves() -> None:
     assert len(document["elsewhere"]) == len(found.elsewhere) > 0
     assert {"namespace", "name", "recorded", "rerun"} == set(document["elsewhere"][0])
     assert (document["before"]["pods"], document["after"]["pods"]) == (8, 8)
+
+
+def test_what_is_tried_is_compared_with_the_shipped_configuration_where_no_scheduler_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KOORD_SCHEDULER", raising=False)
+    monkeypatch.setenv("KOORD_VAR", str(tmp_path))
+    file = tmp_path / "packed.yaml"
+    file.write_text(PACKED)
+    tried = compared_with_force(file, scheduler_configuration(file))
+    assert (tried.name, tried.other) == (str(file), "the shipped one")
+    assert any(line.startswith("off: ") and "LoadAwareScheduling" in line for line in tried.differences)
+    assert compared_with_force(None, scheduler_configuration(None)).differences == []

@@ -12,7 +12,7 @@ from koordctl.commands.history import target
 from koordctl.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.output import Format, console, errors, fail, show_document, show_table
 from koordctl.rerun import Comparison, compare, recomputed
-from koordctl.scheduler_config import scheduler_configuration
+from koordctl.scheduler_config import Compared, compared_with_force, scheduler_configuration
 
 _MOST_NAMED = 20
 _FIGURES = (
@@ -29,11 +29,23 @@ _FIGURES = (
 
 def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
     """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window."""
-    comparison = wait_for(_compare(scheduler_configuration(config), begin, to))
+    configuration = scheduler_configuration(config)
+    tried = compared_with_force(config, configuration)
+    if output is Format.TABLE:
+        _show_configuration(tried)
+    comparison = wait_for(_compare(configuration, begin, to))
     if output is Format.TABLE:
         _show(comparison)
     else:
-        show_document(comparison.document(), output)
+        show_document({"configuration": tried._asdict(), **comparison.document()}, output)
+
+
+def _show_configuration(tried: Compared) -> None:
+    """What is tried, in so many words: else a plugin that a file does not name is missed in the results only."""
+    same = "" if tried.differences else ": no difference"
+    console.print(f"{tried.name} compared with {tried.other}{same}", highlight=False, markup=False)
+    for difference in tried.differences:
+        console.print(f"  {difference}", highlight=False, markup=False, soft_wrap=True)
 
 
 def take_again(config: Path | None, seq: int) -> None:
