@@ -15,7 +15,7 @@ from koordcore.events.explanation import NodeScore, PluginExclusion
 from koord_scheduler.domain.columns import IntArray, Rows
 from koord_scheduler.domain.judges import Choice, DomainJudges
 from koord_scheduler.domain.ranking import RING
-from koord_scheduler.domain.views import View
+from koord_scheduler.domain.views.view import View
 
 MOST_DOMAINS: Final = 32
 """With more values of the label a look at every node is faster."""

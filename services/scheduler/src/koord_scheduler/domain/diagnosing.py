@@ -11,7 +11,7 @@ from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import NoPreemption, Preemption
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.domain.views import Refusals
+from koord_scheduler.domain.views.verdicts import Refusals
 
 
 def diagnosis_of(

@@ -69,7 +69,7 @@ class DryRuns:
 
     def _gone_by_sums(self, row: int, by_importance: Sequence[Occupant], rivals: Sequence[Occupant]) -> list[Occupant]:
         """Victims in the order in which they were tried; empty: the pod does not fit without all of them, either."""
-        if not self._engine.views.suits(self._subject.template, row):
+        if not self._engine.answers.suits(self._subject.template, row):
             return []
         left = self._needs.left(self._state.nodes, row, rivals)
         for occupant in by_importance:

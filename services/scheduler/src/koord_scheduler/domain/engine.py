@@ -1,6 +1,6 @@
 """One look at all nodes for one pod: the best of the feasible ones, or why there is none.
 
-    views     what plugins say about each node by itself, kept per template
+    views/    what plugins say about each node by itself, kept per template
     narrow    the same for a pod to which few nodes come into question, judged afresh each time
     sampled   some of the nodes, for profiles that say so
     judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
@@ -30,7 +30,10 @@ from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import best_of
 from koord_scheduler.domain.sampled import SampledLook, Sampling, search
 from koord_scheduler.domain.templates import PodTemplate, Subject
-from koord_scheduler.domain.views import Refusals, View, Views
+from koord_scheduler.domain.views.answers import Answers
+from koord_scheduler.domain.views.kept import Views
+from koord_scheduler.domain.views.verdicts import Refusals
+from koord_scheduler.domain.views.view import View
 
 TOP_SCORES: Final = 3
 NOMINATED_PODS: Final = "NominatedPods"
@@ -88,7 +91,8 @@ class Engine:
     def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.nodes = nodes
         self.profile = profile
-        self.views = Views(nodes, profile, keep=optimisations.equivalence_classes)
+        self.answers = Answers(nodes, profile, keep=optimisations.equivalence_classes)
+        self.views = Views(self.answers, keep=optimisations.equivalence_classes)
         self._narrow = NarrowLooks(nodes, profile) if optimisations.dynamic_index else None
         self._keeps_judges = optimisations.equivalence_classes
         sampling = Sampling(
@@ -195,7 +199,7 @@ class Engine:
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
         """Those of some rows that pass every filter as things stand this moment, trials included."""
-        rows = self.views.passing(subject.template, rows)
+        rows = self.answers.passing(subject.template, rows)
         for _, judge in self.judges(subject).filters:
             codes = judge.filter(rows) if len(rows) else None
             if codes is not None:
@@ -204,7 +208,7 @@ class Engine:
 
     def passes(self, subject: Subject, row: int) -> bool:
         """The same for one row, in a few microseconds."""
-        if not self.views.passes(subject.template, row):
+        if not self.answers.passes(subject.template, row):
             return False
         filters = self.judges(subject).filters
         if not filters:
@@ -219,7 +223,7 @@ class Engine:
     def resolvable(self, subject: Subject) -> Rows:
         """Rows that are refused, but might not be if pods left them, ascending (candidates of preemption)."""
         view = self._look(subject.template)
-        found = [view.resolvable() if isinstance(view, NarrowLook) else self.views.resolvable(subject.template)]
+        found = [view.resolvable()]
         rows = view.feasible_rows()
         for _, judge in self.judges(subject).filters:
             codes = judge.filter(rows) if len(rows) else None
@@ -231,7 +235,7 @@ class Engine:
     def refusals(self, subject: Subject) -> list[Refusals]:
         """Who refuses which nodes why, each node by its first refusal."""
         view = self._look(subject.template)
-        found = view.refusals() if isinstance(view, NarrowLook) else self.views.refusals(subject.template)
+        found = view.refusals()
         rows = view.feasible_rows()
         for name, judge in self.judges(subject).filters:
             codes = judge.filter(rows) if len(rows) else None

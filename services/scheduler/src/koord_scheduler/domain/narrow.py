@@ -25,15 +25,8 @@ from koord_scheduler.domain.plugins.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import RING
 from koord_scheduler.domain.templates import PodTemplate
-from koord_scheduler.domain.views import (
-    CODE_BITS,
-    FEASIBLE,
-    NO_NODE,
-    Refusals,
-    all_rows,
-    explained,
-    refusals_of,
-)
+from koord_scheduler.domain.views.answers import all_rows
+from koord_scheduler.domain.views.verdicts import CODE_BITS, FEASIBLE, NO_NODE, Refusals, explained, refusals_of
 
 _KEPT: Final = 64
 
@@ -43,7 +36,7 @@ _P = TypeVar("_P")
 class _Earlier:
     """What the filters before NodeAffinity say about every node, for pods that tolerate the same.
 
-    verdict    int64 (N,), as in `views`
+    verdict    int64 (N,), as in `views.verdicts`
     counts     verdict -> number of rows
     told       so many candidates, all of them feasible -> the exclusions of all other nodes
     """
@@ -149,7 +142,7 @@ def _if_single(plugin: object, kind: type[_P]) -> _P | None:
 
 
 class NarrowLook:
-    """The candidates as one kind of pod sees them; answers like `views.View`."""
+    """The candidates as one kind of pod sees them; answers like `views.view.View`."""
 
     def __init__(self, looks: NarrowLooks, pod: PodTemplate, rows: list[int], earlier: _Earlier) -> None:
         self._looks = looks
@@ -203,7 +196,7 @@ class NarrowLook:
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:
-        """See `Views.resolvable`; no node outside of the candidates is."""
+        """See `View.resolvable`; no node outside of the candidates is."""
         found: list[int] = []
         for row, verdict in zip(self._rows, self._verdicts, strict=True):
             if verdict > FEASIBLE:
@@ -213,7 +206,7 @@ class NarrowLook:
         return np.array(found, np.intp)
 
     def refusals(self) -> list[Refusals]:
-        """See `Views.refusals`."""
+        """See `View.refusals`."""
         verdicts = np.where(self._earlier.verdict == FEASIBLE, self._refused_by_affinity(), self._earlier.verdict)
         verdicts[self._rows] = self._verdicts
         return refusals_of(verdicts, self._looks.filters, self._pod, self._looks.nodes)

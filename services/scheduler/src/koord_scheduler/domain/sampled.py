@@ -18,7 +18,7 @@ from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.sampling import MIN_FEASIBLE_NODES, feasible_nodes_to_find
 from koord_scheduler.domain.templates import PodTemplate
-from koord_scheduler.domain.views import CODE_BITS, FEASIBLE, explained
+from koord_scheduler.domain.views.verdicts import CODE_BITS, FEASIBLE, explained
 
 PATIENCE: Final = 50
 """Random relaxation stops when so many feasible nodes in a row were no better than the best before them."""
@@ -45,7 +45,7 @@ class Sampling:
 
 
 class SampledLook:
-    """The examined nodes as one kind of pod sees them; answers like `views.View`, rows in the order of examination."""
+    """The examined nodes as one kind of pod sees them; answers like `View`, rows in the order of examination."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, pod: PodTemplate) -> None:
         self._nodes = nodes

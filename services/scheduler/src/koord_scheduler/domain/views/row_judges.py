@@ -1,0 +1,50 @@
+"""The plugins that read the load, for a single row without arrays: what a placement changes is one node."""
+
+from typing import NamedTuple
+
+from koord_scheduler.domain.columns import NodeColumns
+from koord_scheduler.domain.plugins.interface import Reads, RowJudge, SingleRowFilter, SingleRowScore
+from koord_scheduler.domain.profile import Profile
+from koord_scheduler.domain.templates import PodTemplate
+from koord_scheduler.domain.views.verdicts import CODE_BITS
+
+
+class SingleRowPlugins(NamedTuple):
+    """The plugins that read the load, by their places in the profile; scores with weights."""
+
+    filters: list[tuple[int, SingleRowFilter]]
+    scores: list[tuple[int, SingleRowScore, int]]
+
+    @classmethod
+    def of(cls, profile: Profile) -> "SingleRowPlugins | None":
+        """Those of a profile; None: one of them cannot judge a single row."""
+        filters: list[tuple[int, SingleRowFilter]] = []
+        scores: list[tuple[int, SingleRowScore, int]] = []
+        for index, plugin in enumerate(profile.filters):
+            if plugin.reads is Reads.LOAD:
+                if not isinstance(plugin, SingleRowFilter):
+                    return None
+                filters.append((index, plugin))
+        for index, (plugin, weight) in enumerate(profile.scores):
+            if plugin.reads is Reads.LOAD:
+                if plugin.normalizes or not isinstance(plugin, SingleRowScore):
+                    return None
+                scores.append((index, plugin, weight))
+        return cls(filters, scores)
+
+
+class RowJudges(NamedTuple):
+    """The same for one kind of pod: those that have something to say of it. Filters with the base of their verdicts."""
+
+    filters: list[tuple[int, RowJudge]]
+    scores: list[tuple[int, RowJudge, int]]
+
+    @classmethod
+    def of(cls, plugins: SingleRowPlugins, pod: PodTemplate, nodes: NodeColumns) -> "RowJudges":
+        """The judges of one kind of pod."""
+        filters = [((index + 1) << CODE_BITS, plugin.row_filter(pod, nodes)) for index, plugin in plugins.filters]
+        scores = [(index, plugin.row_score(pod, nodes), weight) for index, plugin, weight in plugins.scores]
+        return cls(
+            [(base, judge) for base, judge in filters if judge is not None],
+            [(index, judge, weight) for index, judge, weight in scores if judge is not None],
+        )
