@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from koordcore.service.lifecycle import Component, Service
 from koordcore.service.metrics import Metrics
 from koordcore.service.settings import ServiceSettings
 from koordcore.values.invalid import InvalidInput
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -196,6 +198,48 @@ async def test_an_answer_must_begin_in_time_but_a_stream_may_go_on() -> None:
         answer = await run.client.get("/late")
         assert (answer.status_code, answer.text) == (503, "no answer within 0.1 s\n")
         assert (await run.client.get("/stream")).text == "line\n" * 6
+
+
+async def test_a_post_is_answered_without_the_framework_and_guarded_like_the_rest() -> None:
+    async def echo(body: bytes) -> bytes:
+        match body:
+            case b"invalid":
+                raise InvalidInput("a document", "invalid", "body")
+            case b"unready":
+                raise HTTPException(503, "not yet")
+            case b"bug":
+                raise RuntimeError("bug")
+            case b"late":
+                await asyncio.Event().wait()
+            case _:
+                pass
+        return b"[%b]" % body
+
+    def with_echo(http: HttpServer) -> None:
+        http.posts["/echo"] = echo
+        http.max_body_bytes = 1000
+        http.answer_seconds = 0.2
+
+    async def chunks(count: int) -> AsyncIterator[bytes]:
+        for _ in range(count):
+            yield b"x" * 100
+
+    async with serving(configure=with_echo) as run:
+        post = partial(run.client.post, "/echo")
+        answer = await post(content=b"{}")
+        assert (answer.status_code, answer.content) == (200, b"[{}]")
+        assert answer.headers["content-type"] == "application/json"
+        assert (await post(content=chunks(5))).content == b"[%b]" % (b"x" * 500)
+        assert (await post(content=chunks(20))).status_code == 413
+        assert (await post(content=b"{}", headers={"host": "evil.example"})).status_code == 421
+        assert (await post(content=b"invalid")).json()["field"] == "body"
+        assert ((await post(content=b"unready")).text, (await post(content=b"bug")).status_code) == ("not yet", 500)
+        late = await asyncio.gather(*(post(content=b"late") for _ in range(3)))
+        assert {answer.text for answer in late} == {"no answer within 0.2 s\n"}
+        assert ((await run.client.get("/echo")).status_code, (await run.client.post("/ech")).status_code) == (405, 404)
+        page = (await run.client.get("/metrics")).text
+    for code, count in ((200, 2), (400, 1), (413, 1), (500, 1), (503, 4)):
+        assert f'koord_http_requests_total{{code="{code}",handler="echo",method="POST"}} {count}.0' in page
 
 
 async def test_on_loopback_only_loopback_names_are_served() -> None:

@@ -9,6 +9,7 @@ from koord_manager.domain.admission.pending_quotas import PendingQuotas
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.webhooks.handlers import Desk, review
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
+from koord_manager.shell.webhooks.telling import Telling
 from koordcore.service.clock import ManualClock
 from koordcore.service.logging import logger
 from koordcore.service.tracing import make_tracer
@@ -38,10 +39,11 @@ async def test_a_review_that_cannot_be_decided_is_refused_with_500_and_named_in_
         logger=logger("test"),
         actor="manager/t",
         verdicts=None,
+        telling=Telling(logger("test")),
     )
     body: dict[str, Any] = review_body("/mutate-pod", {"metadata": {"name": "p"}, "spec": {}}, namespace="team")
     with capture_logs() as lines:
-        answer = json.loads((await review(desk, "mutate", json.dumps(body).encode())).body)["response"]
+        answer = json.loads(await review(desk, "mutate", json.dumps(body).encode()))["response"]
 
     assert answer["uid"] == body["request"]["uid"]
     assert answer["allowed"] is False

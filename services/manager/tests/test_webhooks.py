@@ -117,7 +117,7 @@ async def test_what_was_changed_or_refused_is_told_and_a_dry_run_is_not(tmp_path
         await world.review("/mutate-pod", COLOCATED)
         await world.review("/validate-pod", pod(**{"koordinator.sh/qosClass": "LSR"}))
 
-        told = await verdicts(world)
+        told = await verdicts(world, 2)
 
         assert [(event.allowed, event.steps[:1], event.rules) for event in told] == [
             (True, ["ClusterColocationProfile/colocation-profile-example"], []),
@@ -127,18 +127,26 @@ async def test_what_was_changed_or_refused_is_told_and_a_dry_run_is_not(tmp_path
         assert told[0].patch
 
 
-async def verdicts(world: WebhookWorld) -> list[AdmissionDecided]:
-    """What was told so far."""
-    head = await world.bus.verdicts.head()
+async def verdicts(world: WebhookWorld, count: int) -> list[AdmissionDecided]:
+    """The first that are told, once they are."""
     told: list[AdmissionDecided] = []
     async for batch in world.bus.verdicts.follow(0):
         for stored in batch:
             event = CATALOGUE.read(stored)
             assert isinstance(event, AdmissionDecided)
             told.append(event)
-        if batch[-1].seq >= head.last_seq:
+        if len(told) >= count:
             break
     return told
+
+
+async def test_what_is_not_told_yet_when_the_service_ends_is_told_then(tmp_path: Path) -> None:
+    async with webhook_world(tmp_path) as world:
+        await prepared(world)
+        for _ in range(3):
+            await world.review("/mutate-pod", COLOCATED)
+        verdicts = world.bus.verdicts
+    assert (await verdicts.head()).last_seq == 3
 
 
 async def test_webhooks_whose_gates_are_off_are_not_served(tmp_path: Path) -> None:

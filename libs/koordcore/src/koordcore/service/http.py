@@ -3,7 +3,8 @@
 Starlette on uvicorn with httptools. Loopback by default; TLS when a certificate is configured, read again when it is
 rotated. What comes from outside passes the guard first: host names, size of the body, time to the start of the answer,
 and no more work once the service is stopping. A handler that raises `InvalidInput` answers 400 with the field, the rule
-and the value.
+and the value. A JSON document that is answered with another, hundreds of times a second, needs no more than that:
+`HttpServer.posts` are called by the guard itself.
 """
 
 import asyncio
@@ -19,15 +20,14 @@ from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from koordcore.ports.clock import Clock
-from koordcore.service.clock import SystemClock
 from koordcore.service.health import CheckResult, Health
+from koordcore.service.http_guard import Guard, JsonPost, PostApp, refusal_of
 from koordcore.service.lifecycle import Service
 from koordcore.service.logging import logger
 from koordcore.service.metrics import Metrics
@@ -36,7 +36,6 @@ from koordcore.values.invalid import InvalidInput
 
 _log: Final = logger("service.http")
 
-PROBES: Final = frozenset(("/healthz", "/livez", "/readyz", "/metrics"))
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 ANSWER_SECONDS: Final = 60.0
 MAX_CONNECTIONS: Final = 1024
@@ -48,6 +47,7 @@ class HttpServer:
     """Serves until it is stopped. Used as a component: `start`, `run`, `stop`.
 
     routes             add to it before `start`
+    posts              path -> what a JSON document that is posted there is answered with; add to it before `start`
     max_body_bytes     a longer request body is refused with 413
     answer_seconds     real seconds until the answer must have begun, else 503; a stream may then go on for ever
     """
@@ -64,6 +64,7 @@ class HttpServer:
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.routes: list[BaseRoute] = []
+        self.posts: dict[str, JsonPost] = {}
         self.max_body_bytes = max_body_bytes
         self.answer_seconds = answer_seconds
         self._settings = settings
@@ -108,9 +109,12 @@ class HttpServer:
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics_page, methods=["GET"]),
         ]
-        app = Starlette(routes=[*probes, *self.routes], exception_handlers={InvalidInput: _refuse})
-        return _Guard(
+        posts = {path: PostApp(answer) for path, answer in self.posts.items()}
+        other_methods = [Route(path, post, methods=["POST"]) for path, post in posts.items()]
+        app = Starlette(routes=[*probes, *other_methods, *self.routes], exception_handlers={InvalidInput: _refuse})
+        return Guard(
             app,
+            posts,
             service=self._service,
             metrics=self._metrics,
             hosts=_allowed_hosts(self._settings),
@@ -244,92 +248,6 @@ class _Certificate:
         return tuple((info.st_ino, info.st_mtime_ns, info.st_size) for info in map(os.stat, files))
 
 
-class _Guard:
-    """What every request passes before the application sees it."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        service: Service,
-        metrics: Metrics,
-        hosts: frozenset[str] | None,
-        max_body_bytes: int,
-        answer_seconds: float,
-    ) -> None:
-        self._app = app
-        self._service = service
-        self._metrics = metrics
-        self._hosts = hosts
-        self._max_body_bytes = max_body_bytes
-        self._answer_seconds = answer_seconds
-        self._host_clock = SystemClock()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            self._count(scope, refusal.status_code, 0.0)
-            return
-        began_at = self._host_clock.monotonic()
-        status = 0
-
-        async def counted_receive() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_body_bytes:
-                raise HTTPException(413, self._too_long_sentence())
-            return message
-
-        async def noted_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if not limit.expired():
-                    limit.reschedule(None)  # the answer has begun: a stream may go on
-                self._count(scope, status, self._host_clock.monotonic() - began_at)
-            await send(message)
-
-        received = 0
-        limit = asyncio.timeout(self._answer_seconds)
-        try:
-            async with limit:
-                await self._app(scope, counted_receive, noted_send)
-        except TimeoutError:
-            if status != 0 or not limit.expired():
-                raise
-            _log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
-            late = PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
-            await late(scope, receive, noted_send)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = dict(scope["headers"])
-        if self._hosts is not None and _host_name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
-            return PlainTextResponse("this host name is not served here (http_allowed_hosts)\n", 421)
-        if self._service.stopping and scope["path"] not in PROBES:
-            return PlainTextResponse("stopping\n", 503, {"retry-after": "1", "connection": "close"})
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self._max_body_bytes:
-            # Not `connection: close`: it would reset the connection under a client that is still sending, before it
-            # reads why.
-            return PlainTextResponse(self._too_long_sentence(), 413)
-        return None
-
-    def _too_long_sentence(self) -> str:
-        return f"the body must not be longer than {self._max_body_bytes} bytes\n"
-
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        endpoint = scope.get("endpoint")
-        # Never the path: it is the client's text, and each would be a new series.
-        handler = getattr(endpoint, "__name__", type(endpoint).__name__).strip("_") if endpoint is not None else "none"
-        self._metrics.http_requests.labels(scope["method"], handler, str(status)).inc()
-        self._metrics.http_seconds.labels(handler).observe(seconds)
-        _log.debug("http_request", method=scope["method"], path=scope["path"], status=status, seconds=round(seconds, 6))
-
-
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, since asyncio sends small answers at once (TCP_NODELAY) only on sockets that say TCP.
@@ -359,12 +277,6 @@ def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
     return _LOOPBACK_NAMES | {settings.http_host.lower()} if on_loopback else None
 
 
-def _host_name(header: str) -> str:
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
-
-
 def _answer(request: Request, results: Sequence[CheckResult]) -> Response:
     failed = [result for result in results if not result.ok]
     status = 503 if failed else 200
@@ -378,5 +290,4 @@ def _answer(request: Request, results: Sequence[CheckResult]) -> Response:
 
 async def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, InvalidInput)
-    body = {"error": error.sentence(), "field": error.path, "rule": error.rule, "value": str(error.value)[:200]}
-    return JSONResponse(body, 400)
+    return refusal_of(error)

@@ -3,9 +3,9 @@
 source    protocol spec, 9; manager spec, 8.4, 13
 """
 
-from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Draft
 from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
@@ -55,7 +55,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     assert verdict.object is not None
     assert request.object is not None
     document = _stored(resource, verdict.object)  # a mutation, too, has to keep to the schema
-    judged = validate(replace(request, object=document), around)
+    judged = validate(msgspec.structs.replace(request, object=document), around)
     if not judged.allowed:
         raise AdmissionRefused(judged.violations)
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")

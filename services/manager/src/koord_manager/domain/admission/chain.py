@@ -9,6 +9,7 @@ source    manager spec, 7.1, 8 to 13
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -124,24 +125,9 @@ def admit(request: Request, around: Surroundings) -> Verdict:
     mutated = mutate(request, around)
     if not mutated.allowed:
         return mutated
-    after = request if mutated.object is request.object else _with_object(request, mutated.object)
+    after = request if mutated.object is request.object else msgspec.structs.replace(request, object=mutated.object)
     verdict = validate(after, around)
     return Verdict(object=mutated.object, steps=mutated.steps, violations=verdict.violations, warnings=verdict.warnings)
-
-
-def _with_object(request: Request, document: JsonObject | None) -> Request:
-    return Request(
-        uid=request.uid,
-        operation=request.operation,
-        resource=request.resource,
-        subresource=request.subresource,
-        namespace=request.namespace,
-        name=request.name,
-        object=document,
-        old_object=request.old_object,
-        dry_run=request.dry_run,
-        user=request.user,
-    )
 
 
 def read_pod(document: JsonObject, what: str = "a pod") -> Pod:

@@ -27,6 +27,8 @@ class PendingQuotas:
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
         """What is neither too old nor observed by now."""
+        if not self._accepted:
+            return {}
         for name, (until, quota) in list(self._accepted.items()):
             if now >= until or _is_observed(quota, observed.get(name)):
                 del self._accepted[name]

@@ -5,10 +5,10 @@
 source    manager spec, 7.1, 17.3
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 from koordcore.values.invalid import InvalidInput
 
 JsonObject = dict[str, Any]
@@ -24,8 +24,7 @@ class Operation(StrEnum):
     CONNECT = "CONNECT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One object on its way in.
 
     uid          of the request; draws of profiles with a probability follow from it
@@ -49,8 +48,7 @@ class Request:
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """One broken rule.
 
     rule      id of the rule (manager spec, 10 to 13)
@@ -82,8 +80,7 @@ def joined(violations: list[Violation]) -> str:
     return sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What admission says.
 
     object       the object after mutation; the submitted one itself when nothing changed
@@ -94,7 +91,7 @@ class Verdict:
 
     object: JsonObject | None
     steps: tuple[str, ...] = ()
-    violations: list[Violation] = field(default_factory=list[Violation])
+    violations: list[Violation] = []
     warnings: tuple[str, ...] = ()
 
     @property

@@ -3,7 +3,7 @@
 source    manager spec, 7.1, 10.4, 10.7, 17.3
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from koordcore.ports.clock import Clock
@@ -29,6 +29,7 @@ from koord_manager.shell.decisions import Subject, tell
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import QuotaGate
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
+from koord_manager.shell.webhooks.telling import Telling
 
 Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"
@@ -52,6 +53,7 @@ class Desk(NamedTuple):
     logger: Logger
     actor: str
     verdicts: ObservationLog | None
+    telling: Telling
 
 
 class Decided(NamedTuple):
@@ -61,39 +63,32 @@ class Decided(NamedTuple):
     patch: list[dict[str, Any]]
 
 
-class Answered(NamedTuple):
-    """The answer to a review, and what is to be told once it is sent; None: nothing."""
-
-    body: bytes
-    telling: Callable[[], Awaitable[None]] | None
-
-
-async def review(desk: Desk, kind: Kind, body: bytes) -> Answered:
-    """The answer to the review in a body.
+async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
+    """The answer to the review in a body; what is to be told of it is told later.
 
     raises    InvalidInput for a body that is no review: there is no request to answer
     """
     asked = read_review(body)
+    request = asked.request
     began = desk.steady()
-    with desk.tracer.span(f"manager.{kind}.{asked.request.resource}") as span:
+    with desk.tracer.span(f"manager.{kind}.{request.resource}") as span:
         try:
-            decided = await _decide(desk, kind, asked.request)
+            decided = await _decide(desk, kind, request)
         except Exception as error:  # noqa: BLE001 - told with its cause; the request is answered, not broken off
-            return Answered(_broken(desk, kind, asked, error), None)
-        traceparent = span.context.traceparent
+            return _broken(desk, kind, asked, error)
     verdict = decided.verdict
     status = "allowed" if verdict.allowed else "rejected"
     plugin = verdict.steps[0].partition("/")[0] if verdict.steps else (verdict.violations or [_NONE])[0].rule
-    desk.metrics.duration.labels(kind, asked.request.resource, str(asked.request.operation), plugin, status).observe(
-        desk.steady() - began
-    )
+    desk.metrics.decided(kind, request.resource, request.operation, plugin, status, seconds=desk.steady() - began)
     answer = write_review(
         asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch, warnings=verdict.warnings
     )
-    if asked.request.dry_run or (verdict.allowed and not verdict.steps):
-        return Answered(answer, None)
-    now = rfc3339(desk.clock.now())
-    return Answered(answer, lambda: tell(desk, _subject(asked), verdict, decided.patch, now, traceparent))
+    if not request.dry_run and (verdict.steps or not verdict.allowed):
+        now = desk.clock.now()
+        desk.telling.later(
+            lambda: tell(desk, _subject(asked), verdict, decided.patch, rfc3339(now), span.context.traceparent)
+        )
+    return answer
 
 
 def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
@@ -102,7 +97,7 @@ def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
     cause = f"{type(error).__name__}: {error}"
     named = f"{request.resource} {request.namespace}/{_subject(asked).name}"
     desk.logger.error("review_failed", kind=kind, object=named, uid=request.uid, error=cause, exc_info=error)
-    desk.metrics.duration.labels(kind, request.resource, str(request.operation), "failed", "rejected").observe(0)
+    desk.metrics.decided(kind, request.resource, request.operation, "failed", "rejected", seconds=0)
     return write_review(asked, allowed=False, message=f"internal failure: {cause}", code=INTERNAL)
 
 
@@ -122,7 +117,7 @@ async def _decide(desk: Desk, kind: Kind, request: Request) -> Decided:
     if (request.resource, request.subresource) == ("pods", "binding"):
         return Decided(_binding(desk, request), [])
     verdict = validate(request, around)
-    if verdict.allowed and (request.resource, request.subresource) == ("pods", ""):
+    if verdict.allowed and _is_counted(desk.options, request):
         verdict = await _quota_admission(desk, request, around)
     if verdict.allowed and request.resource == _QUOTAS and not request.subresource and not request.dry_run:
         _remember(desk, request)
@@ -159,10 +154,14 @@ def _remember(desk: Desk, request: Request) -> None:
         desk.pending.accept(quota.name, quota, desk.steady())
 
 
+def _is_counted(options: Options, request: Request) -> bool:
+    return request.resource == "pods" and not request.subresource and options.enabled("EnableQuotaAdmission")
+
+
 async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -> Verdict:
     """The last word on a pod: its quota counts it. A dry run is only compared, and counts nothing."""
-    if request.object is None or not desk.options.enabled("EnableQuotaAdmission"):
-        return Verdict(object=request.object)
+    if request.object is None:
+        return Verdict(object=None)
     try:
         pod = read_pod(request.object)
         old = read_pod(request.old_object) if request.operation is Operation.UPDATE and request.old_object else None

@@ -22,6 +22,7 @@ class WebhookMetrics:
             registry=registry,
             buckets=BUCKETS,
         )
+        self._durations: dict[tuple[str, ...], Histogram] = {}
         self.shared_weight = Gauge(
             "koord_manager_webhook_quota_shared_weight",
             "Shared weight of a quota as defaulted",
@@ -39,3 +40,10 @@ class WebhookMetrics:
             "When the serving certificate ends",
             registry=registry,
         )
+
+    def decided(self, *labels: str, seconds: float) -> None:
+        """One request was decided. labels: of `duration`, in its order; what is looked up for them is kept"""
+        kept = self._durations.get(labels)
+        if kept is None:
+            kept = self._durations[labels] = self.duration.labels(*labels)
+        kept.observe(seconds)

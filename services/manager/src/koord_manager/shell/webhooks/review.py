@@ -16,6 +16,7 @@ from koord_manager.domain.admission.request import Operation, Request
 VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 REFUSED: Final = 400
 INTERNAL: Final = 500
+_OPERATIONS: Final = {str(operation): operation for operation in Operation}
 _REASONS: Final = {REFUSED: "BadRequest", INTERNAL: "InternalError"}
 
 
@@ -72,10 +73,9 @@ def read_review(body: bytes) -> Asked:
             f"an AdmissionReview of {' or '.join(VERSIONS)}", f"{review.api_version} {review.kind}", "body"
         )
     asked = review.request
-    try:
-        operation = Operation(asked.operation)
-    except ValueError as error:
-        raise InvalidInput(f"one of {', '.join(Operation)}", asked.operation, "request.operation") from error
+    operation = _OPERATIONS.get(asked.operation)
+    if operation is None:
+        raise InvalidInput(f"one of {', '.join(Operation)}", asked.operation, "request.operation")
     request = Request(
         uid=asked.uid,
         operation=operation,

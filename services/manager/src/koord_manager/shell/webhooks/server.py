@@ -12,13 +12,14 @@ source    manager spec, 2.1, 7.1
 from collections.abc import Callable
 from typing import Any, cast
 
+from koordcore.service.http_guard import JsonPost
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from koord_manager.domain.admission.quota import Quota
 from koord_manager.domain.admission.webhooks import served
@@ -37,11 +38,14 @@ class WebhookRoutes:
         self._desk = desk
         self._unready = unready
 
+    def posts(self) -> dict[str, JsonPost]:
+        """The webhooks by path, for the HTTPS server."""
+        webhooks = served(self._desk.options)
+        return {webhook.path: _Review(self._desk, webhook.kind, self._unready) for webhook in webhooks}
+
     def routes(self) -> list[Route]:
-        """For the HTTPS server."""
-        kinds: dict[str, Kind] = {webhook.path: webhook.kind for webhook in served(self._desk.options)}
+        """What else is served, for the HTTPS server."""
         return [
-            *(Route(path, _Review(self._desk, kind, self._unready), methods=["POST"]) for path, kind in kinds.items()),
             Route("/convert", self.convert, methods=["POST"]),
             Route("/elasticQuota", self.quotas, methods=["GET"]),
         ]
@@ -69,7 +73,7 @@ class WebhookRoutes:
 
 
 class _Review:
-    """One webhook as an ASGI application: a review passes no more of the framework than it needs."""
+    """One webhook."""
 
     def __init__(self, desk: Desk, kind: Kind, unready: Callable[[], str | None]) -> None:
         self.__name__ = kind  # what metrics call it
@@ -77,16 +81,12 @@ class _Review:
         self._kind: Kind = kind
         self._unready = unready
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one review, then tells it: nobody waits for that."""
+    async def __call__(self, body: bytes) -> bytes:
+        """The answer to one review. Raises HTTPException while requests cannot be answered."""
         reason = self._unready()
         if reason is not None:
-            await PlainTextResponse(f"{reason}\n", 503)(scope, receive, send)
-            return
-        answered = await review(self._desk, self._kind, await Request(scope, receive).body())
-        await Response(answered.body, media_type=_JSON)(scope, receive, send)
-        if answered.telling is not None:
-            await answered.telling()
+            raise HTTPException(503, f"{reason}\n")
+        return await review(self._desk, self._kind, body)
 
 
 def _shown(quota: Quota) -> dict[str, Any]:

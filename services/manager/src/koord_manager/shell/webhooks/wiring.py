@@ -26,6 +26,7 @@ from koord_manager.shell.webhooks.keeper import Keeper, KeptApi
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, UpdatePolicy
 from koord_manager.shell.webhooks.server import WebhookRoutes
+from koord_manager.shell.webhooks.telling import Telling
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -80,6 +81,7 @@ def add_webhooks(
         logger=shell.log,
         actor=f"manager/{settings.instance}",
         verdicts=bus.verdicts,
+        telling=Telling(shell.log),
     )
 
     def renewed(bundle: Bundle) -> None:
@@ -103,10 +105,13 @@ def add_webhooks(
         metrics=shell.metrics,
         clock=shell.clock,
     )
-    server.routes.extend(WebhookRoutes(desk, unready).routes())
+    webhooks = WebhookRoutes(desk, unready)
+    server.posts.update(webhooks.posts())
+    server.routes.extend(webhooks.routes())
     shell.health.add_readiness("webhook-ready", lambda: None if server.is_serving else "the webhooks are not served")
     shell.service.add(Component(name="webhook-certificates", start=keeper.start, run=keeper.run))
     if gate is not None:
         shell.service.add(Component(name="quota-gate", close=gate.close))
+    shell.service.add(Component(name="verdicts", run=desk.telling.run, close=desk.telling.told))
     shell.service.add(Component(name="webhooks", start=server.start, run=server.run, stop=server.stop))
     return Webhooks(server, keeper)
