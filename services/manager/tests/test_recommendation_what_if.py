@@ -4,17 +4,26 @@ from collections.abc import Sequence
 
 import pytest
 from koord_manager.cycle import control_round
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, read_settings
+from koord_manager.domain.recommender.book import RecommenderBook
+from koord_manager.domain.recommender.rounds import RecommenderRounds
+from koord_manager.domain.recommender.settings import (
+    DEFAULT_SETTINGS,
+    RecommenderSettings,
+    read_settings,
+    settings_told,
+)
 from koord_manager.domain.remove import Target
 from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.recommendations import RecommendationDecisions
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.recording import append_all
+from koord_manager.settings import ManagerSettings, recommender_settings
 from koordcore.bus.memory import MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.pod import PodPlaced
+from koordcore.service.settings import InvalidSettings
 from koordcore.state.aggregates import PodSpecState, RecommendationState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
@@ -45,9 +54,10 @@ def pod(name: str, app: str, cpu: str = "1") -> str:
 class Story:
     """A manager that learns from the reports of a node, and the log of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
         self.log = MemoryLog()
         self.manager = Manager(self.log)
+        self.manager.policies.recommender = RecommenderRounds(RecommenderBook(settings))
         self.observations = MemoryObservationLog()
         self.checkpoints: list[bytes] = []
 
@@ -127,10 +137,11 @@ class Story:
         settings: RecommenderSettings | None = None,
         forgotten: int = 0,
         checkpoint: bytes | None = None,
+        first: RecommenderSettings | None = None,
     ) -> ManagerWhatIf:
         """forgotten: how many of the oldest reports are not kept any more"""
         reports: Sequence[StoredEvent] = (await self.reports())[forgotten:]
-        what_if = ManagerWhatIf(ManagerView(), reports, settings=settings, checkpoint=checkpoint)
+        what_if = ManagerWhatIf(ManagerView(), reports, settings=settings, checkpoint=checkpoint, first=first)
         events = self.events()
         for stored in events[:begin]:
             what_if.before(stored)
@@ -146,9 +157,9 @@ def amounts(decided: RecommendationDecisions, id_: str = "shop=web") -> tuple[in
     return container.target.cpu_milli, container.samples
 
 
-async def told() -> Story:
+async def told(settings: RecommenderSettings = DEFAULT_SETTINGS) -> Story:
     """Half an hour in which pods come and go, a policy changes, and a Recommendation goes."""
-    story = Story()
+    story = Story(settings)
     async with running(story.manager):
         await story.apply(CONFIG, NODE, pod("web-1", "web"), recommendation("web", "web"), recommendation("x", "other"))
         await story.live(8, 400)
@@ -239,6 +250,39 @@ async def test_settings_that_samples_are_learned_by_use_the_reports_that_are_kep
     assert amounts(few.recommendations)[1] == 8
 
 
+async def test_the_log_tells_by_which_settings_was_recommended() -> None:
+    for text in ("safetyMarginFraction=0.4,targetCPUPercentile=0.8", "cpuHalfLifeSeconds=600"):
+        settings = read_settings(text)
+        story = await told(settings)
+        for begin in (0, 20, len(story.events())):
+            what_if = await story.again(begin, first=settings)
+            tally = what_if.recommendations.tally
+            assert (tally.recorded, tally.not_kept, what_if.recommendation_fates()) == (tally.same, 0, [])
+        assert what_if.recommendations.in_force == settings
+        [checkpoint] = story.checkpoints
+        known = (await story.again(forgotten=12, checkpoint=checkpoint)).recommendations.tally
+        assert known.explained
+        assert known.not_kept < known.recorded - 1
+        back = await story.again(settings=DEFAULT_SETTINGS, first=settings)
+        assert back.recommendations.settings == DEFAULT_SETTINGS
+        same_bucket = "HalfLife" in text
+        assert [fate.id for fate in back.recommendation_fates()] == ([] if same_bucket else ["shop=web"])
+
+
+async def test_settings_that_change_with_a_restart_explain_what_each_has_recommended() -> None:
+    story = await told()
+    async with running(story.manager):
+        before = story.manager.policies.recommender.book
+        book = RecommenderBook(read_settings("safetyMarginFraction=0.4"))
+        book.restore(before.checkpoint())
+        story.manager.policies.recommender = RecommenderRounds(book)
+        await story.live(5, 100)
+    for begin in range(0, len(story.events()), 7):
+        what_if = await story.again(begin)
+        tally = what_if.recommendations.tally
+        assert (tally.recorded, tally.not_kept, what_if.recommendation_fates()) == (tally.same, 0, [])
+
+
 async def test_pods_are_created_anew_for_what_is_recommended() -> None:
     story = Story()
     async with running(story.manager):
@@ -280,6 +324,16 @@ def test_a_setting_that_cannot_be_is_refused_with_its_name(text: str, field: str
     with pytest.raises(InvalidInput) as refused:
         read_settings(text)
     assert refused.value.path == field
+
+
+def test_the_manager_takes_the_same_settings_as_the_re_run() -> None:
+    text = "targetCPUPercentile=0.8,safetyMarginFraction=0.4"
+    told = ManagerSettings.load(["--recommender-settings", text], {})
+    assert recommender_settings(told) == read_settings(text) == settings_told(read_settings(text).told)
+    assert recommender_settings(ManagerSettings.load([], {})) == DEFAULT_SETTINGS
+    assert DEFAULT_SETTINGS.told == {}
+    with pytest.raises(InvalidSettings, match="targetCPUPercentile"):
+        ManagerSettings.load(["--recommender-settings", "targetCPUPercentile=2"], {})
 
 
 def test_settings_are_read_by_their_names() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from koord_manager.domain.admission.facts import ConfigNames
 from koord_manager.domain.config_cautions import cautions
 from koord_manager.domain.recommender.book import book_fingerprint
-from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.recommender.settings import RecommenderSettings, settings_told
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.run import ManagerWhatIf
@@ -114,10 +114,11 @@ async def compare(
     skipped = await skipped_positions(log)
     reports = await everything_kept(observations)
     until = await _next(log, asked.end)
+    first = await _first_known(log, asked)
     checkpoint, notes = None, ()
     try:
         if snapshots is not None:
-            checkpoint = await _checkpoint(log, snapshots, asked, reports, until)
+            checkpoint = await _checkpoint(snapshots, first, reports, until)
     except TimeoutError:  # a server that was set up before the operator might read them does not answer
         notes = ("the recommender's checkpoints cannot be read: its recommendations rest on the kept reports alone",)
     what_if = ManagerWhatIf(
@@ -127,6 +128,7 @@ async def compare(
         told=asked.told,
         settings=asked.settings,
         checkpoint=checkpoint,
+        first=settings_told(first.settings) if first is not None else None,
     )
     begun = False
     try:
@@ -166,7 +168,10 @@ async def _next(log: EventLog, position: int) -> StoredEvent | None:
 
 
 async def _checkpoint(
-    log: EventLog, snapshots: SnapshotStore, asked: Question, reports: list[StoredEvent], until: StoredEvent | None
+    snapshots: SnapshotStore,
+    first: RecommendationComputed | None,
+    reports: list[StoredEvent],
+    until: StoredEvent | None,
 ) -> bytes | None:
     """What the recommender had learned before its first decision of the window, or as early as is known.
 
@@ -174,21 +179,20 @@ async def _checkpoint(
     """
     if not reports or len(reports) == reports[-1].seq:
         return None
-    first = await _first_known(log, asked)
-    if first is None:
-        first = max((one.seq for one in reports if until is None or one.occurred_at <= until.occurred_at), default=0)
+    told = [one.seq for one in reports if until is None or one.occurred_at <= until.occurred_at]
+    known = first.observed_to if first is not None else max(told, default=0)
     fingerprint = book_fingerprint()
-    found = await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=first)
+    found = await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=known)
     for seq in await snapshots.sequences(FOLD) if found is None else ():
         found = found or await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=seq)
     return b"".join(found.state) if found is not None else None
 
 
-async def _first_known(log: EventLog, asked: Question) -> int | None:
-    """How far the first recommendation of the window had taken reports in; None: there is none in it."""
+async def _first_known(log: EventLog, asked: Question) -> RecommendationComputed | None:
+    """The first recommendation of the window: what it knew, and by which settings it was made."""
     async for batch in log.history(asked.begin, asked.end, kinds=["recommendation"]):
         for stored in batch:
             event = CATALOGUE.read(stored)
             if isinstance(event, RecommendationComputed):
-                return event.observed_to
+                return event
     return None

@@ -30,11 +30,13 @@ class RecommendationComparison:
     """What was recorded of recommendations and what would have been.
 
     tally       decisions in the window: recommendations, and pods that were asked to leave for one
+    in_force    settings of the recording in the end
     settings    that decided here
     fates       of those that would say something else in the end, or have other pods created anew
     """
 
     tally: Tally
+    in_force: RecommenderSettings
     settings: RecommenderSettings
     fates: list[RecommendationFate]
 
@@ -42,7 +44,10 @@ class RecommendationComparison:
         """The same as JSON values."""
         return {
             "decisions": tally_document(self.tally),
-            "settings": msgspec.to_builtins(self.settings),
+            "settings": {
+                "recorded": msgspec.to_builtins(self.in_force),
+                "rerun": msgspec.to_builtins(self.settings),
+            },
             "differing": [_fate(fate) for fate in self.fates],
         }
 
@@ -50,7 +55,9 @@ class RecommendationComparison:
 def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
     """What a run that has ended says of recommendations."""
     decided = ended.recommendations
-    return RecommendationComparison(tally=decided.tally, settings=decided.settings, fates=ended.recommendation_fates())
+    return RecommendationComparison(
+        tally=decided.tally, in_force=decided.in_force, settings=decided.settings, fates=ended.recommendation_fates()
+    )
 
 
 def title(fate: RecommendationFate) -> str:

@@ -22,9 +22,17 @@ from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.quota_rounds import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
+from koord_manager.domain.recommender.book import RecommenderBook
+from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.view import ManagerView
 from koord_manager.profile_rounds import keep_profiles
-from koord_manager.settings import ManagerSettings, admission_options, config_names, controller_policy
+from koord_manager.settings import (
+    ManagerSettings,
+    admission_options,
+    config_names,
+    controller_policy,
+    recommender_settings,
+)
 from koord_manager.shell.api import ManagerApi
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.folding import follow_reports, view_runner
@@ -124,6 +132,7 @@ def assemble(
             plugins=plugins,
         ),
         quotas=QuotaRounds(keeps_objects=api is None),
+        recommender=RecommenderRounds(RecommenderBook(recommender_settings(settings))),
     )
     book = controllers.recommender.book
     tells_usage = settings.recommended_usage

@@ -5,12 +5,13 @@ from typing import Annotated, ClassVar, Literal
 
 from koordcore.service.gates import Gate, Stage
 from koordcore.service.settings import Flag, Seconds, TextList
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
 from koord_manager.domain.admission.profile_controller import ControllerPolicy
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
+from koord_manager.domain.recommender.settings import RecommenderSettings, read_settings
 from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.shell.gateway.settings import KubernetesSettings
 
@@ -91,11 +92,20 @@ class ManagerSettings(KubernetesSettings):
         description="Tell the scheduler, by an annotation on new pods, what these are expected to use (its "
         "recommendedEstimator).",
     )
+    recommender_settings: TextList = Field(
+        (), description="Settings of the recommender that are not at their defaults, NAME=NUMBER."
+    )
     enable_pprof: bool = Field(False, description="Accepted without effect: there is no such profile of this process.")
     pprof_addr: str = Field("", description="Accepted without effect.")
     disable_no_deepcopy: bool = Field(False, description="Accepted without effect.")
     log_verbosity: Annotated[int, Flag("v")] = Field(0, description="Accepted without effect: see --log-level.")
     logtostderr: bool = Field(True, description="Accepted without effect: the log always goes there.")
+
+    @field_validator("recommender_settings", mode="after")
+    @classmethod
+    def _recommender_settings_are_some(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        read_settings(",".join(texts))
+        return texts
 
 
 def config_names(settings: ManagerSettings) -> ConfigNames:
@@ -106,6 +116,11 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
         enhanced_namespace=settings.enhanced_config_namespace,
         enhanced_name=settings.enhanced_config_name,
     )
+
+
+def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
+    """How the recommender learns and estimates."""
+    return read_settings(",".join(settings.recommender_settings))
 
 
 def controller_policy(settings: ManagerSettings) -> ControllerPolicy:

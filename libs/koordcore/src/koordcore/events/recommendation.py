@@ -63,6 +63,7 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
     pods        live pods that it matches
     cause       "first", "amounts", "bounds", "conditions", "spec" or "refreshed"
     observed_to position of the observations that were taken in
+    settings    of the recommender that are not at their defaults, by name
     """
 
     namespace: str
@@ -75,6 +76,7 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
     cause: str
     observed_to: int = 0
     spec_version: int = 0
+    settings: dict[str, float] = {}
 
 
 @CATALOGUE.register(kind="recommendation")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.recommender.settings import RecommenderSettings
 from koordcore.events.recommendation import ContainerRecommendation
 
 from koordctl.output import console, show_table
@@ -52,7 +52,7 @@ def show_recommendations(found: RecommendationComparison) -> None:
         show_table(columns, rows)
         name, first = differing[0]
         console.print(f"{name}, container {first.name}:", highlight=False)
-        for line in _terms(first, found.settings):
+        for line in _terms(first, found.in_force, found.settings):
             console.print(f"  {line}", highlight=False)
     if len(differing) > _MOST_NAMED:
         console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
@@ -78,8 +78,8 @@ def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
         ]
 
 
-def _terms(fate: ContainerFate, settings: RecommenderSettings) -> Iterator[str]:
-    for when, said, decided in (("recorded", fate.recorded, DEFAULT_SETTINGS), ("anew", fate.anew, settings)):
+def _terms(fate: ContainerFate, recorded: RecommenderSettings, anew: RecommenderSettings) -> Iterator[str]:
+    for when, said, decided in (("recorded", fate.recorded, recorded), ("anew", fate.anew, anew)):
         if said is not None:
             yield from (f"{when}: {line}" for line in _formula(said, decided))
 
@@ -109,6 +109,6 @@ def _formula(said: ContainerRecommendation, settings: RecommenderSettings) -> It
     ):
         caps = f"; {uncapped} before the policy's caps" if uncapped != request else ""
         yield (
-            f"{resource} {request} = {100 * percentile:g} % of the samples are below {amount}, + {margin},"
-            f" at least the container's share of {least}{caps}"
+            f"{resource} {request} = {amount}, below which are {100 * percentile:g} % of what was used, + {margin};"
+            f" at least its share of {least} a pod{caps}"
         )

@@ -120,6 +120,15 @@ class RecommenderBook:
                 del self.models[key]
                 self._of_target = None
 
+    def use(self, settings: RecommenderSettings) -> None:
+        """Estimate by other settings from here on; what was learned by others than these is forgotten."""
+        if settings.learning != self.settings.learning:
+            self.models = {}
+            self._of_target = None
+        self.settings = settings
+        for model in self.models.values():
+            model.settings = settings
+
     def checkpoint(self) -> bytes:
         """The book as bytes; `restore` is the inverse."""
         models = [
@@ -204,6 +213,11 @@ def _requested(container: Container, resource: str) -> int:
         return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)
     except InvalidInput:
         return 0
+
+
+def checkpoint_settings(data: bytes) -> RecommenderSettings:
+    """The settings that a checkpoint was learned by. Raises codec.DecodeError."""
+    return codec.decode(data, _StoredBook).settings
 
 
 def book_fingerprint() -> str:

@@ -37,8 +37,19 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
             self.oom_min_bump_up_bytes,
         )
 
+    @property
+    def told(self) -> dict[str, float]:
+        """Those that are not at their defaults, by name; `settings_told` is the inverse."""
+        defaults = msgspec.to_builtins(DEFAULT_SETTINGS)
+        return {name: value for name, value in msgspec.to_builtins(self).items() if value != defaults[name]}
+
 
 DEFAULT_SETTINGS: Final = RecommenderSettings()
+
+
+def settings_told(told: dict[str, float]) -> RecommenderSettings:
+    """Settings of which these are not at their defaults."""
+    return msgspec.convert(told, RecommenderSettings) if told else DEFAULT_SETTINGS
 
 
 class _Range(NamedTuple):
@@ -89,9 +100,9 @@ def read_settings(text: str) -> RecommenderSettings:
         try:
             value = float(written)
         except ValueError as error:
-            raise InvalidInput(rule.sentence, written, name) from error
+            raise InvalidInput(rule.sentence, part, name.strip()) from error
         if not rule.holds(value):
-            raise InvalidInput(rule.sentence, written, name)
+            raise InvalidInput(rule.sentence, part, name.strip())
         given[name.strip()] = value
     settings = msgspec.convert(given, RecommenderSettings)
     for name, target in (

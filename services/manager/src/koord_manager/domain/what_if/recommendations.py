@@ -21,9 +21,9 @@ from koordcore.state.cluster import evolve
 from koordcore.values import codec
 
 from koord_manager.domain.recommender.apply import REPLACING, replacement_drafts, why_replace
-from koord_manager.domain.recommender.book import RecommenderBook
+from koord_manager.domain.recommender.book import RecommenderBook, checkpoint_settings
 from koord_manager.domain.recommender.decide import FETCHING, REFRESHED, cause_of, is_confident, said_now
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_told
 from koord_manager.domain.recommender.targets import Wanted
 from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.reports import Moment, Report, moment_of
@@ -54,7 +54,7 @@ class RecommendationDecisions:
     """What is recommended in one run.
 
     view      of the recording; whoever drives the run folds it
-    settings  that decide here
+    in_force  settings of the recording, as last named
     anew      id of a Recommendation -> what it would say
     tally     of the window: recommendations, and pods that were asked to leave for one
     """
@@ -65,18 +65,19 @@ class RecommendationDecisions:
         reports: Sequence[Report],
         settings: RecommenderSettings | None = None,
         checkpoint: bytes | None = None,
+        first: RecommenderSettings | None = None,
     ) -> None:
         """One run.
 
         settings      to try; None: those that were in force
         checkpoint    of the recorded recommender's book; None: it learns from the reports alone
+        first         settings that were in force in the beginning; None: as the checkpoint says, else as by default
         """
         self.view = view
-        self.settings = settings or DEFAULT_SETTINGS
         self.anew: dict[str, RecommendationState] = {}
         self.tally = Tally()
-        self._tries = settings is not None
-        self._learns_anew = self.settings.learning != DEFAULT_SETTINGS.learning
+        self.in_force = first or _learned_by(checkpoint)
+        self._tried = settings
         self._book = RecommenderBook(self.settings)
         if checkpoint is not None and not self._learns_anew:
             self._restore(checkpoint)
@@ -89,6 +90,22 @@ class RecommendationDecisions:
         self._before_round: dict[str, RecommendationState] = {}
         self._decided: set[str] = set()
 
+    @property
+    def settings(self) -> RecommenderSettings:
+        """That decide here."""
+        return self._tried or self.in_force
+
+    @property
+    def _learns_anew(self) -> bool:
+        """Whether samples are learned otherwise than they were."""
+        return self.settings.learning != self.in_force.learning
+
+    def _recorded_by(self, recorded: RecommendationComputed) -> None:
+        """The settings that a recorded recommendation names are in force."""
+        self.in_force = settings_told(recorded.settings)
+        if self.settings != self._book.settings:
+            self._book.use(self.settings)
+
     # --- the recording -----------------------------------------------------------------------------------------------
 
     def take_in_reports(self, stored: StoredEvent) -> None:
@@ -100,6 +117,7 @@ class RecommendationDecisions:
         if stored.ref.kind in _MATCHING:
             self._pods = None
         if isinstance(event, RecommendationComputed) and not self._expected:
+            self._recorded_by(event)
             self._take_in(None, event.observed_to)
 
     def begin(self) -> None:
@@ -122,6 +140,7 @@ class RecommendationDecisions:
     def compute(self, stored: StoredEvent, recorded: RecommendationComputed) -> None:
         """A recorded recommendation, made again from what was known then."""
         heappop(self._expected)
+        self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)
         self._enter_round(stored)
         self.tally.recorded += 1
@@ -136,7 +155,7 @@ class RecommendationDecisions:
             self.stands(id_, recorded, stored)
             return
         cause = cause_of(wanted, found, state, now)
-        if cause is None and not self._tries:
+        if cause is None and self._tried is None:
             return
         self.tally.anew += 1
         found = msgspec.structs.replace(found, cause=cause or REFRESHED)
@@ -187,7 +206,7 @@ class RecommendationDecisions:
         """
         self._expected = []
         self._take_in(until, _EVERYTHING)
-        if not self._tries:
+        if self._tried is None:
             return
         self._book.targets.refresh(self.view)
         for wanted in self._book.targets.all():
@@ -262,6 +281,13 @@ class RecommendationDecisions:
         return sum(why_replace(spec, wanted, state, at) is not None for _, spec in self._pods_of(wanted))
 
 
+def _learned_by(checkpoint: bytes | None) -> RecommenderSettings:
+    try:
+        return checkpoint_settings(checkpoint) if checkpoint is not None else DEFAULT_SETTINGS
+    except codec.DecodeError:
+        return DEFAULT_SETTINGS
+
+
 def _was_loading(recorded: RecommendationComputed) -> bool:
     return any(condition.type == FETCHING and condition.status == str(True) for condition in recorded.conditions)
 
@@ -282,7 +308,7 @@ def _goes_on(state: RecommendationState, found: RecommendationComputed) -> bool:
 
 def _said(event: RecommendationComputed) -> RecommendationComputed:
     """What a recommendation says: pods of a large cluster are counted slice by slice, while others come and go."""
-    return msgspec.structs.replace(event, observed_to=0, pods=0)
+    return msgspec.structs.replace(event, observed_to=0, pods=0, settings={})
 
 
 def _standing(state: RecommendationState | None) -> tuple[object, ...]:

@@ -70,6 +70,7 @@ class ManagerWhatIf:
         told: ManagerTold | None = None,
         settings: RecommenderSettings | None = None,
         checkpoint: bytes | None = None,
+        first: RecommenderSettings | None = None,
     ) -> None:
         """One run.
 
@@ -79,11 +80,12 @@ class ManagerWhatIf:
         told         flags of the recorded manager; None: as by default
         settings     of the recommender, to try; None: those that were in force
         checkpoint   of the recommender's book, from before its first decision of the window; None: there is none
+        first        settings of the recommender in the beginning; None: as the checkpoint says, else as by default
         """
         self.view = view
         read = read_reports(reports)
         self.nodes = NodeDecisions(view, read, chosen, told or ManagerTold())
-        self.recommendations = RecommendationDecisions(view, read, settings, checkpoint)
+        self.recommendations = RecommendationDecisions(view, read, settings, checkpoint, first)
         self._now = ""
         self._begin = 0
         self._waiting: deque[StoredEvent] = deque()
