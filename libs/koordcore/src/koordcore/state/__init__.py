@@ -1,6 +1,7 @@
 """The cluster as a fold of the log: `evolve(state, event) -> state` per aggregate, and one canonical hash of it all.
 
-`aggregates` (one state type and one evolve function per kind) -> `cluster` (all of them, position, hash, snapshot).
+`aggregates` (one state type per kind) -> `evolution` (one evolve function per event) -> `cluster` (all aggregates,
+position, hash, snapshot).
 """
 
 from koordcore.state.cluster import ClusterState

@@ -20,7 +20,8 @@ from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.registry import UnreadableEvent
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordcore.state.aggregates import EVOLVE, AggregateState, NodeAgentState, NodeLedger
+from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger
+from koordcore.state.evolution.registry import EVOLVE
 from koordcore.values import codec
 
 from koord_projector.domain.nodes import NODE_KINDS, NodeBook, NodeChange

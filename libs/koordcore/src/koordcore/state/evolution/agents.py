@@ -1,0 +1,95 @@
+"""What the nodes' agents have done."""
+
+from typing import Final
+
+import msgspec
+
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.nodestate import (
+    AgentStarted,
+    AgentStopped,
+    BeCpuReleased,
+    BeCpuSuppressed,
+    InterferenceDetected,
+    InterferenceEnded,
+    KnobsChanged,
+    NodeTopologyReported,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
+from koordcore.state.aggregates import NodeAgentState
+from koordcore.state.evolution.evolve import Evolve
+
+
+def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(
+        base, seq=at.seq, host=event.host, started_at=at.occurred_at, starts=base.starts + 1, contended={}
+    )
+
+
+def _pods_started(state: NodeAgentState | None, event: PodsStarted, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, running=sorted({*base.running, *event.pods}))
+
+
+def _pods_stopped(state: NodeAgentState | None, event: PodsStopped, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    gone = set(event.pods)
+    evicting = {uid: reason for uid, reason in base.evicting.items() if uid not in gone} if base.evicting else {}
+    running = sorted(set(base.running).difference(gone))
+    return msgspec.structs.replace(base, seq=at.seq, running=running, evicting=evicting)
+
+
+def _be_suppressed(state: NodeAgentState | None, event: BeCpuSuppressed, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, be_quota_us=event.new_quota_us, suppression_reason=event.reason)
+
+
+def _be_released(state: NodeAgentState | None, event: BeCpuReleased, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, be_quota_us=-1, suppression_reason=event.reason)
+
+
+def _interference_detected(
+    state: NodeAgentState | None, event: InterferenceDetected, at: StoredEvent
+) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    contended = {**base.contended, event.contention: f"{event.namespace}/{event.name} {event.signal}"}
+    return msgspec.structs.replace(base, seq=at.seq, contended=contended)
+
+
+def _interference_ended(state: NodeAgentState | None, event: InterferenceEnded, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    contended = {name: what for name, what in base.contended.items() if name != event.contention}
+    return msgspec.structs.replace(base, seq=at.seq, contended=contended)
+
+
+def _agent_evicted(state: NodeAgentState | None, event: PodsEvictedByAgent, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    evicting = {**base.evicting, **{pod.uid: f"{event.feature}: {event.reason}" for pod in event.pods}}
+    return msgspec.structs.replace(base, seq=at.seq, evicting=evicting, evicted=base.evicted + len(event.pods))
+
+
+def _agent_seen(state: NodeAgentState | None, _: AgentStopped | KnobsChanged, at: StoredEvent) -> NodeAgentState:
+    return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq)
+
+
+def _topology_reported(state: NodeAgentState | None, event: NodeTopologyReported, at: StoredEvent) -> NodeAgentState:
+    return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq, topology=event)
+
+
+OF_AGENTS: Final[dict[type[Event], Evolve]] = {
+    AgentStarted: _agent_started,
+    AgentStopped: _agent_seen,
+    PodsStarted: _pods_started,
+    PodsStopped: _pods_stopped,
+    BeCpuSuppressed: _be_suppressed,
+    BeCpuReleased: _be_released,
+    KnobsChanged: _agent_seen,
+    PodsEvictedByAgent: _agent_evicted,
+    InterferenceDetected: _interference_detected,
+    InterferenceEnded: _interference_ended,
+    NodeTopologyReported: _topology_reported,
+}

@@ -1,0 +1,89 @@
+"""What the API server has, as its mirror tells it: pods, nodes, namespaces, controllers, configuration, and others."""
+
+from typing import Final
+
+import msgspec
+
+from koordcore.events.adjustment import ConfigWarned
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.mirror import (
+    ConfigAccepted,
+    ConfigDeleted,
+    ConfigRejected,
+    NamespaceDeleted,
+    NamespaceObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    PriorityClassDeleted,
+    PriorityClassObserved,
+    WorkloadDeleted,
+    WorkloadObserved,
+    WorkloadPodsCreated,
+)
+from koordcore.state.aggregates import (
+    ConfigState,
+    CustomObjectState,
+    NamespaceState,
+    NodeSpecState,
+    PodSpecState,
+    PriorityClassState,
+    WorkloadState,
+)
+from koordcore.state.evolution.evolve import Evolve, dropped
+
+
+def _pod_submitted(state: PodSpecState | None, event: PodSpecAdded | PodSpecChanged, at: StoredEvent) -> PodSpecState:
+    added_at, added_seq = (state.added_at, state.added_seq) if state else (at.occurred_at, at.seq)
+    return PodSpecState(
+        seq=at.seq,
+        object=event.object,
+        added_at=added_at,
+        added_seq=added_seq,
+        binding=state.binding if state else None,
+    )
+
+
+def _node_registered(_: NodeSpecState | None, event: NodeSpecAdded | NodeSpecChanged, at: StoredEvent) -> NodeSpecState:
+    return NodeSpecState(seq=at.seq, object=event.object)
+
+
+def _config_accepted(_: ConfigState | None, event: ConfigAccepted, at: StoredEvent) -> ConfigState:
+    return ConfigState(seq=at.seq, object=event.object, accepted_seq=at.seq)
+
+
+def _config_rejected(state: ConfigState | None, event: ConfigRejected, at: StoredEvent) -> ConfigState:
+    base = state or ConfigState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, rejected=event.reasons)
+
+
+def _config_warned(state: ConfigState | None, event: ConfigWarned, at: StoredEvent) -> ConfigState:
+    base = state or ConfigState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, warnings=event.warnings)
+
+
+OF_OBJECTS: Final[dict[type[Event], Evolve]] = {
+    PodSpecAdded: _pod_submitted,
+    PodSpecChanged: _pod_submitted,
+    PodSpecDeleted: dropped,
+    NodeSpecAdded: _node_registered,
+    NodeSpecChanged: _node_registered,
+    NodeSpecDeleted: lambda _, __, at: NodeSpecState(seq=at.seq),
+    NamespaceObserved: lambda _, event, at: NamespaceState(seq=at.seq, object=event.object),
+    NamespaceDeleted: lambda _, __, at: NamespaceState(seq=at.seq),
+    PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),
+    PriorityClassDeleted: lambda _, __, at: PriorityClassState(seq=at.seq),
+    WorkloadObserved: lambda _, event, at: WorkloadState(seq=at.seq, object=event.object),
+    WorkloadPodsCreated: lambda state, _, at: msgspec.structs.replace(state, seq=at.seq) if state else None,
+    WorkloadDeleted: dropped,
+    ConfigAccepted: _config_accepted,
+    ConfigRejected: _config_rejected,
+    ConfigDeleted: lambda _, __, at: ConfigState(seq=at.seq),
+    ConfigWarned: _config_warned,
+    CustomObjectObserved: lambda _, event, at: CustomObjectState(seq=at.seq, object=event.object),
+    CustomObjectDeleted: lambda _, __, at: CustomObjectState(seq=at.seq),
+}

@@ -1,0 +1,47 @@
+"""What came of decisions at the API server, and how log and objects differ."""
+
+from typing import Final
+
+import msgspec
+
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.gateway import (
+    DriftHealed,
+    DriftObserved,
+    GenesisRecorded,
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+)
+from koordcore.state.aggregates import BindingOutcome, DriftState, EvictionState, GenesisState, PodSpecState
+from koordcore.state.evolution.evolve import Evolve, dropped
+
+
+def _pod_bound(state: PodSpecState | None, event: PodBound | PodBindFailed, at: StoredEvent) -> PodSpecState | None:
+    failure = event.reason if isinstance(event, PodBindFailed) else ""
+    binding = BindingOutcome(placement=event.placement, node=event.node, failure=failure)
+    return msgspec.structs.replace(state, seq=at.seq, binding=binding) if state else None
+
+
+def _eviction_requested(_: EvictionState | None, event: PodEvictionRequested, at: StoredEvent) -> EvictionState:
+    return EvictionState(seq=at.seq, request=event, requested_at=at.occurred_at)
+
+
+def _drift_observed(state: DriftState | None, event: DriftObserved, at: StoredEvent) -> DriftState:
+    again = state is not None and state.fingerprint == event.fingerprint
+    times = state.times + 1 if state is not None and again else 1
+    return DriftState(seq=at.seq, difference=event.difference, fingerprint=event.fingerprint, times=times)
+
+
+OF_THE_GATEWAY: Final[dict[type[Event], Evolve]] = {
+    PodBound: _pod_bound,
+    PodBindFailed: _pod_bound,
+    PodEvictionRequested: _eviction_requested,
+    PodEvicted: dropped,
+    PodEvictionFailed: dropped,
+    DriftObserved: _drift_observed,
+    DriftHealed: lambda _, __, at: DriftState(seq=at.seq, difference="", fingerprint="", times=0),
+    GenesisRecorded: lambda _, event, at: GenesisState(seq=at.seq, cluster_epoch=event.cluster_epoch),
+}

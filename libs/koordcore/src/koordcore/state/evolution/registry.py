@@ -1,0 +1,29 @@
+"""Every event type of the facts stream with its evolve function. source    event-bus spec, 2.1 and 4.1"""
+
+from typing import Final
+
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.state.aggregates import FoldControlState
+from koordcore.state.evolution.agents import OF_AGENTS
+from koordcore.state.evolution.api_objects import OF_OBJECTS
+from koordcore.state.evolution.evolve import Evolve
+from koordcore.state.evolution.gateway import OF_THE_GATEWAY
+from koordcore.state.evolution.management import OF_THE_MANAGER
+from koordcore.state.evolution.scheduling import OF_SCHEDULERS
+
+
+def _event_skipped(state: FoldControlState | None, event: EventSkipped, at: StoredEvent) -> FoldControlState:
+    skipped = state.skipped if state else []
+    return FoldControlState(seq=at.seq, skipped=sorted({*skipped, event.seq}))
+
+
+EVOLVE: Final[dict[type[Event], Evolve]] = {
+    **OF_OBJECTS,
+    **OF_SCHEDULERS,
+    **OF_THE_MANAGER,
+    **OF_AGENTS,
+    **OF_THE_GATEWAY,
+    EventSkipped: _event_skipped,
+}
+"""Event type -> its evolve function; complete for every type of the facts stream (tested)."""

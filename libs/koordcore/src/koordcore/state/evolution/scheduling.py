@@ -1,0 +1,109 @@
+"""What schedulers decide: placements, nominations, what pods hold on nodes; how gangs and quotas stand."""
+
+from typing import Final
+
+import msgspec
+
+from koordcore.events.cluster_topology import ClusterTopologyComputed
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.gang import GangPhaseChanged, GangPlaced
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.state.aggregates import (
+    ClusterTopologyState,
+    GangState,
+    NodeLedger,
+    PodState,
+    QuotaState,
+    ScheduleExplanationState,
+)
+from koordcore.state.evolution.evolve import Evolve
+
+
+def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
+    return PodState(
+        seq=at.seq,
+        namespace=event.namespace,
+        name=event.name,
+        node=event.node,
+        requests=event.requests,
+        placed_at=at.occurred_at,
+        placements=(state.placements if state else 0) + 1,
+        annotations=event.annotations,
+    )
+
+
+def _pod_released(state: PodState | None, event: PodReleased, at: StoredEvent) -> PodState | None:
+    if event.reason == "deleted":
+        return None
+    placements = state.placements if state else 0
+    return PodState(seq=at.seq, namespace=event.namespace, name=event.name, placements=placements)
+
+
+def _pod_nominated(state: PodState | None, event: PodNominated, at: StoredEvent) -> PodState:
+    base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, nominated=event.node)
+
+
+def _nomination_cleared(state: PodState | None, event: PodNominationCleared, at: StoredEvent) -> PodState | None:
+    if event.reason == "deleted":
+        return None
+    base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, nominated="")
+
+
+def _added(total: dict[str, int], part: dict[str, int], sign: int) -> dict[str, int]:
+    """total + sign * part, entries that become 0 dropped."""
+    result = dict(total)
+    for name, amount in part.items():
+        value = result.get(name, 0) + sign * amount
+        if value:
+            result[name] = value
+        else:
+            result.pop(name, None)
+    return result
+
+
+def _resources_taken(state: NodeLedger | None, event: NodeResourcesTaken, at: StoredEvent) -> NodeLedger:
+    pods, requested = (dict(state.pods), state.requested) if state else ({}, {})
+    for pod in event.pods:
+        if pod.uid in pods:
+            requested = _added(requested, pods[pod.uid], -1)
+        pods[pod.uid] = pod.requests
+        requested = _added(requested, pod.requests, 1)
+    return NodeLedger(seq=at.seq, pods=pods, requested=requested)
+
+
+def _resources_returned(state: NodeLedger | None, event: NodeResourcesReturned, at: StoredEvent) -> NodeLedger:
+    pods, requested = (dict(state.pods), state.requested) if state else ({}, {})
+    for uid in event.pods:
+        if uid in pods:
+            requested = _added(requested, pods.pop(uid), -1)
+    return NodeLedger(seq=at.seq, pods=pods, requested=requested)
+
+
+def _gang_placed(state: GangState | None, event: GangPlaced, at: StoredEvent) -> GangState:
+    base = state or GangState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, placed=event.members)
+
+
+def _gang_phase(state: GangState | None, event: GangPhaseChanged, at: StoredEvent) -> GangState:
+    base = state or GangState(seq=at.seq, namespace=event.namespace, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, status=event)
+
+
+OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
+    PodPlaced: _pod_placed,
+    PodReleased: _pod_released,
+    PodNominated: _pod_nominated,
+    PodNominationCleared: _nomination_cleared,
+    NodeResourcesTaken: _resources_taken,
+    NodeResourcesReturned: _resources_returned,
+    GangPlaced: _gang_placed,
+    GangPhaseChanged: _gang_phase,
+    QuotaStatusComputed: lambda _, event, at: QuotaState(seq=at.seq, status=event),
+    ScheduleExplanationComputed: lambda _, event, at: ScheduleExplanationState(seq=at.seq, status=event),
+    ClusterTopologyComputed: lambda _, event, at: ClusterTopologyState(seq=at.seq, status=event),
+}
