@@ -29,6 +29,7 @@ from koordcore.events.node import NodeResourcesTaken, pod_on_node
 from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.leadership import Leadership, OnAcquired, OnLost, Term
+from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import logger
@@ -38,6 +39,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
 from kubernetes.apiserver import ApiServer, running_api_server
+from yaml import safe_load
 
 Json = dict[str, Any]
 
@@ -302,3 +304,19 @@ async def gateway_world(
             yield world
         finally:
             await world.stop()
+
+
+async def facts_of(world: World, uid: str) -> list[str]:
+    """Types of the events of `podspec.<uid>`, in order."""
+    return [item.type for item in await world.bus.events.read_aggregate(AggregateRef("podspec", uid))]
+
+
+def words(world: World, reason: str) -> list[Json]:
+    """Kubernetes events with this reason."""
+    return [event for event in world.server.objects("events", "") if event["reason"] == reason]
+
+
+async def install_crds(server: ApiServer) -> None:
+    """The definitions of all custom resources."""
+    for text in definition_texts().values():
+        await server.apply(safe_load(text))
