@@ -32,10 +32,12 @@ def show_recommendations(found: RecommendationComparison) -> None:
     )
     if tally.not_kept:
         console.print(
-            f"{tally.not_kept:,} of them were not taken again: the samples that they rest on are not kept any more",
+            f"{tally.not_kept:,} of them were not taken again: the samples that they rest on are not known any more",
             highlight=False,
         )
     fates = found.fates
+    if not fates:
+        return
     show_table(
         ["what differs", "recommendations"],
         [
