@@ -179,6 +179,18 @@ async def test_the_operator_can_record_a_skip(guarded: Guarded):
         assert await count_history(bus) >= 1
 
 
+async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
+    async with guarded.bus("manager") as bus:
+        await bus.snapshots.save(snapshot("recommender"))
+    async with guarded.bus("operator") as bus:
+        assert await bus.snapshots.sequences("recommender") == [1]
+        assert await bus.snapshots.newest("recommender", schema_fingerprint="x") == snapshot("recommender")
+    for subject in (f"$O.{NAMES.snapshot_bucket}.C.x", f"$JS.API.STREAM.PURGE.{NAMES.snapshots}"):
+        async with guarded.connected("operator") as connection:
+            with pytest.raises(Denied):
+                await connection.request(subject, b"{}", timeout=2)
+
+
 @pytest.mark.parametrize(
     ("user", "kind", "event"),
     [

@@ -1,155 +1,23 @@
 """Recorded recommendations made again from the log's samples: the same settings give the same, others their formula."""
 
-from collections.abc import Sequence
-
 import pytest
-from koord_manager.cycle import control_round
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.recommender.settings import (
     DEFAULT_SETTINGS,
-    RecommenderSettings,
     read_settings,
     settings_told,
 )
-from koord_manager.domain.remove import Target
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if import run
 from koord_manager.domain.what_if.recommendations import RecommendationDecisions
-from koord_manager.domain.what_if.run import ManagerWhatIf
-from koord_manager.recording import append_all
 from koord_manager.settings import ManagerSettings, recommender_settings
-from koordcore.bus.memory import MemoryLog, MemoryObservationLog
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.events.pod import PodPlaced
 from koordcore.service.settings import InvalidSettings
-from koordcore.state.aggregates import PodSpecState, RecommendationState
+from koordcore.state.aggregates import RecommendationState
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.timestamps import rfc3339
-from manager_loops import CONFIG, NODE, Manager, running
+from manager_loops import CONFIG, NODE, running
+from recommender_story import MINUTE, Story, half_an_hour, pod_of, selecting
 
-GIB = 1 << 30
-MINUTE = 60.0
 LOW = read_settings("targetCPUPercentile=0.2,lowerBoundPercentile=0.1")
-
-
-def recommendation(name: str, app: str, *annotations: str) -> str:
-    metadata = f"{{name: {name}, namespace: shop, annotations: {{{', '.join(annotations)}}}}}"
-    target = f"{{type: podSelector, podSelector: {{matchLabels: {{app: {app}}}}}}}"
-    return f"""
-apiVersion: analysis.koordinator.sh/v1alpha1
-kind: Recommendation
-metadata: {metadata}
-spec: {{target: {target}}}
-"""
-
-
-def pod(name: str, app: str, cpu: str = "1") -> str:
-    container = f"{{name: c, image: i, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}"
-    metadata = f"{{name: {name}, namespace: shop, labels: {{app: {app}}}}}"
-    return f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{containers: [{container}]}}}}"
-
-
-class Story:
-    """A manager that learns from the reports of a node, and the log of them."""
-
-    def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
-        self.log = MemoryLog()
-        self.manager = Manager(self.log)
-        self.manager.policies.recommender = RecommenderRounds(RecommenderBook(settings))
-        self.observations = MemoryObservationLog()
-        self.checkpoints: list[bytes] = []
-
-    @property
-    def book_position(self) -> int:
-        return self.manager.policies.recommender.book.position
-
-    async def apply(self, *documents: str) -> None:
-        results = await self.manager.apply("\n---\n".join(documents))
-        assert all(result.action in ("created", "configured") for result in results), results
-
-    async def place(self) -> None:
-        """Every pod is on the node."""
-        for uid, spec in list(self.manager.view.state.of_kind(PodSpecState).items()):
-            meta = spec.object.metadata
-            placed = PodPlaced(
-                namespace=meta.namespace,
-                name=meta.name,
-                node="n.1",
-                requests={},
-                attempt=1,
-                queued_at=rfc3339(self.manager.clock.now()),
-                explanation=PlacementExplanation(
-                    nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn()
-                ),
-            )
-            world, isolation = self.manager.world, self.manager.policies.isolation
-            await append_all(world, isolation, [Draft(AggregateRef("pod", uid), placed, 0)], world.clock.now())
-
-    async def live(self, reports: int, cpu_milli: int, *, every: float = MINUTE) -> None:
-        """So many reports of all pods, and a control round after each."""
-        view, clock = self.manager.view, self.manager.clock
-        for _ in range(reports):
-            now = rfc3339(clock.now())
-            pods = [
-                PodUsage(
-                    uid=uid,
-                    namespace="shop",
-                    name=spec.object.metadata.name,
-                    priority_class="koord-prod",
-                    qos="LS",
-                    usage=Usage(cpu_milli, GIB),
-                )
-                for uid, spec in view.state.of_kind(PodSpecState).items()
-            ]
-            report = NodeUsageReported(
-                updated_at=now,
-                report_interval_seconds=60,
-                aggregate_duration_seconds=300,
-                node_usage=Usage(cpu_milli * len(pods), GIB),
-                system_usage=Usage(100, GIB),
-                pods=pods,
-            )
-            origin = Origin(causation_id=now, correlation_id="n.1", actor="agent/t", occurred_at=now)
-            await self.observations.publish(AggregateRef("node", "n_1"), report, origin)
-            position = (await self.observations.head()).last_seq
-            view.observe(position, "n_1", report)
-            self.manager.policies.recommender.book.observe(view, position, report)
-            await clock.advance(every)
-            await control_round(self.manager.world, self.manager.policies)
-
-    def keep_checkpoint(self) -> None:
-        self.checkpoints.append(self.manager.policies.recommender.book.checkpoint())
-
-    def events(self) -> list[StoredEvent]:
-        return self.log.between(0, self.log.last_seq, None, self.log.last_seq)
-
-    async def reports(self) -> list[StoredEvent]:
-        async for batch in self.observations.follow(0, batch=1_000_000):
-            return batch
-        return []
-
-    async def again(
-        self,
-        begin: int = 0,
-        *,
-        settings: RecommenderSettings | None = None,
-        forgotten: int = 0,
-        checkpoint: bytes | None = None,
-        first: RecommenderSettings | None = None,
-    ) -> ManagerWhatIf:
-        """forgotten: how many of the oldest reports are not kept any more"""
-        reports: Sequence[StoredEvent] = (await self.reports())[forgotten:]
-        what_if = ManagerWhatIf(ManagerView(), reports, settings=settings, checkpoint=checkpoint, first=first)
-        events = self.events()
-        for stored in events[:begin]:
-            what_if.before(stored)
-        what_if.begin()
-        for stored in events[begin:]:
-            what_if.see(stored)
-        what_if.end()
-        return what_if
 
 
 def amounts(decided: RecommendationDecisions, id_: str = "shop=web") -> tuple[int, int]:
@@ -157,31 +25,8 @@ def amounts(decided: RecommendationDecisions, id_: str = "shop=web") -> tuple[in
     return container.target.cpu_milli, container.samples
 
 
-async def told(settings: RecommenderSettings = DEFAULT_SETTINGS) -> Story:
-    """Half an hour in which pods come and go, a policy changes, and a Recommendation goes."""
-    story = Story(settings)
-    async with running(story.manager):
-        await story.apply(CONFIG, NODE, pod("web-1", "web"), recommendation("web", "web"), recommendation("x", "other"))
-        await story.live(8, 400)
-        await story.apply(pod("web-2", "web"), pod("other-1", "other"))
-        await story.live(8, 900)
-        story.keep_checkpoint()
-        policy = """analysis.koordinator.sh/resource-policy: '{"*": {"maxAllowed": {"cpu": "700m"}}}'"""
-        await story.apply(recommendation("web", "web", policy))
-        await story.live(4, 900)
-        for kind, name in (("Pod", "web-1"), ("Recommendation", "x")):
-            await remove(story, kind, name)
-        await story.live(8, 100)
-    return story
-
-
-async def remove(story: Story, kind: str, name: str) -> None:
-    [result] = await story.manager.intake.submit([Target(kind, "shop", name)], f"remove {name}")
-    assert result.action == "deleted"
-
-
 async def test_every_recommendation_is_repeated_from_any_beginning() -> None:
-    story = await told()
+    story = await half_an_hour()
     types = [stored.type for stored in story.events()]
     assert types.count("RecommendationComputed") > 10
     assert types.count("RecommendationDropped") == 1
@@ -194,7 +39,7 @@ async def test_every_recommendation_is_repeated_from_any_beginning() -> None:
 
 
 async def test_other_settings_give_what_their_formula_says_on_the_same_samples() -> None:
-    story = await told()
+    story = await half_an_hour()
     recorded = (await story.again()).recommendations
     wider = (await story.again(settings=read_settings("safetyMarginFraction=0.3"))).recommendations
     [before], [after] = recorded.anew["shop=web"].containers, wider.anew["shop=web"].containers
@@ -210,14 +55,14 @@ async def test_other_settings_give_what_their_formula_says_on_the_same_samples()
 
 
 async def test_what_is_tried_is_decided_also_where_the_window_has_no_decision() -> None:
-    story = await told()
+    story = await half_an_hour()
     what_if = await story.again(len(story.events()), settings=LOW)
     assert what_if.recommendations.tally.recorded == 0
     assert [fate.id for fate in what_if.recommendation_fates()] == ["shop=web"]
 
 
 async def test_samples_that_are_gone_are_known_from_a_checkpoint_or_not_at_all() -> None:
-    story = await told()
+    story = await half_an_hour()
     gone = 12
     without = await story.again(forgotten=gone)
     assert without.recommendations.tally.explained
@@ -226,7 +71,7 @@ async def test_samples_that_are_gone_are_known_from_a_checkpoint_or_not_at_all()
     tried = await story.again(forgotten=gone, settings=LOW)
     assert tried.recommendation_fates() == [], "what is not known is not told"
 
-    [checkpoint] = story.checkpoints
+    checkpoint = await story.checkpoint()
     with_it = await story.again(forgotten=gone, checkpoint=checkpoint)
     tally = with_it.recommendations.tally
     assert tally.explained
@@ -238,8 +83,8 @@ async def test_samples_that_are_gone_are_known_from_a_checkpoint_or_not_at_all()
 
 
 async def test_settings_that_samples_are_learned_by_use_the_reports_that_are_kept() -> None:
-    story = await told()
-    [checkpoint] = story.checkpoints
+    story = await half_an_hour()
+    checkpoint = await story.checkpoint()
     recorded = amounts((await story.again()).recommendations)
     for half_life, percentile in ((86400, 0), (60, 1)):
         settings = read_settings(f"cpuHalfLifeSeconds={half_life},memoryHalfLifeSeconds=3600")
@@ -253,13 +98,13 @@ async def test_settings_that_samples_are_learned_by_use_the_reports_that_are_kep
 async def test_the_log_tells_by_which_settings_was_recommended() -> None:
     for text in ("safetyMarginFraction=0.4,targetCPUPercentile=0.8", "cpuHalfLifeSeconds=600"):
         settings = read_settings(text)
-        story = await told(settings)
+        story = await half_an_hour(settings)
         for begin in (0, 20, len(story.events())):
             what_if = await story.again(begin, first=settings)
             tally = what_if.recommendations.tally
             assert (tally.recorded, tally.not_kept, what_if.recommendation_fates()) == (tally.same, 0, [])
         assert what_if.recommendations.in_force == settings
-        [checkpoint] = story.checkpoints
+        checkpoint = await story.checkpoint()
         known = (await story.again(forgotten=12, checkpoint=checkpoint)).recommendations.tally
         assert known.explained
         assert known.not_kept < known.recorded - 1
@@ -270,7 +115,7 @@ async def test_the_log_tells_by_which_settings_was_recommended() -> None:
 
 
 async def test_settings_that_change_with_a_restart_explain_what_each_has_recommended() -> None:
-    story = await told()
+    story = await half_an_hour()
     async with running(story.manager):
         before = story.manager.policies.recommender.book
         book = RecommenderBook(read_settings("safetyMarginFraction=0.4"))
@@ -287,8 +132,8 @@ async def test_pods_are_created_anew_for_what_is_recommended() -> None:
     story = Story()
     async with running(story.manager):
         mode = "analysis.koordinator.sh/update-mode: Recreate"
-        await story.apply(CONFIG, NODE, *(pod(f"web-{number}", "web", "600m") for number in range(10)))
-        await story.apply(recommendation("web", "web", mode))
+        await story.apply(CONFIG, NODE, *(pod_of(f"web-{number}", "web", "600m") for number in range(10)))
+        await story.apply(selecting("web", "web", mode))
         await story.place()
         await story.live(150, 400, every=10 * MINUTE)
     asked = [stored for stored in story.events() if stored.type == "PodEvictionRequested"]
@@ -306,6 +151,15 @@ async def test_pods_are_created_anew_for_what_is_recommended() -> None:
     assert isinstance(fate.anew, RecommendationState)
     [container] = fate.anew.containers
     assert abs(container.target.cpu_milli - 600) < 60
+
+
+async def test_no_more_than_the_next_facts_are_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = await half_an_hour()
+    monkeypatch.setattr(run, "LOOKAHEAD", 8)
+    what_if = await story.again()
+    assert what_if.recommendations.tally == (await story.again()).recommendations.tally
+    assert what_if.recommendations.tally.explained
+    assert what_if.nodes.tally.explained
 
 
 @pytest.mark.parametrize(
