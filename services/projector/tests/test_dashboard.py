@@ -5,11 +5,13 @@ With KOORD_SCREENSHOTS=<folder> the pictures of the README are written there, fr
 
 import re
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koordcore.events.verdict import PodUnschedulable
+from koordctl.units import duration_text
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from projector_service import served_in_a_thread
 from servers import fresh_database
@@ -137,6 +139,56 @@ def test_the_slider_shows_a_past_moment_and_live_comes_back(page: Page, base_url
     page.locator("#live").click()
     expect(page).not_to_have_url(re.compile("at="))
     expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
+
+
+TIME_LABELS = """async ([seconds, width]) => {
+  const { Chart } = await import("/assets/chart.js");
+  const chart = new Chart({ format: String, steps: "counts" });
+  const box = document.createElement("div");
+  box.style.width = `${width}px`;
+  box.append(chart.element);
+  document.body.append(box);
+  const begin = Date.UTC(2026, 10, 21, 23, 59, 30) / 1000;
+  chart.show([begin, begin + seconds], [{ label: "pods", color: "c1", values: [0, 1] }]);
+  await new Promise((done) => setTimeout(done));
+  const [axis, amounts] = chart.plot.axes;
+  const ctx = document.createElement("canvas").getContext("2d");
+  ctx.font = '12px system-ui, sans-serif';
+  const labels = axis._splits.flatMap((time, index) => (axis._values[index] ?? "").split("\\n").map((text, line) => {
+    const [at, wide] = [chart.plot.valToPos(time, "x"), ctx.measureText(text).width];
+    return { line, text, from: at - wide / 2, to: at + wide / 2 };
+  }));
+  const [counts, left] = [amounts._values, chart.plot.bbox.left / devicePixelRatio];
+  chart.close();
+  box.remove();
+  return { labels, counts, left };
+}"""
+"""The time labels and the amounts of a chart over so many seconds, so wide: where each begins and ends, in pixels."""
+
+
+@pytest.mark.parametrize("width", [620, 480, 300])
+def test_the_times_below_a_chart_are_whole_and_never_cover_each_other(width: int, page: Page) -> None:
+    page.goto("/")
+    for seconds in (5, 40, 90, 600, 3600, 4 * 3600, 86_400, 4 * 86_400, 40 * 86_400, 700 * 86_400):
+        drawn = page.evaluate(TIME_LABELS, [seconds, width])
+        assert drawn["labels"], seconds
+        lines: dict[int, list[dict[str, Any]]] = {}
+        for label in drawn["labels"]:
+            lines.setdefault(label["line"], []).append(label)
+        left, right = -drawn["left"], width - drawn["left"]
+        assert all(left <= label["from"] < label["to"] <= right for label in drawn["labels"]), seconds
+        for labels in lines.values():
+            for one, next_one in pairwise(labels):
+                assert one["to"] + 4 <= next_one["from"], (seconds, one, next_one)
+        assert len(set(drawn["counts"])) == len(drawn["counts"])
+
+
+def test_lengths_of_time_are_written_as_koord_writes_them(page: Page) -> None:
+    page.goto("/")
+    lengths = [0, 0.0299, 0.999, 0.9996, 2, 26.448, 59.96, 185, 600, 3599.7, 7199, 7450, 90_000]
+    written = page.evaluate('async (all) => { const { duration } = await import("/assets/format.js"); '
+                            "return all.map(duration); }", lengths)  # fmt: skip
+    assert written == [duration_text(length) for length in lengths]
 
 
 def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: SyntheticCluster) -> None:

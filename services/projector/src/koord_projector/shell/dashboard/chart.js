@@ -9,6 +9,8 @@ const TIME_LABELS = [
   [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1],
   [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1],
 ];
+const TIME_SPACE = 92; // pixels from one time to the next: a date is some 75 wide in the axis' font
+const WHOLE_STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 const BINARY_STEPS = Array.from({ length: 56 }, (_, power) => 2 ** power);
 
 /**
@@ -16,9 +18,9 @@ const BINARY_STEPS = Array.from({ length: 56 }, (_, power) => 2 ** power);
  * marks: [{time, label, color}], lines across the plot at moments.
  */
 export class Chart {
-  constructor({ height = 190, format, binary = false }) {
+  constructor({ height = 190, format, steps = undefined }) {
     this.height = height;
-    this.binary = binary; // ticks at powers of two, for bytes
+    this.steps = { bytes: BINARY_STEPS, counts: WHOLE_STEPS }[steps]; // where ticks may be; others: anywhere
     this.format = format;
     this.element = h("div", { class: "chart" });
     this.plot = null;
@@ -80,11 +82,12 @@ export class Chart {
     this.plot = new uPlot({
       width: this.#width(),
       height: this.height,
+      padding: [null, TIME_SPACE / 2, null, null], // half a label of the last time
       cursor: { points: { size: 7 }, drag: { x: false, y: false } },
       legend: { live: true },
       hooks: { draw: [(plot) => this.#drawMarks(plot)] },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, values: TIME_LABELS }, { ...axis, size: 66, incrs: this.binary ? BINARY_STEPS : undefined, values: (_plot, ticks) => ticks.map(this.format) }],
+      axes: [{ ...axis, space: TIME_SPACE, values: TIME_LABELS }, { ...axis, size: 66, incrs: this.steps, values: (_plot, ticks) => ticks.map(this.format) }],
       series: [
         { value: (_plot, time) => (time ? new Date(time * 1000).toLocaleTimeString("en-GB") : "") },
         ...lines.map((line) => ({

@@ -30,17 +30,23 @@ export function moment(text, withDate = true) {
   return withDate ? `${at.toLocaleDateString("en-CA")} ${clock}` : clock;
 }
 
-/** Time between two RFC 3339 texts, e.g. "340 ms", "2.4 s", "3 min 5 s". */
+/** Time between two RFC 3339 texts: "340 ms", "2.4 s", "3 min 5 s", "2 h 4 min"; as `koord` writes it. */
 export function between(from, to) {
   const seconds = (new Date(to) - new Date(from)) / 1000;
   if (!Number.isFinite(seconds)) return "";
-  const sign = seconds < 0 ? "−" : "";
-  const size = Math.abs(seconds);
-  if (size < 1) return `${sign}${Math.round(size * 1000)} ms`;
-  if (size < 60) return `${sign}${trimmed(size, 1)} s`;
-  if (size < 3600) return `${sign}${Math.floor(size / 60)} min ${Math.round(size % 60)} s`;
-  return `${sign}${Math.floor(size / 3600)} h ${Math.round((size % 3600) / 60)} min`;
+  return `${seconds < 0 ? "−" : ""}${duration(Math.abs(seconds))}`;
 }
+
+/** A length of time in seconds, in the unit that fits. */
+export function duration(seconds) {
+  if (Math.round(seconds * 1000) < 1000) return `${Math.round(seconds * 1000)} ms`;
+  if (Math.round(seconds * 10) < 600) return `${(Math.round(seconds * 10) / 10).toFixed(1)} s`;
+  if (Math.round(seconds) < 3600) return parts(Math.round(seconds), "min", "s");
+  return parts(Math.round(seconds / 60), "h", "min");
+}
+
+const parts = (amount, unit, below) =>
+  `${Math.floor(amount / 60)} ${unit}${amount % 60 ? ` ${amount % 60} ${below}` : ""}`;
 
 /** An amount of a resource in its own unit. */
 export function amount(resource, value) {

@@ -40,7 +40,7 @@ function build(root, go) {
   });
   page.legend = h("div", { class: "legend" });
   page.cpu = new Chart({ format: (value) => cores(value) });
-  page.pods = new Chart({ format: grouped });
+  page.pods = new Chart({ steps: "counts", format: grouped });
   page.choose = (name, value) => { page[name] = value; page.paint(); };
   page.paint = () => paint(page);
   page.plot = (until) => plot(page, until);
@@ -104,7 +104,7 @@ function paint(page) {
   const suppressed = nodes.filter((node) => node.be_quota_us >= 0).length;
   fill(page.legend, rampLegend(ramp), h("span", {}, h("span", { class: "swatch", css: { background: "var(--over)" } }), "over 100 %"),
     h("span", {}, h("span", { class: "swatch", css: { border: "1px solid var(--nodata)" } }), "no figure"),
-    h("span", {}, `◢ ${grouped(cordoned)} unschedulable`), h("span", { class: "push" }, `best effort held back on ${grouped(suppressed)} nodes`));
+    h("span", {}, `◢ ${grouped(cordoned)} unschedulable`), h("span", { class: "push" }, `best effort held back on ${grouped(suppressed)} ${suppressed === 1 ? "node" : "nodes"}`));
 }
 
 function describe(node) {

@@ -2,7 +2,7 @@
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
-import { bytes, cores, grouped, moment, percent, share } from "../format.js";
+import { bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
 
 export async function nodeView(root, { parameters, at, signal, go }) {
   const answer = await get(`/api/nodes/${encodeURIComponent(parameters[0])}`, { at }, signal);
@@ -128,7 +128,7 @@ function protection(events) {
     InterferenceDetected: (body) => `${body.namespace}/${body.name}: ${body.signal} ${body.value} reached ${body.threshold}`
       + `${body.suspects?.length ? `; suspects ${body.suspects.map((one) => `${one.name} ${percent(one.score)}`).join(", ")}` : ""}`
       + `${body.mitigation?.length ? `; ${body.mitigation.join("; ")}` : ""}`,
-    InterferenceEnded: (body) => `${body.signal} ended after ${grouped(Math.round(body.lasted_seconds))} s`,
+    InterferenceEnded: (body) => `${body.signal} ended after ${duration(body.lasted_seconds)}`,
     KnobsChanged: (body) => `${grouped(body.writes)} writes: ${body.changes.slice(0, 3).map((one) => `${one.knob} ${one.old} → ${one.new}`).join(", ")}`
       + `${body.changes.flatMap((one) => one.lost ?? []).map((lost) => `; ${lost.strategy} lost ${lost.value} (${lost.loss})`).join("")}`,
     AgentStopped: (body) => `${Object.keys(body.left ?? {}).length} knobs stay as they are`,

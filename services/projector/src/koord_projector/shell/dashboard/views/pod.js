@@ -11,7 +11,7 @@ export async function podView(root, { parameters, at, signal }) {
   if (!root.kept) {
     const page = { open: new Set() };
     page.cpu = new Chart({ height: 150, format: (value) => cores(value) });
-    page.memory = new Chart({ height: 150, binary: true, format: (value) => bytes(value) });
+    page.memory = new Chart({ height: 150, steps: "bytes", format: (value) => bytes(value) });
     page.head = h("div", { class: "title" });
     page.life = h("ol", { class: "life" });
     page.facts = h("dl", { class: "facts" });
