@@ -1,7 +1,19 @@
 """One way to write amounts, durations and times."""
 
+from datetime import datetime, timedelta
+
 import pytest
-from koordctl.units import amount_text, amounts_text, cfs_quota_text, duration_text, sentence_in_cores, time_text
+from hypothesis import given
+from hypothesis import strategies as st
+from koordctl.units import (
+    amount_text,
+    amounts_text,
+    cfs_quota_text,
+    duration_text,
+    seconds_between,
+    sentence_in_cores,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +45,37 @@ def test_milli_cores_in_a_sentence_become_cores() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0299, "30 ms"), (26.448, "26.4 s"), (185, "3 min 5 s"), (600, "10 min"), (7450, "2 h 4 min")],
+    [
+        (0, "0 ms"),
+        (0.0299, "30 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.0 s"),
+        (26.448, "26.4 s"),
+        (59.96, "1 min"),
+        (185, "3 min 5 s"),
+        (600, "10 min"),
+        (3599.7, "1 h"),
+        (7199, "2 h"),
+        (7450, "2 h 4 min"),
+        (90_000, "25 h"),
+    ],
 )
 def test_durations_have_the_unit_that_fits(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**6))
+def test_a_duration_is_the_difference_of_the_times_that_are_shown(begin_us: int, passed_us: int) -> None:
+    begin, end = (f"2026-01-01T00:00:{us // 10**6:02}.{us % 10**6:06}Z" for us in (begin_us, begin_us + passed_us))
+    shown = [datetime.fromisoformat(time_text(text)) for text in (begin, end)]
+    milliseconds = (shown[1] - shown[0]) // timedelta(milliseconds=1)
+    assert seconds_between(begin, end) == milliseconds / 1000
+    if milliseconds < 1000:
+        assert duration_text(seconds_between(begin, end)) == f"{milliseconds} ms"
+
+
+def test_clocks_that_disagree_let_no_time_pass_backwards() -> None:
+    assert seconds_between("2026-01-01T00:00:09.5Z", "2026-01-01T00:00:09.1Z") == 0
 
 
 def test_times_are_to_the_millisecond() -> None:

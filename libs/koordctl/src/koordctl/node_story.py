@@ -28,6 +28,8 @@ from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from koordcore.values.resources import parse_amounts
 
+from koordctl.units import duration_text
+
 LAST_CHANGES: Final = 5
 LAST_PROTECTION: Final = 8
 
@@ -201,15 +203,14 @@ def protection_of(stored: StoredEvent) -> Protection | None:
         case InterferenceEnded():
             what, sentence = (
                 "undisturbed",
-                f"{event.signal} of {event.pod_uid} ended after {event.lasted_seconds:.0f} s",
+                f"{event.signal} of {event.pod_uid} ended after {duration_text(event.lasted_seconds)}",
             )
         case KnobsChanged():
             most = ", ".join(f"{change.knob} {change.old} -> {change.new}" for change in event.changes[:2])
             lost = sum(len(change.lost) for change in event.changes)
             what = "knobs"
-            sentence = (
-                f"{event.writes} writes in {event.seconds:.0f} s ({event.failed} refused, {lost} plans lost): {most}"
-            )
+            how = f"{event.failed} refused, {lost} plans lost"
+            sentence = f"{event.writes} writes in {duration_text(event.seconds)} ({how}): {most}"
         case AgentStopped():
             what, sentence = "stopped", f"the agent stopped; {len(event.left)} knobs of classes stay as they are"
         case _:

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -21,6 +20,7 @@ from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulab
 from koordcore.protocol.pod_resources import pod_requests
 
 from koordctl.decision_lines import victims_text
+from koordctl.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted"]
 
@@ -128,7 +128,7 @@ def pod_story(
         requests=requests,
         moments=_interleaved(moments, verdicts),
         used=used if node else None,
-        wait_seconds=_seconds_between(submitted_at, placed_at),
+        wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,
     )
 
 
@@ -200,10 +200,3 @@ def _moment(
         explanation=why,
         trace=parts[1] if len(parts) > 1 else "",
     )
-
-
-def _seconds_between(begin: str, end: str) -> float | None:
-    """None when one of the times is missing; 0 when the writers' clocks disagree by more than what passed."""
-    if not begin or not end:
-        return None
-    return max((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds(), 0.0)

@@ -1,7 +1,9 @@
 """How amounts, durations and times are written: cpu in cores, memory and storage in GiB, the rest as a plain number."""
 
+import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from koordcore.protocol.amount_text import NOTHING, amount_text, cfs_quota_text, cores, gibibytes
@@ -13,10 +15,12 @@ __all__ = [
     "cores",
     "duration_text",
     "gibibytes",
+    "seconds_between",
     "sentence_in_cores",
     "time_text",
 ]
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI: Final = re.compile(r"(?<![\w.-])(\d+)m\b")
 
 
@@ -31,15 +35,36 @@ def sentence_in_cores(sentence: str) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, left = divmod(minutes, 60)
-    parts = ((hours, "h"), (left, "min")) if hours else ((minutes, "min"), (rest, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+    """`340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`: in the unit that fits, rounded half up, as on the dashboard."""
+    if _rounded(seconds * 1000) < 1000:
+        return f"{_rounded(seconds * 1000)} ms"
+    if _rounded(seconds * 10) < 600:
+        return f"{_rounded(seconds * 10) / 10:.1f} s"
+    if _rounded(seconds) < 3600:
+        return _parts(_rounded(seconds), "min", "s")
+    return _parts(_rounded(seconds / 60), "h", "min")
+
+
+def seconds_between(begin: str, end: str) -> float:
+    """The time between two RFC 3339 texts as `time_text` shows them, to the millisecond: who subtracts what is shown
+    gets the same. 0 when the writers' clocks disagree by more than what passed.
+    """
+    passed = _milliseconds(end) - _milliseconds(begin)
+    return max(passed, 0) / 1000
+
+
+def _milliseconds(text: str) -> int:
+    """Whole milliseconds since 1970, those that have passed."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _rounded(amount: float) -> int:
+    return math.floor(amount + 0.5)
+
+
+def _parts(amount: int, unit: str, below: str) -> str:
+    whole, rest = divmod(amount, 60)
+    return f"{whole} {unit}" + (f" {rest} {below}" if rest else "")
 
 
 def time_text(text: str) -> str:

@@ -17,6 +17,7 @@ from koordctl.folding import Folded, fold_to
 from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.output import Format, console, errors, fail, show_table
 from koordctl.positions import given_position, parse_moment
+from koordctl.units import duration_text
 from koordctl.verification import Verdict, verify_now
 
 _CONTROLLERS: Final = ",".join(CONTROLLERS)
@@ -161,7 +162,7 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
         upto = await target(log, to)
         folded = await _fold_with_progress(log, upto)
     console.print(
-        f"folded {folded.events:,} events to position {upto:,} in {folded.seconds:.2f} s"
+        f"folded {folded.events:,} events to position {upto:,} in {duration_text(folded.seconds)}"
         f" ({folded.events_per_second:,.0f} events/s)",
         highlight=False,
     )

@@ -17,6 +17,7 @@ from koordctl.commands.running import Var, dashboard
 from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
 from koordctl.output import console, errors, fail
 from koordctl.stack import StackOptions, manager_url, shared_clock, specs
+from koordctl.units import duration_text
 
 START_SECONDS = 120.0
 DEFAULT_NODES = "3"
@@ -75,7 +76,7 @@ def up(
         stack = asyncio.run(_started(tuple(argv), folder))
     except AlreadyRunningError as error:
         fail(str(error))
-    console.print(f"ready after {time.monotonic() - began:.1f} s", highlight=False)
+    console.print(f"ready after {duration_text(time.monotonic() - began)}", highlight=False)
     console.print(f"dashboard {dashboard(stack)}", highlight=False)
 
 

@@ -28,6 +28,7 @@ from koordctl.folding import fold_to
 from koordctl.log import OpenLog, open_log
 from koordctl.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
 from koordctl.stack import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
+from koordctl.units import duration_text
 from koordctl.verification import verify_now
 
 WARM_UP_SECONDS: Final = 45.0
@@ -93,7 +94,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     )
     startup_s = time.monotonic() - began
     urls = {spec.name: spec.urls.get("http", "") for spec in processes}
-    watching.step(f"ready after {startup_s:.1f} s; dashboard {urls['projector']}/")
+    watching.step(f"ready after {duration_text(startup_s)}; dashboard {urls['projector']}/")
     client = await resources.enter_async_context(
         httpx.AsyncClient(base_url=manager_url(processes), timeout=60, trust_env=False)
     )

@@ -9,6 +9,8 @@ import msgspec
 from koordcore.protocol.amount_text import cores
 from koordcore.values import codec
 
+from koordctl.units import duration_text
+
 NO_VALUE: Final = 0.0
 
 
@@ -135,13 +137,13 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("in a rush, protection on", summary.protected.sentence()),
         ("the same rush, protection off", summary.unprotected.sentence()),
         ("this host, measured", f"{summary.real_node} uses {cores(summary.real_node_cpu_milli)} cores"),
-        ("submit to placed, p50", f"{summary.submit_to_placed_p50_ms:,.1f} ms"),
-        ("submit to placed, p99", f"{summary.submit_to_placed_p99_ms:,.1f} ms"),
-        ("first placement after first submit", f"{summary.first_placement_ms:,.1f} ms"),
+        ("submit to placed, p50", duration_text(summary.submit_to_placed_p50_ms / 1000)),
+        ("submit to placed, p99", duration_text(summary.submit_to_placed_p99_ms / 1000)),
+        ("first placement after first submit", duration_text(summary.first_placement_ms / 1000)),
         ("events", f"{summary.events:,} ({summary.events_per_s:,.0f}/s)"),
         ("replay from zero", f"{summary.replay_events_per_s:,.0f} events/s"),
-        ("stack ready after", f"{summary.startup_s:.1f} s"),
-        ("whole run", f"{summary.wall_s:.1f} s"),
+        ("stack ready after", duration_text(summary.startup_s)),
+        ("whole run", duration_text(summary.wall_s)),
     ]
 
 
