@@ -27,7 +27,7 @@ from starlette.types import ASGIApp
 
 from koordcore.ports.clock import Clock
 from koordcore.service.health import CheckResult, Health
-from koordcore.service.http_guard import Guard, JsonPost, PostApp, refusal_of
+from koordcore.service.http_guard import Guard, JsonPost, refusal_of
 from koordcore.service.lifecycle import Service
 from koordcore.service.logging import logger
 from koordcore.service.metrics import Metrics
@@ -109,12 +109,10 @@ class HttpServer:
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics_page, methods=["GET"]),
         ]
-        posts = {path: PostApp(answer) for path, answer in self.posts.items()}
-        other_methods = [Route(path, post, methods=["POST"]) for path, post in posts.items()]
-        app = Starlette(routes=[*probes, *other_methods, *self.routes], exception_handlers={InvalidInput: _refuse})
+        app = Starlette(routes=[*probes, *self.routes], exception_handlers={InvalidInput: _refuse})
         return Guard(
             app,
-            posts,
+            self.posts,
             service=self._service,
             metrics=self._metrics,
             hosts=_allowed_hosts(self._settings),

@@ -27,45 +27,6 @@ JsonPost = Callable[[bytes], Awaitable[bytes]]
 """The answer (200) to a JSON document. Raises InvalidInput (400) or HTTPException; metrics go by its name."""
 
 
-class PostApp:
-    """A `JsonPost` as an ASGI application."""
-
-    def __init__(self, answer: JsonPost) -> None:
-        self.__name__ = _name_of(answer)
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            body = await _whole_body(receive)
-            if body is None:
-                return
-            answer = await self._answer(body)
-        except InvalidInput as error:
-            await refusal_of(error)(scope, receive, send)
-            return
-        except HTTPException as error:
-            await PlainTextResponse(error.detail, error.status_code, error.headers)(scope, receive, send)
-            return
-        except Exception:
-            await PlainTextResponse("Internal Server Error", 500)(scope, receive, send)
-            raise
-        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", _JSON)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
-
-
-async def _whole_body(receive: Receive) -> bytes | None:
-    """The body of a request; None when the client has left before its end."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
 class _Limits:
     """Cancels the tasks whose answers have not begun in time; one timer for all, since hardly any is ever late.
 
@@ -127,13 +88,13 @@ class _Limit:
 class Guard:
     """What every request passes before the application sees it.
 
-    posts    applications by path, for POST: they need no routing and none of the framework's layers
+    posts    by path; the guard answers them itself
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        posts: Mapping[str, ASGIApp],
+        posts: Mapping[str, JsonPost],
         *,
         service: Service,
         metrics: Metrics,
@@ -145,7 +106,7 @@ class Guard:
         self._posts = posts
         self._service = service
         self._metrics = metrics
-        self._counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._counted: dict[tuple[str, object, int], tuple[Counter, Histogram]] = {}
         self._hosts = hosts
         self._max_body_bytes = max_body_bytes
         self._answer_seconds = answer_seconds
@@ -160,6 +121,63 @@ class Guard:
             await refusal(scope, receive, send)
             self._count(scope, refusal.status_code, 0.0)
             return
+        post = self._posts.get(scope["path"])
+        if post is not None:
+            scope["endpoint"] = post
+            await self._answer_post(post, scope, receive, send)
+        else:
+            await self._pass_on(scope, receive, send)
+
+    async def _answer_post(self, post: JsonPost, scope: Scope, receive: Receive, send: Send) -> None:
+        began_at = self._host_clock.monotonic()
+        answer = await self._answered(post, scope, receive)
+        if answer is None:
+            return
+        if isinstance(answer, Response):
+            self._count(scope, answer.status_code, self._host_clock.monotonic() - began_at)
+            await answer(scope, receive, send)
+            return
+        self._count(scope, 200, self._host_clock.monotonic() - began_at)
+        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", _JSON)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answered(self, post: JsonPost, scope: Scope, receive: Receive) -> bytes | Response | None:
+        """The JSON that is answered, or what is answered instead; None when the client has left."""
+        limit = self._limits.begin()
+        try:
+            if scope["method"] != "POST":
+                return PlainTextResponse("Method Not Allowed", 405, {"allow": "POST"})
+            body = await self._whole_body(receive)
+            return None if body is None else await post(body)
+        except InvalidInput as error:
+            return refusal_of(error)
+        except HTTPException as error:
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
+        except asyncio.CancelledError:
+            if not limit.ended_it():
+                raise
+            return self._too_late(scope)
+        except Exception as error:  # noqa: BLE001 - a bug of one handler: told with its trace, and the server goes on
+            _log.error("http_post_failed", path=scope["path"], error=f"{type(error).__name__}: {error}", exc_info=error)
+            return PlainTextResponse("Internal Server Error", 500)
+        finally:
+            self._limits.end(limit)
+
+    async def _whole_body(self, receive: Receive) -> bytes | None:
+        """The body of a request; None when the client has left before its end."""
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self._max_body_bytes:
+                raise HTTPException(413, self._too_long_sentence())
+            if not message.get("more_body", False):
+                return body
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_at = self._host_clock.monotonic()
         status = 0
 
@@ -182,22 +200,17 @@ class Guard:
         received = 0
         limit = self._limits.begin()
         try:
-            await self._chosen(scope)(scope, counted_receive, noted_send)
+            await self._app(scope, counted_receive, noted_send)
         except asyncio.CancelledError:
             if not limit.ended_it():
                 raise
-            _log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
-            late = PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
-            await late(scope, receive, noted_send)
+            await self._too_late(scope)(scope, receive, noted_send)
         finally:
             self._limits.end(limit)
 
-    def _chosen(self, scope: Scope) -> ASGIApp:
-        post = self._posts.get(scope["path"]) if scope["method"] == "POST" else None
-        if post is None:
-            return self._app
-        scope["endpoint"] = post
-        return post
+    def _too_late(self, scope: Scope) -> Response:
+        _log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
+        return PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
@@ -216,21 +229,18 @@ class Guard:
         return f"the body must not be longer than {self._max_body_bytes} bytes\n"
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        endpoint = scope.get("endpoint")
-        # Never the path: it is the client's text, and each would be a new series.
-        handler = _name_of(endpoint) if endpoint is not None else "none"
-        kept = self._counted.get((scope["method"], handler, status))
+        method, endpoint = scope["method"], scope.get("endpoint")
+        kept = self._counted.get((method, endpoint, status))
         if kept is None:
+            # Never the path: it is the client's text, and each would be a new series.
+            handler = _name_of(endpoint) if endpoint is not None else "none"
             metrics = self._metrics
-            kept = (
-                metrics.http_requests.labels(scope["method"], handler, str(status)),
-                metrics.http_seconds.labels(handler),
-            )
-            self._counted[scope["method"], handler, status] = kept
+            kept = metrics.http_requests.labels(method, handler, str(status)), metrics.http_seconds.labels(handler)
+            self._counted[method, endpoint, status] = kept
         requests, time = kept
         requests.inc()
         time.observe(seconds)
-        _log.debug("http_request", method=scope["method"], path=scope["path"], status=status, seconds=round(seconds, 6))
+        _log.debug("http_request", method=method, path=scope["path"], status=status, seconds=round(seconds, 6))
 
 
 def refusal_of(error: InvalidInput) -> Response:

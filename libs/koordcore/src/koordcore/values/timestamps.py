@@ -8,7 +8,7 @@ def rfc3339(moment: datetime) -> str:
 
     source    event-bus spec, 3.1
     """
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def unix_seconds(text: str) -> float:

@@ -22,11 +22,12 @@ _CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContai
 _OF_A_CONTAINER: Final = frozenset({"env", "command", "args", "httpHeaders"})
 """Fields of a container, its probes and its hooks included, in which people write passwords."""
 _WHOLE_OBJECT: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_WHOLE_OBJECT_STEP: Final = _WHOLE_OBJECT.replace("/", "~1")
 _A_CONTAINER: Final = re.compile(rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})(?:/|$)")
-_A_CONTAINERS_SECRET: Final = re.compile(
-    rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})/(?:[^/]*/)*(?:{'|'.join(_OF_A_CONTAINER)})(?:/|$)"
+_SECRET: Final = re.compile(
+    rf"{re.escape(_WHOLE_OBJECT.replace('/', '~1'))}"
+    rf"|(?:^|/)(?:{'|'.join(_CONTAINERS)})/(?:[^/]*/)*(?:{'|'.join(_OF_A_CONTAINER)})(?:/|$)"
 )
+"""Pointers to what may hold a secret: the whole object, and fields of a container, however deep."""
 _ABSENT: Final = object()
 
 
@@ -55,25 +56,16 @@ def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
 
 
 def _without_secrets(operation: Operation) -> Operation:
-    holds, is_below_a_container = _at(operation["path"])
-    value = operation["value"]
-    if holds:
+    pointer, value = operation["path"], operation["value"]
+    if _SECRET.search(pointer) is not None:
         return operation | {"value": WITHHELD}
     if not isinstance(value, dict | list):
         return operation
+    is_below_a_container = _A_CONTAINER.search(pointer) is not None
     try:
         return operation | {"value": _told(cast("JsonObject | list[Any]", value), is_below_a_container)}
     except RecursionError:
         return operation | {"value": WITHHELD}
-
-
-def _at(pointer: str) -> tuple[bool, bool]:
-    """Whether what stands at a pointer holds secrets, and whether it stands below a container."""
-    if _WHOLE_OBJECT_STEP in pointer:
-        return True, False
-    if _A_CONTAINER.search(pointer) is None:
-        return False, False
-    return _A_CONTAINERS_SECRET.search(pointer) is not None, True
 
 
 def _told(value: Any, is_below_a_container: bool) -> Any:

@@ -96,6 +96,8 @@ def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> l
     source    manager spec, 10.1, 10.2; vectors manager/pod_validate
     """
     broken = {found.rule for found in validate_pod(pod, old, skip_validating_priority=skip_validating_priority)}
+    if not broken:
+        return []
     forbidden: list[Violation] = []
     classes: list[Violation] = []
     for rule, wording in _WORDINGS.items():

@@ -3,7 +3,7 @@
 source    manager spec, 7.1
 """
 
-import base64
+import binascii
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -109,7 +109,7 @@ def write_review(
         response["status"] = {"code": code, "message": message, "reason": _REASONS.get(code, "")}
     elif patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(codec.encode(patch)).decode()
+        response["patch"] = binascii.b2a_base64(codec.encode(patch), newline=False).decode()
     if warnings:
         response["warnings"] = list(warnings)
     return codec.encode({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": response})

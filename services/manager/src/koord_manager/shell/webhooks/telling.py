@@ -4,6 +4,7 @@ source    manager spec, 17.3
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -19,7 +20,7 @@ class Telling:
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
-        self._untold: list[Tell] = []
+        self._untold: deque[Tell] = deque()
         self._some = asyncio.Event()
 
     def later(self, tell: Tell) -> None:
@@ -35,11 +36,12 @@ class Telling:
             await self.told()
 
     async def told(self) -> None:
-        """Tells now what is left. One that cannot be told is lost, with its cause in the log."""
-        untold, self._untold = self._untold, []
+        """Tells now what is left; answers go between. What cannot be told is lost, with its cause in the log."""
         self._some.clear()
-        for tell in untold:
+        while self._untold:
+            tell = self._untold.popleft()
             try:
                 await tell()
             except Exception as error:
                 self._logger.error("verdict_not_told", error=f"{type(error).__name__}: {error}", exc_info=error)
+            await asyncio.sleep(0)
