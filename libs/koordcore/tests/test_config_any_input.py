@@ -11,13 +11,14 @@ from koordcore.protocol.config import (
     NodeLabels,
     NodeStrategies,
     SectionName,
+    config_faults,
     read_config_map,
     render_node_slo,
     validate_config_map,
     validate_node_labels,
 )
 from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj
-from koordcore.protocol.config.tables import SECTIONS
+from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.crd import Accepted, Json, admit, resource_versions
 
 
@@ -72,6 +73,15 @@ def test_any_config_map(data: dict[str, str]) -> None:
     assert verdict.allowed or (verdict.reason and verdict.field and verdict.rule)
     verdict.http_message().encode()
     validate_node_labels(data, NodeLabels(name="n", labels={"a": ""}))
+
+
+@given(data=st.dictionaries(st.sampled_from([name.key for name in SectionName]), DOCUMENTS.map(text_of), max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_what_refuses_a_config_map_is_among_its_faults(data: dict[str, str]) -> None:
+    told = {fault.path for fault in config_faults(data)}
+    verdict = validate_config_map(data, {}, [], check_names=False)
+    assert verdict.allowed or verdict.field in told
+    assert told or not read_config_map(None, data).rejections
 
 
 @given(resource=st.sampled_from(resource_versions()), spec=DOCUMENTS, status=DOCUMENTS)

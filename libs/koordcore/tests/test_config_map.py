@@ -22,7 +22,8 @@ from koordcore.protocol.config import (
     render_node_slo,
     update_extensions,
 )
-from koordcore.protocol.config.tables import COLOCATION, RESOURCE_THRESHOLD, SECTIONS
+from koordcore.protocol.config.sections import SECTIONS
+from koordcore.protocol.config.tables import COLOCATION, RESOURCE_THRESHOLD
 
 Document = dict[str, Any]
 

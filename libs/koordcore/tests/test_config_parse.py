@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from koordcore.protocol.config.parse import parse_section
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import read_section
-from koordcore.protocol.config.tables import SECTIONS, SectionName
 from koordcore.values.invalid import InvalidInput
 
 # Fragments of JSON documents, as a user types them.

@@ -16,8 +16,8 @@ from koord_manager.domain.slo_adjust.step import (
     effective_thresholds,
 )
 from koordcore.events.adjustment import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import default_section
-from koordcore.protocol.config.tables import SectionName
 from manager_world import ManagerWorld
 
 POLICY = slo_adjust_policy(default_section(SectionName.SLO_ADJUST).cluster)

@@ -26,7 +26,7 @@ from koord_agent.domain.resctrl_files import Schemata
 from koord_agent.domain.sched_delay import SchedCounters, sched_delay_ms
 from koord_agent.domain.storage_info import StorageInfo, parse_storage
 from koordcore.protocol.config.agent import complete_strategy
-from koordcore.protocol.config.tables import SectionName
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.pod_resources import MEMORY
 from koordcore.protocol.resource_names import CPU

@@ -26,8 +26,8 @@ from koord_manager.domain.node_resources.zones import compute_zones
 from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.config.parse import parse_section
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import Strategy, resolve_section
-from koordcore.protocol.config.tables import SECTIONS, SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.values.resources import parse_amounts, parse_resources

@@ -16,7 +16,7 @@ from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeSloRendere
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.node_slo import complete_node_slo
-from koordcore.protocol.config.tables import SectionName
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.typed import resource_threshold_strategy
 from koordcore.protocol.resource_names import CPU
 from koordcore.values import codec

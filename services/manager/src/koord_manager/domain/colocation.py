@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import Strategy
-from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ConfigState, NodeHealth

@@ -6,7 +6,7 @@ source    manager spec, 4.1 (reclaim thresholds may exceed 100), 18 (limits to s
 from collections.abc import Iterator, Mapping
 
 from koordcore.protocol.config.config_map import SloControllerConfig, read_config_map
-from koordcore.protocol.config.tables import SectionName
+from koordcore.protocol.config.sections import SectionName
 
 WHOLE = 100
 RECLAIM_ABOVE_SUPPRESS = 5

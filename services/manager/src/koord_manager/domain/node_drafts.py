@@ -25,8 +25,8 @@ from koordcore.protocol.annotations.normalization import parse_normalization_tex
 from koordcore.protocol.config.config_map import SloControllerConfig
 from koordcore.protocol.config.kinds import JsonObject
 from koordcore.protocol.config.node_slo import render_node_slo
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import Strategy
-from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import RDMA
 from koordcore.state.aggregates import NodePolicyState

@@ -1,9 +1,9 @@
 """slo-controller-config: parse, default, merge, judge, answer for a node.
 
-Reading order: kinds.py (vocabulary), tables.py (every section as data), parse.py (text to values), strategy.py (the
-effective strategy of a node), config_map.py (all sections, previous + data -> next), typed.py (the two strategies that
-services compute with), agent.py and node_slo.py (what travels to a node), admission.py with overlap.py (the webhook's
-judgement).
+Reading order: kinds.py (vocabulary), tables.py (the fields of every section), sections.py (which there are), parse.py
+(text to values), strategy.py (the effective strategy of a node), config_map.py (all sections, previous + data -> next),
+typed.py (the two strategies that services compute with), agent.py and node_slo.py (what travels to a node),
+admission.py with overlap.py (the webhook's judgement).
 """
 
 from koordcore.protocol.config.admission import (
@@ -23,8 +23,8 @@ from koordcore.protocol.config.config_map import (
     read_config_map,
 )
 from koordcore.protocol.config.node_slo import RenderedNodeSlo, complete_node_slo, render_node_slo, update_extensions
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import Section, Strategy, read_section
-from koordcore.protocol.config.tables import SectionName
 from koordcore.protocol.config.typed import (
     CalculatePolicy,
     ColocationStrategy,

@@ -17,8 +17,8 @@ from typing import Final, cast
 from koordcore.protocol.config.kinds import JsonObject, JsonValue, ListOf, MapOf, Obj, PercentOrQuantity
 from koordcore.protocol.config.overlap import Overlap, first_node_conflict, first_overlap
 from koordcore.protocol.config.parse import WrittenEntry, WrittenSection, parse_section
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import range_fault
-from koordcore.protocol.config.tables import SECTIONS, SectionName
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, parse_quantity
 

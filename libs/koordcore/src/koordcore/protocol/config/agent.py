@@ -13,8 +13,9 @@ from typing import Final, cast
 
 from koordcore.protocol.config.kinds import JsonObject, JsonValue, merge
 from koordcore.protocol.config.parse import parse_object
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import Strategy
-from koordcore.protocol.config.tables import RESOURCE_QOS, SECTIONS, SectionName
+from koordcore.protocol.config.tables import RESOURCE_QOS
 
 _OFF: Final[dict[str, JsonObject]] = {
     "cpuQOS": {"enable": False, "groupIdentity": 0, "schedIdle": 0, "coreExpeller": False},

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import (
     RATIO_LABELS,
     Section,
@@ -21,7 +22,6 @@ from koordcore.protocol.config.strategy import (
     override_system,
     read_section,
 )
-from koordcore.protocol.config.tables import SECTIONS, SectionName
 from koordcore.protocol.config.typed import (
     ColocationStrategy,
     ResourceThresholdStrategy,

@@ -12,7 +12,7 @@ from typing import Final
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.config_map import SloControllerConfig
 from koordcore.protocol.config.kinds import JsonObject, JsonValue
-from koordcore.protocol.config.tables import SectionName
+from koordcore.protocol.config.sections import SectionName
 from koordcore.values.invalid import InvalidInput
 
 INTERFERENCE_EXTENSION: Final = "interference"

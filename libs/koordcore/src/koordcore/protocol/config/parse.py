@@ -28,7 +28,7 @@ from koordcore.protocol.config.kinds import (
     QuantityValue,
     Text,
 )
-from koordcore.protocol.config.tables import SectionShape, SectionTable
+from koordcore.protocol.config.sections import SectionShape, SectionTable
 from koordcore.protocol.lenient_json import fold_keys, parse_json
 from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement
 from koordcore.protocol.selectors import Selector, compile_selector

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 
 from koordcore.protocol.config.kinds import JsonValue, Obj, Range, merge
 from koordcore.protocol.config.parse import WrittenSection, decode_document, parse_object, parse_section
-from koordcore.protocol.config.tables import COLOCATION, SECTIONS, SectionName, SectionTable
+from koordcore.protocol.config.sections import SECTIONS, SectionName, SectionTable
+from koordcore.protocol.config.tables import COLOCATION
 from koordcore.protocol.keys import (
     COLOCATION_STRATEGY,
     CPU_RECLAIM_RATIO,

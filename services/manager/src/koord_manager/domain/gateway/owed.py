@@ -15,7 +15,7 @@ from koordcore.events.gateway import PodBindFailed, PodBound, PodEvictionRequest
 from koordcore.events.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
 from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced
-from koordcore.protocol.config.tables import SECTIONS
+from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
 

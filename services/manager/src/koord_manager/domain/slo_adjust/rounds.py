@@ -15,7 +15,7 @@ from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged, Node
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
-from koordcore.protocol.config.tables import SectionName
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ControllerState, NodeHealth, NodePolicyState
 from koordcore.values import codec

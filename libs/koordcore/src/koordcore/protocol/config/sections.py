@@ -1,0 +1,142 @@
+"""The sections of slo-controller-config: which there are, how each is laid out, and what happens around it.
+
+source    protocol spec, 6.1 and 6.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordcore.protocol.config.kinds import JsonObject, Obj, defaults_of
+from koordcore.protocol.config.tables import (
+    COLOCATION,
+    CPU_BURST,
+    CPU_NORMALIZATION,
+    HOST_APPLICATION,
+    INTERFERENCE,
+    RESOURCE_AMPLIFICATION,
+    RESOURCE_QOS,
+    RESOURCE_THRESHOLD,
+    SLO_ADJUST,
+    SYSTEM,
+)
+
+
+class SectionShape(StrEnum):
+    """How the cluster part and the node entries are laid out in the JSON document (protocol spec, 6.1)."""
+
+    FLAT = "flat"
+    """Strategy fields at the top, plus `nodeConfigs`."""
+    STRATEGY = "strategy"
+    """`clusterStrategy` and `nodeStrategies`."""
+    CLUSTER_ONLY = "cluster-only"
+    """Strategy fields at the top and no node entries."""
+
+
+class SectionName(StrEnum):
+    """A section is a key of the ConfigMap's data without the suffix `-config`."""
+
+    COLOCATION = "colocation"
+    RESOURCE_THRESHOLD = "resource-threshold"
+    RESOURCE_QOS = "resource-qos"
+    CPU_BURST = "cpu-burst"
+    SYSTEM = "system"
+    HOST_APPLICATION = "host-application"
+    CPU_NORMALIZATION = "cpu-normalization"
+    RESOURCE_AMPLIFICATION = "resource-amplification"
+    SLO_ADJUST = "slo-adjust"
+    INTERFERENCE = "interference"
+
+    @property
+    def key(self) -> str:
+        """The key of the ConfigMap's data."""
+        return f"{self.value}-config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionTable:
+    """One section: its layout, its fields and what happens around it.
+
+    parse_error_event   reason of the Warning event on the ConfigMap when the text cannot be parsed
+    empty_is_default    empty text counts as an absent key; otherwise it is a parse error (protocol spec, 6.2)
+    idle_without_value  with no accepted value ever, readers stay idle; otherwise they start from the defaults
+    entry_inherits      a node entry is overlaid on the cluster part; otherwise it replaces it (host applications)
+    """
+
+    name: SectionName
+    shape: SectionShape
+    fields: Obj
+    parse_error_event: str
+    empty_is_default: bool = False
+    idle_without_value: bool = False
+    entry_inherits: bool = True
+
+    @property
+    def defaults(self) -> JsonObject:
+        """The cluster strategy when the key is absent."""
+        return defaults_of(self.fields)
+
+    @property
+    def entries_key(self) -> str:
+        """The JSON key that holds the node entries."""
+        return "nodeStrategies" if self.shape is SectionShape.STRATEGY else "nodeConfigs"
+
+
+SECTIONS: dict[SectionName, SectionTable] = {
+    table.name: table
+    for table in (
+        SectionTable(
+            name=SectionName.COLOCATION,
+            shape=SectionShape.FLAT,
+            fields=COLOCATION,
+            parse_error_event="ColocationCfgUnmarshalFailed",
+            empty_is_default=True,
+            idle_without_value=True,
+        ),
+        *(
+            SectionTable(
+                name=name, shape=SectionShape.STRATEGY, fields=fields, parse_error_event="SLOCfgUnmarshalFailed"
+            )
+            for name, fields in (
+                (SectionName.RESOURCE_THRESHOLD, RESOURCE_THRESHOLD),
+                (SectionName.RESOURCE_QOS, RESOURCE_QOS),
+                (SectionName.CPU_BURST, CPU_BURST),
+                (SectionName.SYSTEM, SYSTEM),
+            )
+        ),
+        SectionTable(
+            name=SectionName.HOST_APPLICATION,
+            shape=SectionShape.FLAT,
+            fields=HOST_APPLICATION,
+            parse_error_event="SLOCfgUnmarshalFailed",
+            entry_inherits=False,
+        ),
+        SectionTable(
+            name=SectionName.CPU_NORMALIZATION,
+            shape=SectionShape.FLAT,
+            fields=CPU_NORMALIZATION,
+            parse_error_event="CPUNormalizationCfgUnmarshalFailed",
+            idle_without_value=True,
+        ),
+        SectionTable(
+            name=SectionName.RESOURCE_AMPLIFICATION,
+            shape=SectionShape.FLAT,
+            fields=RESOURCE_AMPLIFICATION,
+            parse_error_event="ResourceAmplificationCfgUnmarshalFailed",
+            idle_without_value=True,
+        ),
+        SectionTable(
+            name=SectionName.SLO_ADJUST,
+            shape=SectionShape.CLUSTER_ONLY,
+            fields=SLO_ADJUST,
+            parse_error_event="SLOAdjustCfgUnmarshalFailed",
+        ),
+        SectionTable(
+            name=SectionName.INTERFERENCE,
+            shape=SectionShape.STRATEGY,
+            fields=INTERFERENCE,
+            parse_error_event="SLOCfgUnmarshalFailed",
+        ),
+    )
+}
