@@ -200,7 +200,7 @@ def _apply_node(view: ManagerView, manifest: Manifest, node: Node, now: str, opt
         )
         around = surroundings(status, view.admission, options)
         amplified = mutate(status, around)
-        judged = validate(replace(status, subresource="", object=amplified.object), around)
+        judged = validate(msgspec.structs.replace(status, subresource="", object=amplified.object), around)
         if amplified.violations or judged.violations:
             raise AdmissionRefused([*amplified.violations, *judged.violations])
         if amplified.steps and amplified.object is not None:
