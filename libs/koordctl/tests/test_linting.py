@@ -65,6 +65,28 @@ spec: {{min: {{cpu: {min}}}, max: {{cpu: 10}}}}
     assert [rules(finding) for finding in findings] == [[], [], ["min-sum-exceeds-parent"]]
 
 
+def test_a_configuration_is_told_everything_that_is_wrong_with_it() -> None:
+    config = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: slo-controller-config, namespace: koordinator-system}
+data:
+  colocation-config: |
+    {"cpuReclaimThresholdPercent": -1, "degradeTimeMinutes": "soon",
+     "nodeConfigs": [{"nodeSelector": {"matchLabels": {"a": "b"}}, "updateTimeThresholdSeconds": 0}]}
+  resource-threshold-config: '{"clusterStrategy": {"cpuSuppressThresholdPercent": 165}'
+  resource-qos-config: '{"clusterStrategy": {"beClass": {"cpuQOS": {"groupIdentity": 9}}}}'
+"""
+    (finding,) = lint(config)
+    assert [violation.path for violation in finding.violations] == [
+        "colocation-config.degradeTimeMinutes",
+        "colocation-config.cpuReclaimThresholdPercent",
+        "colocation-config.nodeConfigs[0].updateTimeThresholdSeconds",
+        "resource-threshold-config",
+        "resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity",
+    ]
+
+
 def test_gates_are_those_of_the_manager() -> None:
     gpu = POD.replace("cpu: 1", "koordinator.sh/gpu: 150")
 

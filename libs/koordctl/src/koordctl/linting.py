@@ -15,7 +15,9 @@ from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.view import ManagerView
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin, StoredEvent
+from koordcore.protocol.config import config_faults
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
+from koordcore.protocol.objects import ConfigMap
 from koordcore.protocol.priority import installed_priority_classes
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -71,6 +73,8 @@ class Linter:
         except InvalidManifest as refused:
             return Finding(kind, namespace, name, (), (), tuple(refused.violations), unread)
         violations = tuple(applied.refusal.violations) if applied.refusal else ()
+        if violations and isinstance(manifest.object, ConfigMap):
+            violations = _with_every_fault(manifest.object, violations)
         return Finding(kind, namespace, name, applied.steps, applied.patch, violations, (*unread, *applied.warnings))
 
     def _applied(self, document: object) -> Applied:
@@ -95,6 +99,13 @@ class Linter:
                 "value": value,
             }
         )
+
+
+def _with_every_fault(config: ConfigMap, violations: tuple[InvalidInput, ...]) -> tuple[InvalidInput, ...]:
+    """What refuses a configuration is the first thing found; here all of it, so that it is mended in one go."""
+    faults = config_faults(config.data)
+    told = {fault.path for fault in faults}
+    return (*faults, *(violation for violation in violations if violation.path not in told))
 
 
 def _named(document: object) -> tuple[str, str, str]:

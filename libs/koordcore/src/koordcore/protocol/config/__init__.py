@@ -10,6 +10,7 @@ from koordcore.protocol.config.admission import (
     ConfigVerdict,
     NodeLabels,
     Reason,
+    config_faults,
     validate_config_map,
     validate_node_labels,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "colocation_strategy",
     "complete_node_slo",
     "complete_strategy",
+    "config_faults",
     "default_config",
     "read_config_map",
     "read_section",

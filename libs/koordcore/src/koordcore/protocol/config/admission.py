@@ -33,6 +33,8 @@ CHECKED_SECTIONS: Final = (
 
 _NETWORK_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 _DIRECTIONS: Final = ("ingress", "egress")
+_PARTNER: Final = "written together with"
+_DISJOINT: Final = "disjoint from the selector of every other entry"
 
 
 class Reason(StrEnum):
@@ -117,6 +119,35 @@ def validate_config_map(
     return ALLOWED
 
 
+def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
+    """Everything that is wrong with a ConfigMap's fields, not only what decides (`validate_config_map`): for a user who
+    mends a file.
+
+    returns   violations whose path begins with the key of the section. What a field lacks beside one that cannot be
+              read is not told; of selectors that overlap, the first pair of a section
+    """
+    found: list[InvalidInput] = []
+    for name, table in SECTIONS.items():
+        unreadable: list[InvalidInput] = []
+        try:
+            written = parse_section(table, data.get(name.key) or "{}", unreadable)
+        except InvalidInput as error:
+            found.append(error.at(name.key))
+            continue
+        faults = list(unreadable)
+        if name in CHECKED_SECTIONS:
+            faults += [
+                fault
+                for fault in _section_faults(name, written, data, check_names=False, require_both_bounds=False)
+                if not unreadable or not fault.rule.startswith(_PARTNER)
+            ]
+            overlap = first_overlap(written.entries)
+            if overlap is not None:
+                faults.append(InvalidInput(_DISJOINT, list(overlap.names), f"{overlap.path}.nodeSelector"))
+        found += [fault.at(name.key) for fault in faults]
+    return found
+
+
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigVerdict:
     """The verdict on a node whose labels changed: no section may have two entries that match it.
 
@@ -156,7 +187,7 @@ def _conflict(reason: Reason, section: SectionName, overlap: Overlap) -> ConfigV
         reason=reason,
         message=json.dumps(message, separators=(",", ":")),
         field=f"{section.key}.{overlap.path}.nodeSelector",
-        rule="disjoint from the selector of every other entry",
+        rule=_DISJOINT,
         value=list(overlap.names),
     )
 
@@ -228,10 +259,10 @@ def _bound_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds:
         lower = cast("int | None", written.get(pair.lower))
         upper_path, lower_path = (f"{path}.{name}" if path else name for name in (pair.upper, pair.lower))
         if lower is not None and upper is None:
-            yield InvalidInput(f"written together with {pair.upper}", lower, lower_path)
+            yield InvalidInput(f"{_PARTNER} {pair.upper}", lower, lower_path)
         elif upper is not None and lower is None:
             if require_both_bounds or not pair.lower_has_default:
-                yield InvalidInput(f"written together with {pair.lower}", upper, upper_path)
+                yield InvalidInput(f"{_PARTNER} {pair.lower}", upper, upper_path)
         elif upper is not None and lower is not None and lower >= upper:
             yield InvalidInput(f"less than {pair.upper} ({upper})", lower, lower_path)
 

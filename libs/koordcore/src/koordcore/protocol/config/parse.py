@@ -7,9 +7,10 @@ empty text mean "not set", a value of the wrong type makes the whole document in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from koordcore.protocol.config.kinds import (
     Bool,
@@ -91,9 +92,14 @@ def _representable(value: JsonValue, path: str) -> JsonValue:
     return value
 
 
-def parse_value(kind: Kind, value: JsonValue, path: str) -> JsonValue:
+Faults: TypeAlias = list[InvalidInput] | None
+"""Collects what fields are wrong, which are then left out; None: the first one is raised."""
+
+
+def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
     """A decoded JSON value as the kind asks for it, in canonical spelling.
 
+    faults    collects what is wrong inside of objects
     raises    InvalidInput when the JSON type is wrong or a duration or quantity cannot be read
     """
     match kind:
@@ -141,7 +147,7 @@ def parse_value(kind: Kind, value: JsonValue, path: str) -> JsonValue:
         case ListOf(item=item_kind):
             return _parse_list(item_kind, value, path)
         case Obj():
-            return parse_object(kind, _object(value, path), path)
+            return parse_object(kind, _object(value, path), path, faults)
 
 
 def _object(value: JsonValue, path: str) -> JsonObject:
@@ -158,20 +164,25 @@ def _parse_map(kind: Kind, value: JsonObject, path: str) -> JsonObject:
     }
 
 
+def _list(value: JsonValue, path: str) -> list[JsonValue]:
+    if isinstance(value, list):
+        return value
+    raise InvalidInput("a list", value, path)
+
+
 def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
-    if not isinstance(value, list):
-        raise InvalidInput("a list", value, path)
     empty: JsonObject = {}
     return [
         parse_value(kind, empty if item is None and isinstance(kind, Obj) else item, f"{path}[{index}]")
-        for index, item in enumerate(value)
+        for index, item in enumerate(_list(value, path))
     ]
 
 
-def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str) -> JsonObject:
+def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
     """The fields of the table that a document sets, in the table's order and spelling; nulls and empty texts are unset.
 
-    raises    InvalidInput as parse_value
+    faults    collects what is wrong, field by field
+    raises    InvalidInput as parse_value, without `faults`
     """
     written = _respelled(document, *(field.name for field in obj.fields))
     result: JsonObject = {}
@@ -179,19 +190,33 @@ def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str) -> Json
         value = written.get(field.name)
         if value is None or (value == "" and isinstance(field.kind, Text)):
             continue
-        result[field.name] = parse_value(field.kind, value, f"{path}.{field.name}" if path else field.name)
+        with _collecting(faults):
+            place = f"{path}.{field.name}" if path else field.name
+            result[field.name] = parse_value(field.kind, value, place, faults)
     return result
+
+
+@contextmanager
+def _collecting(faults: Faults) -> Generator[None]:
+    """Keeps an InvalidInput of the block for later, where somebody collects them."""
+    try:
+        yield
+    except InvalidInput as error:
+        if faults is None:
+            raise
+        faults.append(error)
 
 
 def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", fold_keys(document, names))
 
 
-def parse_section(table: SectionTable, text: str) -> WrittenSection:
+def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
     """One ConfigMap key as written.
 
-    raises    InvalidInput when the text is not JSON, not an object, or a field has the wrong type; an invalid selector
-              is no such error, its entry carries the fault
+    faults    collects what fields and entries are wrong; these are then left out
+    raises    InvalidInput when the text is not JSON, not an object, or (without `faults`) a field has the wrong type;
+              an invalid selector is no such error, its entry carries the fault
     source    protocol spec, 6.1; manager spec, 3.1
     """
     decoded = decode_document(text)
@@ -200,22 +225,26 @@ def parse_section(table: SectionTable, text: str) -> WrittenSection:
     if table.shape is SectionShape.STRATEGY:
         cluster_path = _CLUSTER_KEY
         part = outer.get(_CLUSTER_KEY)
-        cluster = parse_object(table.fields, {} if part is None else _object(part, _CLUSTER_KEY), _CLUSTER_KEY)
+        cluster: JsonObject = {}
+        with _collecting(faults):
+            written = {} if part is None else _object(part, _CLUSTER_KEY)
+            cluster = parse_object(table.fields, written, _CLUSTER_KEY, faults)
     else:
         cluster_path = ""
-        cluster = parse_object(table.fields, document, "")
+        cluster = parse_object(table.fields, document, "", faults)
     entries: list[WrittenEntry] = []
     if table.shape is not SectionShape.CLUSTER_ONLY:
-        listed = outer.get(table.entries_key)
-        if listed is not None and not isinstance(listed, list):
-            raise InvalidInput("a list", listed, table.entries_key)
-        for index, item in enumerate(listed or ()):
-            path = f"{table.entries_key}[{index}]"
-            entries.append(_parse_entry(table.fields, {} if item is None else _object(item, path), path))
+        with _collecting(faults):
+            listed = outer.get(table.entries_key)
+            for index, item in enumerate([] if listed is None else _list(listed, table.entries_key)):
+                path = f"{table.entries_key}[{index}]"
+                with _collecting(faults):
+                    entry = {} if item is None else _object(item, path)
+                    entries.append(_parse_entry(table.fields, entry, path, faults))
     return WrittenSection(cluster=cluster, cluster_path=cluster_path, entries=tuple(entries))
 
 
-def _parse_entry(fields: Obj, document: JsonObject, path: str) -> WrittenEntry:
+def _parse_entry(fields: Obj, document: JsonObject, path: str, faults: Faults) -> WrittenEntry:
     written = _respelled(document, "name", "nodeSelector")
     labels: LabelSelector | None = None
     selector: Selector | None = None
@@ -234,7 +263,7 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str) -> WrittenEntry:
         labels=labels,
         selector=selector,
         selector_fault=fault,
-        strategy=parse_object(fields, document, path),
+        strategy=parse_object(fields, document, path, faults),
     )
 
 
