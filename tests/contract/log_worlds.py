@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from contract.lossy_proxy import LossyProxy
 from koordcore.bus.bootstrap import bootstrap
 from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
-from koordcore.bus.follower import FollowerSettings
+from koordcore.bus.follower_settings import FollowerSettings
 from koordcore.bus.jetstream import JetStreamEventLog
 from koordcore.bus.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.names import BusNames

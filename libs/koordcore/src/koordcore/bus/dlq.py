@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from koordcore.bus.connection import BusConnection
-from koordcore.bus.follower import DEFAULTS, Follower, FollowerSettings
+from koordcore.bus.follower import Follower
+from koordcore.bus.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.names import BusNames
 from koordcore.bus.outcome import read_answer
 from koordcore.bus.reads import ApiError, StreamReader, api

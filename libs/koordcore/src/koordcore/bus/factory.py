@@ -12,7 +12,7 @@ from pathlib import Path
 from koordcore.bus.bootstrap import Change, bootstrap, require_version
 from koordcore.bus.connection import BusConnection, ConnectionSettings, TlsClientFiles, connect
 from koordcore.bus.desired import JetStreamDesiredStore, JetStreamPushFeed
-from koordcore.bus.follower import DEFAULTS, FollowerSettings
+from koordcore.bus.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.jetstream import JetStreamEventLog
 from koordcore.bus.memory import (
     MemoryDesiredStore,

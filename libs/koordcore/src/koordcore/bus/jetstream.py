@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from koordcore.bus.append import PUBLISH_SECONDS, Appender
 from koordcore.bus.connection import BusConnection
-from koordcore.bus.follower import DEFAULTS, Follower, FollowerSettings
+from koordcore.bus.follower import Follower
+from koordcore.bus.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.reads import StreamReader

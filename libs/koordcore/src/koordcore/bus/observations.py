@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
 from koordcore.bus.connection import BusConnection
-from koordcore.bus.follower import DEFAULTS, Follower, FollowerSettings
+from koordcore.bus.follower import Follower
+from koordcore.bus.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.reads import StreamReader
