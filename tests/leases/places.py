@@ -10,12 +10,7 @@ import nats
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Health
 from koordcore.service.http import HttpServer
-from koordcore.service.leadership import (
-    LeaseConflict,
-    LeaseRecord,
-    SeenLease,
-    WrittenLease,
-)
+from koordcore.service.lease import LeaseConflict, LeaseRecord, SeenLease, WrittenLease
 from koordcore.service.lifecycle import Service
 from koordcore.service.metrics import Metrics
 from koordcore.service.settings import ServiceSettings

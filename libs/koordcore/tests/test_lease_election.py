@@ -9,10 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from koordcore.service.leadership import (
-    LeaseStore,
-    unique_holder,
-)
+from koordcore.service.lease import LeaseStore, unique_holder
 from koordcore.service.lease_kubernetes import KubernetesLeaseStore, ServiceAccountHttp
 from koordcore.service.lease_kv import KvLeaseStore
 from leases.candidates import TAKE_OVER, TIMES, Candidate, NewStore, World

@@ -6,18 +6,10 @@ from pathlib import Path
 import pytest
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import ManualClock, SystemClock
-from koordcore.service.leadership import (
-    KvLeadership,
-    LeaseConflict,
-    LeaseElection,
-    LeaseLeadership,
-    LeaseRecord,
-    LeaseTimes,
-    LeaseUnavailable,
-    SeenLease,
-)
-from koordcore.service.lease_kubernetes import KubernetesLeaseStore, ServiceAccountHttp
-from koordcore.service.lease_kv import KvLeaseStore
+from koordcore.service.leadership import LeaseElection
+from koordcore.service.lease import LeaseConflict, LeaseRecord, LeaseTimes, LeaseUnavailable, SeenLease
+from koordcore.service.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
+from koordcore.service.lease_kv import KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
 from leases.places import MemoryLeaseStore, api_server, kv_bucket
 

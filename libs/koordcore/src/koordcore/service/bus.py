@@ -11,7 +11,8 @@ from koordcore.bus.connection import TlsClientFiles
 from koordcore.bus.factory import Bus, BusSettings
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.leadership import KvLeadership, LeaseTimes, unique_holder
+from koordcore.service.lease import LeaseTimes, unique_holder
+from koordcore.service.lease_kv import KvLeadership
 from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from koordcore.service.sole_leader import SoleLeader
 

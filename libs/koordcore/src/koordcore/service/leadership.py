@@ -16,103 +16,23 @@ source    Kubernetes' client-go leaderelection, whose rules and default duration
 
 import asyncio
 import math
-import secrets
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
+from koordcore.service.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseStore,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
 from koordcore.service.logging import logger
-from koordcore.values.invalid import InvalidInput
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
-    from koordcore.service.lease_kubernetes import KubernetesHttp
 
 _log: Final = logger("service.leadership")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRecord:
-    """What the lease says.
-
-    holder              empty: released
-    epoch               of the holder's term, from 1
-    duration_seconds    how long others wait after they last saw it change
-    """
-
-    holder: str
-    epoch: int
-    acquired_at_unix: float
-    renewed_at_unix: float
-    duration_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class SeenLease:
-    """A lease as it was read. record: None when there is none; version: what a write has to name."""
-
-    record: LeaseRecord | None
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenLease:
-    """A lease as it was written: its new version, and the epoch that the store gave the term."""
-
-    version: str
-    epoch: int
-
-
-class LeaseConflict(Exception):
-    """The lease has another version than the one named: look again."""
-
-
-class LeaseUnavailable(Exception):
-    """The store did not answer, or not in a way that tells whether the write took place."""
-
-
-class LeaseStore(Protocol):
-    """One lease somewhere. One call at a time; calls may be cancelled."""
-
-    async def read(self) -> SeenLease:
-        """The lease as of now, never older than this store's last successful write. Raises LeaseUnavailable."""
-        ...
-
-    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """Replaces the lease when it still has the version.
-
-        acquiring   begins a term; the store may give it a greater epoch than the record's
-        raises      LeaseConflict, LeaseUnavailable
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseTimes:
-    """Durations in seconds of the given clock; retry < renew_deadline < duration.
-
-    source    protocol spec, 11.4: 15 s, 10 s, 2 s
-    """
-
-    duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.retry < self.renew_deadline < self.duration:
-            raise InvalidInput(
-                "retry < renew deadline < lease duration, all positive",
-                f"{self.retry:g} s, {self.renew_deadline:g} s, {self.duration:g} s",
-                "leader_election",
-            )
-
-
-def unique_holder(instance: str) -> str:
-    """A name for this run of a process: a restarted one must not be taken for the one before."""
-    return f"{instance}_{secrets.token_hex(4)}"
 
 
 class LeaseElection:
@@ -364,71 +284,3 @@ class LeaseElection:
 
     async def _next_change(self) -> None:
         await self._changed.wait()
-
-
-class KvLeadership(LeaseElection):
-    """Leadership kept in a key of a JetStream KV bucket; the bucket has been made by the bootstrap job.
-
-    key       one per thing that is led: `leader.manager`
-    The key is given a time to live when the bucket allows it (`allow_msg_ttl`), so that a candidate that starts later
-    need not wait for the lease of leaders who are long gone. The epoch is the revision that began the term: it grows
-    also when the key was removed.
-    """
-
-    def __init__(
-        self,
-        js: "JetStreamContext",
-        *,
-        bucket: str,
-        key: str,
-        holder: str,
-        clock: Clock,
-        times: LeaseTimes | None = None,
-        jitter: Random | None = None,
-    ) -> None:
-        from koordcore.service.lease_kv import KvLeaseStore
-
-        times = times or LeaseTimes()
-        real = clock.real_seconds(times.duration)
-        # The server counts whole seconds, from 1. Longer than the lease is safe; shorter never happens.
-        ttl = max(1, math.ceil(real)) if math.isfinite(real) else None
-        store = KvLeaseStore(js, bucket=bucket, key=key, ttl_real_seconds=ttl)
-        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)
-
-
-class LeaseLeadership(LeaseElection):
-    """Leadership kept in a `coordination.k8s.io/v1` Lease, as users of Kubernetes expect (`kubectl get lease`).
-
-    http    how to reach the API server; None: from inside the cluster, with the service account's files
-    """
-
-    def __init__(
-        self,
-        *,
-        namespace: str,
-        name: str,
-        holder: str,
-        clock: Clock,
-        http: "KubernetesHttp | None" = None,
-        times: LeaseTimes | None = None,
-        jitter: Random | None = None,
-    ) -> None:
-        from koordcore.service.lease_kubernetes import KubernetesLeaseStore, ServiceAccountHttp
-
-        store = KubernetesLeaseStore(http or ServiceAccountHttp.in_cluster(), namespace=namespace, name=name)
-        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)
-
-
-__all__ = [
-    "KvLeadership",
-    "LeaseConflict",
-    "LeaseElection",
-    "LeaseLeadership",
-    "LeaseRecord",
-    "LeaseStore",
-    "LeaseTimes",
-    "LeaseUnavailable",
-    "SeenLease",
-    "WrittenLease",
-    "unique_holder",
-]

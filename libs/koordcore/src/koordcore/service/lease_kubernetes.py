@@ -11,11 +11,21 @@ import os
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from koordcore.service.leadership import LeaseConflict, LeaseRecord, LeaseUnavailable, SeenLease, WrittenLease
+from koordcore.ports.clock import Clock
+from koordcore.service.leadership import LeaseElection
+from koordcore.service.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -187,3 +197,24 @@ def _unix(text: str | None) -> float:
         return datetime.fromisoformat(text).timestamp() if text else 0.0
     except ValueError:
         return 0.0  # informative only: expiry is counted from when a version was first seen
+
+
+class LeaseLeadership(LeaseElection):
+    """Leadership kept in a `coordination.k8s.io/v1` Lease, as users of Kubernetes expect (`kubectl get lease`).
+
+    http    how to reach the API server; None: from inside the cluster, with the service account's files
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        holder: str,
+        clock: Clock,
+        http: KubernetesHttp | None = None,
+        times: LeaseTimes | None = None,
+        jitter: Random | None = None,
+    ) -> None:
+        store = KubernetesLeaseStore(http or ServiceAccountHttp.in_cluster(), namespace=namespace, name=name)
+        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)

@@ -3,13 +3,24 @@
 source    event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
 """
 
+import math
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import nats.errors
 import nats.js.errors
 
-from koordcore.service.leadership import LeaseConflict, LeaseRecord, LeaseUnavailable, SeenLease, WrittenLease
+from koordcore.ports.clock import Clock
+from koordcore.service.leadership import LeaseElection
+from koordcore.service.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -93,3 +104,31 @@ class KvLeaseStore:
         except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
             raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
         return WrittenLease(str(stored.seq), stored.seq if acquiring else record.epoch)
+
+
+class KvLeadership(LeaseElection):
+    """Leadership kept in a key of a JetStream KV bucket; the bucket has been made by the bootstrap job.
+
+    key       one per thing that is led: `leader.manager`
+    The key is given a time to live when the bucket allows it (`allow_msg_ttl`), so that a candidate that starts later
+    need not wait for the lease of leaders who are long gone. The epoch is the revision that began the term: it grows
+    also when the key was removed.
+    """
+
+    def __init__(
+        self,
+        js: "JetStreamContext",
+        *,
+        bucket: str,
+        key: str,
+        holder: str,
+        clock: Clock,
+        times: LeaseTimes | None = None,
+        jitter: Random | None = None,
+    ) -> None:
+        times = times or LeaseTimes()
+        real = clock.real_seconds(times.duration)
+        # The server counts whole seconds, from 1. Longer than the lease is safe; shorter never happens.
+        ttl = max(1, math.ceil(real)) if math.isfinite(real) else None
+        store = KvLeaseStore(js, bucket=bucket, key=key, ttl_real_seconds=ttl)
+        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)

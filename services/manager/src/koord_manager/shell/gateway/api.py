@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
-from koordcore.service.leadership import LeaseUnavailable
+from koordcore.service.lease import LeaseUnavailable
 
 if TYPE_CHECKING:
     import aiohttp

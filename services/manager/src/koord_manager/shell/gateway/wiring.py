@@ -6,7 +6,8 @@ from typing import TypeVar
 from koordcore.bus.factory import Bus
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.leadership import LeaseLeadership, LeaseTimes, unique_holder
+from koordcore.service.lease import LeaseTimes, unique_holder
+from koordcore.service.lease_kubernetes import LeaseLeadership
 from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 
