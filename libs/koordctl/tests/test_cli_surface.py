@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,8 @@ def test_without_a_stack_every_command_says_so_in_one_sentence(
     ("words", "part"),
     [
         (["get", "flowers"], "unknown kind 'flowers'"),
+        (["get", "podz"], "did you mean pod?"),
+        (["get", "pods", "-o", "foo"], "'--output' / '-o': 'foo' is not one of 'table', "),
         (["delete", "pod"], "KIND NAME"),
         (["events", "--kind", "flower"], "unknown kind flower"),
         (["nonsense"], "nonsense"),
@@ -138,6 +142,17 @@ def test_a_file_with_the_wrong_content_is_refused_with_status_1(
     file.write_text("kind: Flower\nmetadata: {name: rose}\n")
     assert koord(monkeypatch, *words, str(file)) == 1
     assert str(file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["scheduler", "check-config"]], ids=" ".join)
+def test_who_reads_no_further_makes_no_command_fail(words: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "koordctl", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        said = running.stderr.read() if running.stderr is not None else ""
+    assert (running.returncode, said) == (0, "")
 
 
 def test_defect_becomes_a_sentence_and_a_file(

@@ -36,9 +36,11 @@ def run(app: typer.Typer) -> int:
     try:
         # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
         status = app(standalone_mode=False)
+        sys.stdout.flush()
     except Exit as end:
         return end.exit_code
     except TyperException as error:
+        error.message = error.message.replace("Value error, ", "")  # the library's word for any value
         show = getattr(error, "show", None)
         if show is None:
             say(str(error))
@@ -47,10 +49,11 @@ def run(app: typer.Typer) -> int:
         return USAGE
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit:
+        # So typer ends a command when the reader of a pipe (head, less) has gone: nothing is left to say.
+        return _without_reader()
     except BrokenPipeError:
-        # The reader of a pipe (head, less) has gone: nothing is left to say. The interpreter must not flush either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _without_reader()
     except (EmbeddedError, LogTrouble) as error:
         # What follows the first line is the end of a log, which the sentence names.
         return say(str(error).partition("\n")[0])
@@ -67,6 +70,12 @@ def say(sentence: str) -> int:
 
     say_error(sentence)
     return 1
+
+
+def _without_reader() -> int:
+    """Nobody reads on, and that is no failure; the interpreter must not flush either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _keep(error: BaseException) -> Path:

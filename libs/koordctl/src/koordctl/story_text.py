@@ -3,6 +3,7 @@
 All times are those of the events, so of the run's clock; amounts are written as in `units.py`.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -157,4 +158,4 @@ def _leaves(value: object, path: str = "") -> Iterator[str]:
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]  # decoded JSON
             yield from _leaves(item, f"{path}.{name}" if path else str(name))  # pyright: ignore[reportUnknownArgumentType]  # decoded JSON
     else:
-        yield f"{path} = {value}"
+        yield f"{path} = {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"

@@ -14,7 +14,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.log import OpenLog, open_log, wait_for
-from koordctl.output import console, fail
+from koordctl.output import console, errors, fail
 from koordctl.positions import first_at, given_position
 from koordctl.run_clock import run_clock
 
@@ -65,10 +65,14 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
             if follow
             else log.bus.events.history(after, head.last_seq, kinds=kinds)
         )
+        found = False
         async for batch in batches:
+            found = True
             for stored in batch:
                 _print(stored, as_json=as_json)
             sys.stdout.flush()
+        if not found:
+            errors.print("no events found", highlight=False)
 
 
 async def _position(log: OpenLog, text: str, last: int) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -38,8 +39,8 @@ KINDS = {
     "deployment": "Deployment", "deploy": "Deployment", "job": "Job",
 }  # fmt: skip
 SHORT = {
-    "quota": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation", "pg": "PodGroup",
-    "gang": "PodGroup",
+    "quota": "ElasticQuota", "eq": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation",
+    "pg": "PodGroup", "gang": "PodGroup",
 }  # fmt: skip
 """Our own short names, beside those of the definitions."""
 
@@ -55,7 +56,9 @@ def kind_named(text: str) -> str:
         if lower in (resource.kind.lower(), resource.plural, *resource.short_names):
             return resource.kind
     known = sorted({*KINDS.values(), *(resource.kind for resource in accepted_kinds())})
-    return fail(f"unknown kind {text!r}; known: {', '.join(known)}", status=2)
+    meant = get_close_matches(lower, {name.lower(): name for name in known}, 1)
+    hint = f"; did you mean {meant[0]}?" if meant else ""
+    return fail(f"unknown kind {text!r}{hint}; known: {', '.join(known)}", status=2)
 
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would become of each document; change nothing.")]

@@ -64,7 +64,10 @@ def up(
         return
     running = running_stack(folder)
     if running is not None:
-        console.print(f"already running; dashboard {dashboard(running)}", highlight=False)
+        console.print(
+            f"already running as it was started (`koord down` ends it); dashboard {dashboard(running)}",
+            highlight=False,
+        )
         return
     began = time.monotonic()
     argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
