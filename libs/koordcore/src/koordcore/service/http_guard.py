@@ -5,6 +5,7 @@ request -> host, size, stopping? -> a post by its path, else the application -> 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from prometheus_client import Counter, Histogram
@@ -112,6 +113,8 @@ class Guard:
         self._answer_seconds = answer_seconds
         self._limits = _Limits(answer_seconds)
         self._host_clock = SystemClock()
+        self._log = _log.bind()  # the one above asks at every line whether logging has been configured by now
+        self._is_served = lru_cache(maxsize=64)(self._is_served_under)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -159,7 +162,9 @@ class Guard:
                 raise
             return self._too_late(scope)
         except Exception as error:  # noqa: BLE001 - a bug of one handler: told with its trace, and the server goes on
-            _log.error("http_post_failed", path=scope["path"], error=f"{type(error).__name__}: {error}", exc_info=error)
+            self._log.error(
+                "http_post_failed", path=scope["path"], error=f"{type(error).__name__}: {error}", exc_info=error
+            )
             return PlainTextResponse("Internal Server Error", 500)
         finally:
             self._limits.end(limit)
@@ -209,12 +214,12 @@ class Guard:
             self._limits.end(limit)
 
     def _too_late(self, scope: Scope) -> Response:
-        _log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
+        self._log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
         return PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
-        if self._hosts is not None and _host_name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
+        if not self._is_served(headers.get(b"host", b"")):
             return PlainTextResponse("this host name is not served here (http_allowed_hosts)\n", 421)
         if self._service.stopping and scope["path"] not in PROBES:
             return PlainTextResponse("stopping\n", 503, {"retry-after": "1", "connection": "close"})
@@ -224,6 +229,9 @@ class Guard:
             # reads why.
             return PlainTextResponse(self._too_long_sentence(), 413)
         return None
+
+    def _is_served_under(self, host: bytes) -> bool:
+        return self._hosts is None or _host_name(host.decode("latin-1")) in self._hosts
 
     def _too_long_sentence(self) -> str:
         return f"the body must not be longer than {self._max_body_bytes} bytes\n"
@@ -240,7 +248,7 @@ class Guard:
         requests, time = kept
         requests.inc()
         time.observe(seconds)
-        _log.debug("http_request", method=method, path=scope["path"], status=status, seconds=round(seconds, 6))
+        self._log.debug("http_request", method=method, path=scope["path"], status=status, seconds=round(seconds, 6))
 
 
 def refusal_of(error: InvalidInput) -> Response:
