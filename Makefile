@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test check bench lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test check compiled bench lint format typecheck contracts schemas clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}'
@@ -60,8 +60,21 @@ check: setup format-check contracts ## the fast part: lint, contracts, unit and 
 test: lint ## everything: lint, types, import contracts, every test
 	@$(PYTEST) -n 2 --dist loadgroup
 
-bench: setup ## measure against the targets; results in var/bench/results.json
-	@$(VENV)/bin/python -m tests.bench
+# What is hot in a decision as machine code (docs/decisions/0013), where there is a C compiler: a folder for PYTHONPATH.
+# Compiled from a source distribution, so that nothing compiled is left between the sources, where it would hide them.
+COMPILED := var/compiled
+HAS_CC := $(shell command -v cc)
+$(COMPILED)/.built: services/scheduler/pyproject.toml $(shell find services/scheduler/src -name '*.py') | $(VENV)/.synced
+	@echo "==> compiling the scheduler, some two minutes"
+	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_MYPYC=1 \
+		$(UV) build --quiet --package koord-scheduler --python $(VENV)/bin/python --out-dir $(COMPILED)/dist
+	@$(UV) pip install --quiet --no-deps --python $(VENV)/bin/python --target $(COMPILED)/site $(COMPILED)/dist/*.whl
+	@touch $@
+
+compiled: setup $(if $(HAS_CC),$(COMPILED)/.built) ## the scheduler as machine code in var/compiled/site, if there is a C compiler
+
+bench: compiled ## measure against the targets; results in var/bench/results.json
+	@$(if $(HAS_CC),PYTHONPATH=$(COMPILED)/site) $(VENV)/bin/python -m tests.bench
 
 schemas: setup ## regenerate schemas/ from the event models and the CRDs
 	@$(VENV)/bin/python -m koordcore.events.export schemas

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
+from koord_scheduler.domain import engine
 from rich.console import Console
 from rich.table import Table
 
@@ -55,6 +56,11 @@ def _measured(module: ModuleType, options: BenchOptions) -> Iterable[Result]:
     return module.measure(options) if inspect.signature(module.measure).parameters else module.measure()
 
 
+def _form() -> str:
+    """Whether the scheduler that is measured is machine code (`make compiled`) or interpreted."""
+    return "interpreted" if Path(engine.__file__).suffix == ".py" else "compiled"
+
+
 def main() -> int:
     """Measures, prints, writes; returns the exit status."""
     console = Console()
@@ -84,7 +90,9 @@ def main() -> int:
         console.print(f"{time.monotonic() - began:.1f} s")
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     OUTPUT.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2))
-    table = Table(title=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    table = Table(
+        title=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, scheduler {_form()}"
+    )
     for column in ("measurement", "result", "target", "", "kube-scheduler"):
         table.add_column(column, justify="right" if column in ("result", "target", "kube-scheduler") else "left")
     for result in results:

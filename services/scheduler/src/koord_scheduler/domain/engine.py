@@ -102,8 +102,9 @@ class Engine:
         self._sampling = sampling if sampling.wanted(_MANY) < _MANY else None
         self.policy_version = profile.policy_version(random_relaxation=optimisations.random_relaxation)
         self.top_scores = TOP_SCORES
-        coupled = (*profile.coupled_filters, *(plugin for plugin, _ in profile.coupled_scores))
-        self._versions = [plugin.version for plugin in {id(plugin): plugin for plugin in coupled}.values()]
+        versions = {id(plugin): plugin.version for plugin in profile.coupled_filters}
+        versions |= {id(plugin): plugin.version for plugin, _ in profile.coupled_scores}
+        self._versions = list(versions.values())
         self._judges: OrderedDict[Subject, Judges] = OrderedDict()
 
     def decide(
@@ -324,9 +325,9 @@ class Engine:
         indexes = [0] if only else best_of(totals, self.nodes.name_hash, seed, self.top_scores, rows)
         best = row_list(rows[indexes])
         parts = view.parts(best, bounds)
-        for name, scores in added:
-            for part, score in zip(parts, row_list(scores[indexes]), strict=True):
-                part[name] = score
+        for name, amounts in added:
+            for part, amount in zip(parts, row_list(amounts[indexes]), strict=True):
+                part[name] = amount
         names, scored = self.nodes.names, row_list(totals[indexes])
         return best, [NodeScore(names[row], total, part) for row, total, part in zip(best, scored, parts, strict=True)]
 

@@ -47,8 +47,10 @@ def hear(state: SchedulerState, verdicts: Iterable[Verdict]) -> None:
         asked = book.asked(keys_of(pod, state.cluster.gangs.roster)) if pod is not None else []
         if pod is None or not asked or isinstance(event, DecisionAbandoned):
             continue
-        is_attempt = isinstance(event, PodUnschedulable)
-        domains = tuple(_domains(state, pod, event)) if is_attempt else (_refused(event.message),)
+        if isinstance(event, PodUnschedulable):
+            domains = tuple(_domains(state, pod, event))
+        else:
+            domains = (_refused(event.message),)
         known = Answer(uid=pod.uid, namespace=pod.namespace, name=pod.name, message=event.message, domains=domains)
         for key in asked:
             book.answer(key, known)

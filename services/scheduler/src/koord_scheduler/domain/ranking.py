@@ -82,12 +82,12 @@ class Ranking:
                 del self._buckets[before]
                 del self._levels[bisect_left(self._levels, before)]
         if after >= 0:
-            bucket = self._buckets.get(after)
-            if bucket is None:
+            joined = self._buckets.get(after)
+            if joined is None:
                 self._buckets[after] = [place]
                 insort(self._levels, after)
             else:
-                insort(bucket, place)
+                insort(joined, place)
             self._row_at[place] = row
 
     def best(self, seed: int, count: int) -> list[int]:

@@ -72,7 +72,7 @@ class Volumes:
     def put_volume(self, volume: PersistentVolume) -> None:
         """A volume is there, or has changed."""
         affinity, labels = volume.spec.node_affinity, volume.metadata.labels
-        zones = {key: labels[key] for key in ZONE_LABELS if key in labels}
+        zones: dict[str, str] = {key: labels[key] for key in ZONE_LABELS if key in labels}
         self.volumes[volume.metadata.name] = (affinity.required if affinity is not None else None, zones)
         self.changes += 1
 

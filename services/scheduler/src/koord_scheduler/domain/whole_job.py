@@ -46,9 +46,8 @@ def place_whole_job(
         return found.message if isinstance(found, NotFound) else "a job within a job"
 
     planned = [_planned(state, uid, node) for uid, node in nodes.items()]
-    outcome = assume_all(planned, _least(state, trigger.uid), attempt)
-    if not isinstance(outcome, JobFailed):
-        outcome = _permit(state, outcome.pods)
+    assumed = assume_all(planned, _least(state, trigger.uid), attempt)
+    outcome = assumed if isinstance(assumed, JobFailed) else _permit(state, assumed.pods)
     gang = state.cluster.gangs.roster.gang_of(trigger.uid)
     succeeded = not isinstance(outcome, JobFailed)
     attempted = JobAttempt(

@@ -233,9 +233,9 @@ class QuotaBooks:
             self.pods[pod.facts.uid] = pod
             self._list(pod.facts)
             self._await_end(pod)
-            name = self.quota_of(pod.facts)
-            if name is not None:
-                node = pod.quota = self.forest.nodes[name]
+            quota = self.quota_of(pod.facts)
+            if quota is not None:
+                node = pod.quota = self.forest.nodes[quota]
                 node.pods[pod.facts.uid] = pod
                 filled[node] = None
         for node in filled:

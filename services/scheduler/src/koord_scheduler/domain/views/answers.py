@@ -122,8 +122,8 @@ class Answers:
                 into.verdict[rows] = np.where(
                     (verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), verdict
                 )
-        for index, plugin in scores:
-            into.store_raw(index, rows, plugin.score(pod, nodes, rows))
+        for index, scorer in scores:
+            into.store_raw(index, rows, scorer.score(pod, nodes, rows))
 
 
 def all_rows(nodes: NodeColumns) -> Rows:

@@ -25,11 +25,11 @@ class SingleRowPlugins(NamedTuple):
                 if not isinstance(plugin, SingleRowFilter):
                     return None
                 filters.append((index, plugin))
-        for index, (plugin, weight) in enumerate(profile.scores):
-            if plugin.reads is Reads.LOAD:
-                if plugin.normalizes or not isinstance(plugin, SingleRowScore):
+        for index, (scorer, weight) in enumerate(profile.scores):
+            if scorer.reads is Reads.LOAD:
+                if scorer.normalizes or not isinstance(scorer, SingleRowScore):
                     return None
-                scores.append((index, plugin, weight))
+                scores.append((index, scorer, weight))
         return cls(filters, scores)
 
 

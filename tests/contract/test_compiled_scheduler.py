@@ -1,0 +1,55 @@
+"""The scheduler as machine code decides what it decides as Python (docs/decisions/0013): the same tests pass."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "var/compiled/site"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.xdist_group("compiled scheduler"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+    pytest.mark.skipif(
+        not Path(sysconfig.get_path("include"), "Python.h").exists(), reason="needs the header files of Python"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """Of a process that finds the compiled scheduler first."""
+    made = subprocess.run(["make", "compiled"], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    workers = [name for name in os.environ if name.startswith("PYTEST_")]
+    return {name: text for name, text in os.environ.items() if name not in workers} | {"PYTHONPATH": str(SITE)}
+
+
+def test_what_runs_is_machine_code(environment: dict[str, str]) -> None:
+    program = "from koord_scheduler.domain import engine; print(engine.__file__)"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert Path(answer).is_relative_to(SITE)
+    assert Path(answer).suffix == ".so"
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ("services/scheduler/tests", "-m", "not nats"),
+        ("tests/conformance", "--vectors", "tests/conformance/vectors/scheduler"),
+    ],
+    ids=["its own tests", "vectors"],
+)
+def test_machine_code_passes(environment: dict[str, str], tests: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-10_000:]
