@@ -95,6 +95,11 @@ def test_status_shows_every_process_ready(koord: Koord) -> None:
     assert all(line.split()[1:3] == ["ready", "ready"] for line in lines)
 
 
+def test_the_priority_classes_of_the_system_are_there(koord: Koord) -> None:
+    classes = koord.run("get", "priorityclasses").split()
+    assert {"koord-prod", "koord-mid", "koord-batch", "koord-free", "system-cluster-critical"} <= set(classes)
+
+
 def test_explain_tells_the_whole_story(koord: Koord) -> None:
     story = koord.ask("explain", "pod", "web")
     assert [moment["what"] for moment in story["moments"]] == ["submitted", "placed", "started"]

@@ -18,14 +18,13 @@ from koordcore.events.envelope import Draft, Origin, StoredEvent
 from koordcore.protocol.config import config_faults
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.protocol.objects import ConfigMap
-from koordcore.protocol.priority import installed_priority_classes
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.metadata_warnings import metadata_warnings
+from koordctl.priority_classes import priority_class_manifests
 
 _NOW = "2026-01-01T00:00:00.000000Z"
-_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 class Finding(NamedTuple):
@@ -53,10 +52,8 @@ class Linter:
         self._options = options
         self._view = ManagerView()
         self._uids = (str(uuid.uuid5(uuid.NAMESPACE_OID, str(number))) for number in range(1 << 62))
-        for priority_class in installed_priority_classes():
-            self._install(priority_class.metadata.name, priority_class.value)
-        for name, value in _SYSTEM_CLASSES.items():
-            self._install(name, value)
+        for manifest in priority_class_manifests():
+            self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
         """Findings of the documents, in order."""
@@ -89,16 +86,6 @@ class Linter:
         origin = Origin(causation_id=f"lint/{seq}", correlation_id="", actor="lint", occurred_at=_NOW)
         sealed = CATALOGUE.seal([draft], origin)[0]
         self._view.fold(StoredEvent(seq, sealed.ref, sealed.headers, sealed.body))
-
-    def _install(self, name: str, value: int) -> None:
-        self._applied(
-            {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-        )
 
 
 def _with_every_fault(config: ConfigMap, violations: tuple[InvalidInput, ...]) -> tuple[InvalidInput, ...]:

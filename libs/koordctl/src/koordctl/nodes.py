@@ -84,15 +84,15 @@ def write_nodes(file: Path, nodes: Sequence[Manifest]) -> Path:
     return file
 
 
-async def register(supervisor: Supervisor, manager_url: str, nodes: Sequence[Manifest]) -> None:
-    """Applies the nodes as soon as the manager is ready.
+async def register(supervisor: Supervisor, manager_url: str, manifests: Sequence[Manifest]) -> None:
+    """Applies what the cluster begins with, as soon as the manager is ready.
 
     raises    EmbeddedError when the manager refuses or does not take them
     """
     await supervisor.wait_ready("manager", seconds=60)
     async with httpx.AsyncClient(base_url=manager_url, timeout=60, trust_env=False) as client:
-        for begin in range(0, len(nodes), CHUNK):
-            await submit(client, nodes[begin : begin + CHUNK])
+        for begin in range(0, len(manifests), CHUNK):
+            await submit(client, manifests[begin : begin + CHUNK])
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> int:

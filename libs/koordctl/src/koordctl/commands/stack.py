@@ -16,6 +16,7 @@ from koordctl.clients import running_stack, state_file, var_directory
 from koordctl.commands.running import Var, dashboard
 from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
 from koordctl.output import console, errors, fail
+from koordctl.priority_classes import priority_class_manifests
 from koordctl.stack import StackOptions, manager_url, shared_clock, specs
 from koordctl.units import duration_text
 
@@ -103,7 +104,7 @@ async def _started(argv: tuple[str, ...], var: Path) -> Stack:
 async def _run(
     var: Path, port_base: int | None, speed: float, sync: str, nodes: str, *, agent: bool, traces: bool
 ) -> None:
-    """The stack until a signal; the nodes are registered as soon as there is a manager."""
+    """The stack until a signal; nodes and priority classes are registered as soon as there is a manager."""
     simulated = simulated_nodes(nodes)
     host = host_node_name() if agent else None
     options = StackOptions(
@@ -116,7 +117,7 @@ async def _run(
         traces=traces,
     )
     processes = specs(options)
-    wanted = [*simulated, *([host_manifest(host)] if host is not None else [])]
+    wanted = [*priority_class_manifests(), *simulated, *([host_manifest(host)] if host is not None else [])]
     supervisor = Supervisor(processes, state_file=state_file(var), log=_say)
     registering = asyncio.create_task(register(supervisor, manager_url(processes), wanted))
     try:

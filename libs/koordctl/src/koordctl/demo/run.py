@@ -27,6 +27,7 @@ from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, p
 from koordctl.folding import fold_to
 from koordctl.log import OpenLog, open_log
 from koordctl.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
+from koordctl.priority_classes import priority_class_manifests
 from koordctl.stack import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
 from koordctl.units import duration_text
 from koordctl.verification import verify_now
@@ -239,7 +240,9 @@ def _fresh(options: DemoOptions, host: str) -> StackOptions:
 
 async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -> None:
     namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    await submit(client, [namespace, slo_controller_config(options.speed), host_manifest(host)])
+    await submit(
+        client, [namespace, *priority_class_manifests(), slo_controller_config(options.speed), host_manifest(host)]
+    )
     for begin in range(0, len(options.nodes), CHUNK):
         await submit(client, [node_manifest(node) for node in options.nodes[begin : begin + CHUNK]])
 
