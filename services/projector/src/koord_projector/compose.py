@@ -12,8 +12,9 @@ from koord_projector.cycle import World, project_facts, watch_head
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.progress import Progress
 from koord_projector.settings import ProjectorSettings
-from koord_projector.shell.api import ReadApi
+from koord_projector.shell.api import routes_of
 from koord_projector.shell.database import Database
+from koord_projector.shell.handlers import Handlers
 from koord_projector.shell.live import LiveTail
 from koord_projector.shell.pages import Dashboard
 
@@ -65,7 +66,7 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         )
         shell.service.add(Component(name=f"archive-{stream}", run=lambda archive=archive: keep_archive(archive)))
     tail = LiveTail(database, news=progress.news, position=lambda: progress.position, stopped=shell.service.stopped)
-    api = ReadApi(
+    handlers = Handlers(
         database,
         cluster=settings.cluster,
         fold=progress,
@@ -73,4 +74,4 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         want_rebuild=progress.rebuild_wanted.set,
         stream=tail.events_stream,
     )
-    shell.http.routes.extend([*api.routes(), *Dashboard().routes()])
+    shell.http.routes.extend([*routes_of(handlers), *Dashboard().routes()])

@@ -1,16 +1,7 @@
-"""The read API: each endpoint reads one consistent moment from Postgres and says which moment it was.
-
-`endpoints()` is the whole API; the router and `/openapi.json` are made from it.
-"""
+"""The read API: `endpoints_of` is the whole of it; the router and `/openapi.json` are made from that."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Final, Protocol
 
-from koordcore.ports.clock import Clock
-from koordcore.values.invalid import InvalidInput
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -31,42 +22,182 @@ from koord_projector.shell.answers import (
     SeriesAnswer,
     StatusAnswer,
 )
-from koord_projector.shell.database import READ_ERRORS, Database
-from koord_projector.shell.endpoints import Endpoint, Parameter, json_answer, number_of, refusal, text_of
-from koord_projector.shell.moments import resolve
+from koord_projector.shell.database import READ_ERRORS
+from koord_projector.shell.endpoints import Endpoint, Parameter, json_answer, refusal
+from koord_projector.shell.handlers import Handlers
 from koord_projector.shell.openapi import openapi_document
-from koord_projector.shell.read_cluster import series, sum_nodes
-from koord_projector.shell.read_events import MAX_PAGE as MAX_EVENTS
-from koord_projector.shell.read_events import EventFilter, find_event, page_events
-from koord_projector.shell.read_nodes import describe_node, list_nodes, pod_usage
-from koord_projector.shell.read_objects import aggregates_hash, list_objects, require_kind, state_at
-from koord_projector.shell.read_pods import MAX_PAGE as MAX_PODS
-from koord_projector.shell.read_pods import (
-    PodFilter,
-    explain_pending,
-    find_pod,
-    find_uid,
-    list_pods,
-    pod_counts,
-    pod_life,
+from koord_projector.shell.parameters import (
+    AFTER,
+    AT,
+    BEFORE,
+    BODIES,
+    LIMIT_EVENTS,
+    LIMIT_OBJECTS,
+    LIMIT_PODS,
+    PHASES,
+    POINTS,
+    QOS,
+    SEQ,
+    SINCE,
+    UNTIL,
 )
 
-PHASES: Final = ("pending", "placed", "running", "terminating")
-QOS: Final = ("LSE", "LSR", "LS", "BE", "SYSTEM")
-_OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
-_MAX_SEQ: Final = 2**62
-_MAX_SECOND: Final = 253_402_300_799
-AT: Final = Parameter(name="at", about="A position of the log or an RFC 3339 time with its zone; absent: now.")
-LIMIT_PODS: Final = Parameter(name="limit", about="Pods per page.", minimum=1, maximum=MAX_PODS, default=100)
-LIMIT_EVENTS: Final = Parameter(name="limit", about="Facts per page.", minimum=1, maximum=MAX_EVENTS, default=100)
-LIMIT_OBJECTS: Final = Parameter(name="limit", about="Objects per page.", minimum=1, maximum=500, default=100)
-BEFORE: Final = Parameter(name="before", about="Only facts before this position.", minimum=0, maximum=_MAX_SEQ)
-AFTER: Final = Parameter(name="after", about="Only facts after this position.", minimum=0, maximum=_MAX_SEQ, default=0)
-SINCE: Final = Parameter(name="since", about="First second since 1970.", minimum=0, maximum=_MAX_SECOND)
-UNTIL: Final = Parameter(name="until", about="Last second since 1970.", minimum=0, maximum=_MAX_SECOND)
-POINTS: Final = Parameter(name="points", about="About so many points.", minimum=10, maximum=2000, default=300)
-BODIES: Final = Parameter(name="bodies", about="Whether bodies are wanted.", choices=("true", "false"))
-SEQ: Final = Parameter(name="seq", about="Position of the fact.", where="path", minimum=0, maximum=_MAX_SEQ)
+
+def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
+    """The whole API."""
+    no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
+    return (
+        Endpoint(
+            path="/api/status",
+            handler=handlers.status,
+            about="How far the projector is, and what is in its way.",
+            answer=StatusAnswer,
+        ),
+        Endpoint(
+            path="/api/cluster",
+            handler=handlers.cluster,
+            about="The cluster in numbers.",
+            answer=ClusterAnswer,
+            parameters=(AT,),
+        ),
+        Endpoint(
+            path="/api/series",
+            handler=handlers.series,
+            about="Totals of the cluster over time.",
+            answer=SeriesAnswer,
+            parameters=(SINCE, UNTIL, POINTS),
+        ),
+        Endpoint(
+            path="/api/nodes",
+            handler=handlers.nodes,
+            about="Nodes with what is requested, used and reclaimed on them.",
+            answer=NodesAnswer,
+            parameters=(AT,),
+        ),
+        Endpoint(
+            path="/api/nodes/{name}",
+            handler=handlers.node,
+            about="One node, with the terms of its overcommitment and the history of its suppression.",
+            answer=NodeAnswer,
+            parameters=(_path("name", "Name of the node."), AT),
+            missing=no_node,
+        ),
+        Endpoint(
+            path="/api/pods",
+            handler=handlers.pods,
+            about="Pods that match a filter, newest submission first.",
+            answer=PodsAnswer,
+            parameters=(
+                _query("namespace", "Only pods of this namespace."),
+                _query("phase", "Only pods in this phase.", PHASES),
+                _query("qos", "Only pods of this QoS class.", QOS),
+                _query("node", "Only pods on this node."),
+                _query("text", "Only pods with this in namespace/name, or with this uid."),
+                LIMIT_PODS,
+                _query("cursor", "From the page before."),
+                AT,
+            ),
+        ),
+        Endpoint(
+            path="/api/pods/{uid}",
+            handler=handlers.pod,
+            about="One pod and its life: every step with who, when and why.",
+            answer=PodAnswer,
+            parameters=(_path("uid", "Uid of the pod."), AT),
+            missing=no_pod,
+        ),
+        Endpoint(
+            path="/api/namespaces/{namespace}/pods/{name}",
+            handler=handlers.pod_by_name,
+            about="The newest pod of that name and its life.",
+            answer=PodAnswer,
+            parameters=(_path("namespace", "Namespace of the pod."), _path("name", "Name of the pod."), AT),
+            missing=no_pod,
+        ),
+        Endpoint(
+            path="/api/pending",
+            handler=handlers.pending,
+            about="Why pods are pending: reasons of their last verdicts, counted.",
+            answer=PendingAnswer,
+            parameters=(AT,),
+        ),
+        Endpoint(
+            path="/api/events",
+            handler=handlers.events,
+            about="Facts as they stand in the log, newest first.",
+            answer=EventsAnswer,
+            parameters=(
+                _query("kind", "Only facts of this kind of aggregate."),
+                _query("id", "Only facts of this aggregate."),
+                _query("type", "Only facts of this type."),
+                BEFORE,
+                AFTER,
+                LIMIT_EVENTS,
+                BODIES,
+            ),
+        ),
+        Endpoint(
+            path="/api/events/stream",
+            handler=handlers.stream,
+            about="Facts as they are committed, as server-sent events: `facts` (a list), `skipped` (too many).",
+            answer=None,
+            parameters=(AFTER,),
+        ),
+        Endpoint(
+            path="/api/events/{seq}",
+            handler=handlers.event,
+            about="One fact with its body.",
+            answer=EventItem,
+            parameters=(SEQ,),
+            missing="No fact is kept at that position.",
+        ),
+        Endpoint(
+            path="/api/objects/{kind}",
+            handler=handlers.objects,
+            about="States of all aggregates of one kind.",
+            answer=ObjectsAnswer,
+            parameters=(
+                _path("kind", "Kind of the aggregates."),
+                _query("after", "Only ids after this one."),
+                LIMIT_OBJECTS,
+                AT,
+            ),
+        ),
+        Endpoint(
+            path="/api/objects/{kind}/{id}",
+            handler=handlers.object,
+            about="State of one aggregate; null when it does not exist at that moment.",
+            answer=ObjectAnswer,
+            parameters=(_path("kind", "Kind of the aggregate."), _path("id", "Its id as in the subject."), AT),
+        ),
+        Endpoint(
+            path="/api/hash",
+            handler=handlers.hash,
+            about="Canonical hash of the stored state, and the position that it belongs to.",
+            answer=HashAnswer,
+        ),
+        Endpoint(
+            path="/admin/rebuild",
+            handler=handlers.rebuild,
+            about="Drop what is folded from the facts and fold it again from the first one. Needs a JSON body {}.",
+            answer=RebuildAnswer,
+            method="POST",
+        ),
+    )
+
+
+def routes_of(handlers: Handlers) -> list[Route]:
+    """For the service's HTTP server."""
+    endpoints = endpoints_of(handlers)
+    document = openapi_document(endpoints)
+
+    async def describe(_request: Request) -> Response:
+        return json_answer(document)
+
+    return [
+        *(Route(each.path, _guarded(each.handler), methods=[each.method]) for each in endpoints),
+        Route("/openapi.json", describe, methods=["GET"]),
+    ]
 
 
 def _path(name: str, about: str) -> Parameter:
@@ -75,366 +206,6 @@ def _path(name: str, about: str) -> Parameter:
 
 def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
     return Parameter(name=name, about=about, choices=choices)
-
-
-class FoldState(Protocol):
-    """What the API tells about the fold itself."""
-
-    head: int
-    position: int
-    observations: int
-    verdicts: int
-    trouble: str
-
-    def lag_seconds(self, now: datetime) -> float:
-        """Age of the newest folded fact while newer ones wait."""
-        ...
-
-
-Reading = Callable[[AsyncConnection], Awaitable[Response]]
-
-
-class ReadApi:
-    """The handlers.
-
-    want_rebuild    asks the fold to begin again from zero
-    stream          handler of the live tail (`live`)
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        *,
-        cluster: str,
-        fold: FoldState,
-        clock: Clock,
-        want_rebuild: Callable[[], None],
-        stream: Callable[[Request], Awaitable[Response]],
-    ) -> None:
-        self._database = database
-        self._cluster = cluster
-        self._fold = fold
-        self._clock = clock
-        self._want_rebuild = want_rebuild
-        self._stream = stream
-
-    def endpoints(self) -> Sequence[Endpoint]:
-        """The whole API."""
-        no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
-        return (
-            Endpoint(
-                path="/api/status",
-                handler=self.status,
-                about="How far the projector is, and what is in its way.",
-                answer=StatusAnswer,
-            ),
-            Endpoint(
-                path="/api/cluster",
-                handler=self.cluster,
-                about="The cluster in numbers.",
-                answer=ClusterAnswer,
-                parameters=(AT,),
-            ),
-            Endpoint(
-                path="/api/series",
-                handler=self.series,
-                about="Totals of the cluster over time.",
-                answer=SeriesAnswer,
-                parameters=(SINCE, UNTIL, POINTS),
-            ),
-            Endpoint(
-                path="/api/nodes",
-                handler=self.nodes,
-                about="Nodes with what is requested, used and reclaimed on them.",
-                answer=NodesAnswer,
-                parameters=(AT,),
-            ),
-            Endpoint(
-                path="/api/nodes/{name}",
-                handler=self.node,
-                about="One node, with the terms of its overcommitment and the history of its suppression.",
-                answer=NodeAnswer,
-                parameters=(_path("name", "Name of the node."), AT),
-                missing=no_node,
-            ),
-            Endpoint(
-                path="/api/pods",
-                handler=self.pods,
-                about="Pods that match a filter, newest submission first.",
-                answer=PodsAnswer,
-                parameters=(
-                    _query("namespace", "Only pods of this namespace."),
-                    _query("phase", "Only pods in this phase.", PHASES),
-                    _query("qos", "Only pods of this QoS class.", QOS),
-                    _query("node", "Only pods on this node."),
-                    _query("text", "Only pods with this in namespace/name, or with this uid."),
-                    LIMIT_PODS,
-                    _query("cursor", "From the page before."),
-                    AT,
-                ),
-            ),
-            Endpoint(
-                path="/api/pods/{uid}",
-                handler=self.pod,
-                about="One pod and its life: every step with who, when and why.",
-                answer=PodAnswer,
-                parameters=(_path("uid", "Uid of the pod."), AT),
-                missing=no_pod,
-            ),
-            Endpoint(
-                path="/api/namespaces/{namespace}/pods/{name}",
-                handler=self.pod_by_name,
-                about="The newest pod of that name and its life.",
-                answer=PodAnswer,
-                parameters=(_path("namespace", "Namespace of the pod."), _path("name", "Name of the pod."), AT),
-                missing=no_pod,
-            ),
-            Endpoint(
-                path="/api/pending",
-                handler=self.pending,
-                about="Why pods are pending: reasons of their last verdicts, counted.",
-                answer=PendingAnswer,
-                parameters=(AT,),
-            ),
-            Endpoint(
-                path="/api/events",
-                handler=self.events,
-                about="Facts as they stand in the log, newest first.",
-                answer=EventsAnswer,
-                parameters=(
-                    _query("kind", "Only facts of this kind of aggregate."),
-                    _query("id", "Only facts of this aggregate."),
-                    _query("type", "Only facts of this type."),
-                    BEFORE,
-                    AFTER,
-                    LIMIT_EVENTS,
-                    BODIES,
-                ),
-            ),
-            Endpoint(
-                path="/api/events/stream",
-                handler=self._stream,
-                about="Facts as they are committed, as server-sent events: `facts` (a list), `skipped` (too many).",
-                answer=None,
-                parameters=(AFTER,),
-            ),
-            Endpoint(
-                path="/api/events/{seq}",
-                handler=self.event,
-                about="One fact with its body.",
-                answer=EventItem,
-                parameters=(SEQ,),
-                missing="No fact is kept at that position.",
-            ),
-            Endpoint(
-                path="/api/objects/{kind}",
-                handler=self.objects,
-                about="States of all aggregates of one kind.",
-                answer=ObjectsAnswer,
-                parameters=(
-                    _path("kind", "Kind of the aggregates."),
-                    _query("after", "Only ids after this one."),
-                    LIMIT_OBJECTS,
-                    AT,
-                ),
-            ),
-            Endpoint(
-                path="/api/objects/{kind}/{id}",
-                handler=self.object,
-                about="State of one aggregate; null when it does not exist at that moment.",
-                answer=ObjectAnswer,
-                parameters=(_path("kind", "Kind of the aggregate."), _path("id", "Its id as in the subject."), AT),
-            ),
-            Endpoint(
-                path="/api/hash",
-                handler=self.hash,
-                about="Canonical hash of the stored state, and the position that it belongs to.",
-                answer=HashAnswer,
-            ),
-            Endpoint(
-                path="/admin/rebuild",
-                handler=self.rebuild,
-                about="Drop what is folded from the facts and fold it again from the first one. Needs a JSON body {}.",
-                answer=RebuildAnswer,
-                method="POST",
-            ),
-        )
-
-    def routes(self) -> list[Route]:
-        """For the service's HTTP server."""
-        endpoints = self.endpoints()
-        document = openapi_document(endpoints)
-
-        async def describe(_request: Request) -> Response:
-            return json_answer(document)
-
-        return [
-            *(Route(each.path, _guarded(each.handler), methods=[each.method]) for each in endpoints),
-            Route("/openapi.json", describe, methods=["GET"]),
-        ]
-
-    async def status(self, _request: Request) -> Response:
-        """`GET /api/status`."""
-        fold = self._fold
-        async with self._database.reading() as connection:
-            newest = await resolve(connection, None)
-            oldest = (await connection.execute(_OLDEST)).scalar()
-        return json_answer(
-            StatusAnswer(
-                cluster=self._cluster,
-                position=newest.position,
-                head=max(fold.head, newest.position),
-                lag_events=max(0, fold.head - newest.position),
-                lag_seconds=fold.lag_seconds(self._clock.now()),
-                trouble=fold.trouble,
-                observations=fold.observations,
-                verdicts=fold.verdicts,
-                first_at=oldest or "",
-                last_at=newest.occurred_at,
-            )
-        )
-
-    async def cluster(self, request: Request) -> Response:
-        """`GET /api/cluster`."""
-        at = text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            moment = await resolve(connection, at)
-            nodes = await list_nodes(connection, moment)
-            pods = await pod_counts(connection, moment)
-        return json_answer(
-            ClusterAnswer(
-                moment=moment,
-                nodes=len(nodes),
-                nodes_reporting=sum(1 for node in nodes if node.cpu_used is not None),
-                pods={phase: pods.get(phase, 0) for phase in PHASES},
-                **sum_nodes(nodes),
-            )
-        )
-
-    async def series(self, request: Request) -> Response:
-        """`GET /api/series`."""
-        query = request.query_params
-        since, until = number_of(query, SINCE), number_of(query, UNTIL)
-        if since is not None and until is not None and since > until:
-            raise InvalidInput("not before `since`", until, "until")
-        points = number_of(query, POINTS) or 300
-        async with self._database.reading() as connection:
-            return json_answer(await series(connection, since=since, until=until, points=points))
-
-    async def nodes(self, request: Request) -> Response:
-        """`GET /api/nodes`."""
-        at = text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            moment = await resolve(connection, at)
-            return json_answer(NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
-
-    async def node(self, request: Request) -> Response:
-        """`GET /api/nodes/{name}`."""
-        name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            found = await describe_node(connection, await resolve(connection, at), name)
-        return json_answer(found) if found else refusal(404, "there is no such node at that moment")
-
-    async def pods(self, request: Request) -> Response:
-        """`GET /api/pods`."""
-        query = request.query_params
-        wanted = PodFilter(
-            namespace=text_of(query, "namespace"),
-            phase=text_of(query, "phase", PHASES),
-            qos=text_of(query, "qos", QOS),
-            node=text_of(query, "node"),
-            contains=text_of(query, "text"),
-        )
-        limit, cursor, at = number_of(query, LIMIT_PODS) or 100, text_of(query, "cursor"), text_of(query, "at")
-        async with self._database.reading() as connection:
-            moment = await resolve(connection, at)
-            return json_answer(await list_pods(connection, moment, wanted, limit=limit, cursor=cursor))
-
-    async def pod(self, request: Request) -> Response:
-        """`GET /api/pods/{uid}`."""
-        uid, at = text_of(request.path_params, "uid"), text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            return await _pod_answer(connection, uid, at)
-
-    async def pod_by_name(self, request: Request) -> Response:
-        """`GET /api/namespaces/{namespace}/pods/{name}`."""
-        namespace, name = text_of(request.path_params, "namespace"), text_of(request.path_params, "name")
-        at = text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            uid = await find_uid(connection, await resolve(connection, at), namespace, name)
-            return await _pod_answer(connection, uid or "", at)
-
-    async def pending(self, request: Request) -> Response:
-        """`GET /api/pending`."""
-        at = text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            return json_answer(await explain_pending(connection, await resolve(connection, at)))
-
-    async def events(self, request: Request) -> Response:
-        """`GET /api/events`."""
-        query = request.query_params
-        wanted = EventFilter(kind=text_of(query, "kind"), id=text_of(query, "id"), type=text_of(query, "type"))
-        before, after = number_of(query, BEFORE), number_of(query, AFTER) or 0
-        limit = number_of(query, LIMIT_EVENTS) or 100
-        bodies = text_of(query, "bodies", BODIES.choices) == "true"
-        async with self._database.reading() as connection:
-            page = await page_events(connection, wanted, before=before, after=after, limit=limit, bodies=bodies)
-        return json_answer(page)
-
-    async def event(self, request: Request) -> Response:
-        """`GET /api/events/{seq}`."""
-        seq = number_of(request.path_params, SEQ)
-        async with self._database.reading() as connection:
-            found = await find_event(connection, seq or 0)
-        return json_answer(found) if found else refusal(404, "no fact is kept at that position")
-
-    async def objects(self, request: Request) -> Response:
-        """`GET /api/objects/{kind}`."""
-        query = request.query_params
-        kind = require_kind(text_of(request.path_params, "kind"))
-        after, limit, at = text_of(query, "after"), number_of(query, LIMIT_OBJECTS) or 100, text_of(query, "at")
-        async with self._database.reading() as connection:
-            moment = await resolve(connection, at)
-            return json_answer(await list_objects(connection, moment, kind, after=after, limit=limit))
-
-    async def object(self, request: Request) -> Response:
-        """`GET /api/objects/{kind}/{id}`."""
-        kind, id_ = require_kind(text_of(request.path_params, "kind")), text_of(request.path_params, "id")
-        at = text_of(request.query_params, "at")
-        async with self._database.reading() as connection:
-            moment = await resolve(connection, at)
-            state = await state_at(connection, moment, kind, id_)
-        return json_answer(ObjectAnswer(moment=moment, kind=kind, id=id_, state=state))
-
-    async def hash(self, _request: Request) -> Response:
-        """`GET /api/hash`."""
-        async with self._database.reading() as connection:
-            return json_answer(await aggregates_hash(connection))
-
-    async def rebuild(self, request: Request) -> Response:
-        """`POST /admin/rebuild`. A page of another site cannot send this content type without being asked first."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return refusal(415, "the content type must be application/json")
-        self._want_rebuild()
-        return json_answer(RebuildAnswer(True), 202)
-
-
-async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Response:
-    moment = await resolve(connection, at)
-    pod = await find_pod(connection, moment, uid) if uid else None
-    if pod is None:
-        return refusal(404, "there was no such pod up to that moment")
-    spec = await state_at(connection, moment, "podspec", uid)
-    usage = await pod_usage(connection, moment, pod.node, uid, pod.placed_at) if pod.node else []
-    return json_answer(
-        PodAnswer(
-            moment=moment,
-            pod=pod,
-            object=None if spec is None else spec.get("object"),
-            timeline=await pod_life(connection, moment, uid),
-            usage=usage,
-        )
-    )
 
 
 def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
