@@ -4,10 +4,14 @@ from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_manager.domain.admission.colocation_profile import translate
 from koord_manager.domain.admission.patch import WITHHELD, json_patch, without_secrets
 from koord_manager.domain.admission.pod_copy import editable
 from koord_manager.domain.admission.profile_index import ProfileIndex
 from koord_manager.domain.admission.profiles import ColocationProfile, read_profile
+from koordcore.protocol import keys
+from koordcore.protocol.objects import pod_from_json
+from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.values import codec
 
 Json = dict[str, Any]
@@ -123,3 +127,30 @@ def test_what_is_withheld_stands_below_a_container_under_a_name_that_holds_secre
     inside = without_secrets([{"op": "add", "path": pointer, "value": {"args": ["x"]}}])
     is_below = begin < len(path)
     assert inside[0]["value"] == (WITHHELD if is_secret else {"args": WITHHELD if is_below else ["x"]})
+
+
+def some(**fields: Anything) -> Anything:
+    """Objects with some of these fields."""
+    return st.fixed_dictionaries({}, optional=dict(fields))
+
+
+amounts: Anything = st.dictionaries(
+    st.sampled_from(("cpu", "memory", "kubernetes.io/batch-cpu")), st.sampled_from(("1", "500m", "1Gi", 2))
+)
+classes: Anything = st.dictionaries(
+    st.sampled_from((keys.QOS_CLASS, keys.PRIORITY_CLASS)),
+    st.sampled_from(("BE", "LS", "LSR", "koord-prod", "koord-mid", "koord-batch", "x")),
+)
+asking = some(resources=some(requests=amounts, limits=amounts))
+classed: Anything = some(
+    metadata=some(labels=classes),
+    spec=some(
+        containers=st.lists(asking, max_size=2), priority=st.sampled_from((0, 5500, 7500, 9500)), overhead=amounts
+    ),
+)
+
+
+@given(classed)
+def test_no_pod_that_is_translated_is_one_that_something_is_recommended_for(pod: Json) -> None:
+    if translate(pod):
+        assert priority_class(pod_from_json(pod)) is not PriorityBand.PROD

@@ -171,16 +171,18 @@ class Guard:
 
     async def _whole_body(self, receive: Receive) -> bytes | None:
         """The body of a request; None when the client has left before its end."""
-        body = b""
+        parts: list[bytes] = []
+        length = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            body += message.get("body", b"")
-            if len(body) > self._max_body_bytes:
+            parts.append(message.get("body", b""))
+            length += len(parts[-1])
+            if length > self._max_body_bytes:
                 raise HTTPException(413, self._too_long_sentence())
             if not message.get("more_body", False):
-                return body
+                return b"".join(parts)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_at = self._host_clock.monotonic()

@@ -4,7 +4,7 @@ source    manager spec, 8, 9, 15.7
 """
 
 from koord_manager.domain.admission import device_resource_spec, extended_resource_spec, multi_quota_tree
-from koord_manager.domain.admission.colocation_profile import mutate_by_profiles, pod_namespace
+from koord_manager.domain.admission.colocation_profile import TRANSLATION, mutate_by_profiles, pod_namespace
 from koord_manager.domain.admission.facts import Facts
 from koord_manager.domain.admission.options import Draw, Options
 from koord_manager.domain.admission.pod_copy import editable
@@ -26,8 +26,10 @@ def mutate_pod(
     namespace = pod_namespace(pod, namespace)
     mutated, steps = mutate_by_profiles(editable(pod), namespace, facts, options, draw)
     # only prod pods, which no profile translates: what is recommended is in native cpu and memory
-    if facts.recommend is not None and (recommended := facts.recommend(mutated, namespace)) is not None:
-        steps.append(f"Recommendation/{recommended}")
+    if facts.recommend is not None and TRANSLATION not in steps:
+        recommended = facts.recommend(mutated, namespace)
+        if recommended is not None:
+            steps.append(f"Recommendation/{recommended}")
     if not options.enabled("DisableExtendedResourceSpec") and extended_resource_spec.record_extended_resources(mutated):
         steps.append(extended_resource_spec.STEP)
     if options.enabled("MultiQuotaTree") and multi_quota_tree.add_tree_affinity(mutated, namespace, facts):
