@@ -126,6 +126,15 @@ def test_the_command_reports_every_document_and_fails_for_one(tmp_path: Path) ->
     assert "c.yaml: line 2, column 1: must be YAML or JSON" in bad.output
 
 
+def test_a_schedulers_configuration_is_sent_to_its_own_command(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", encoding="utf-8")
+
+    answer = CliRunner().invoke(app, ["lint", str(file)])
+    assert answer.exit_code == 1
+    assert f"koord scheduler check-config {file}" in answer.output
+
+
 def test_context_is_used_and_not_reported(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(PROFILE, encoding="utf-8")
     (tmp_path / "pod.yaml").write_text(POD, encoding="utf-8")

@@ -15,6 +15,7 @@ from koordctl.linting import Finding, Linter
 from koordctl.manifest_files import manifest_texts
 from koordctl.output import errors, fail
 
+_SCHEDULER_CONFIGURATION = "KubeSchedulerConfiguration"
 _GATES = [Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()]
 
 
@@ -85,6 +86,8 @@ def _report(label: str, finding: Finding, *, patch: bool) -> bool:
             rule = violation.rule.removeprefix(WITHIN_RULE)
             sentence = violation.sentence() if rule == violation.rule else f"{violation.value} ({rule})"
             errors.print(f"  {sentence}", highlight=False, markup=False)
+        if finding.kind == _SCHEDULER_CONFIGURATION:
+            errors.print(f"  it is no object: `koord scheduler check-config {label}` checks it", highlight=False)
         return False
     changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""
     sys.stdout.write(f"{label}: {where} ok{changed}\n")
