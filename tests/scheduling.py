@@ -10,22 +10,15 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from koord_scheduler.domain.appending import BatchDrafts, confirmed, drafts_of, refused
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.deciding import (
-    BatchDrafts,
-    Verdict,
-    confirmed,
-    decide_next,
-    drafts_of,
-    give_up_overdue,
-    refused,
-    release_due,
-)
+from koord_scheduler.domain.deciding import decide_next, give_up_overdue, release_due
 from koord_scheduler.domain.folding.log import fold, fold_ahead
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.appending import withdraw_all
 from koord_scheduler.domain.controllers import chosen_controllers, next_status_due, status_facts
-from koord_scheduler.domain.deciding import withdraw_all
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState

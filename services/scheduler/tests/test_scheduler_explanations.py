@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from koord_scheduler.domain.appending import withdraw_all
 from koord_scheduler.domain.controllers import next_status_due, status_facts
-from koord_scheduler.domain.deciding import withdraw_all
 from koord_scheduler.domain.explaining import hear
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.deciding import NodeDrafts
+from koord_scheduler.domain.appending import NodeDrafts
 from koord_scheduler.domain.work import NodeWork
 from koord_scheduler.shell.sealing import Part, Sealed, fitting
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.deciding import MOST_REFOLDS, Verdict, decide_next, refused, release_due
+from koord_scheduler.domain.appending import MOST_REFOLDS, refused
+from koord_scheduler.domain.deciding import decide_next, release_due
 from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.queue import Place
 from koord_scheduler.domain.snapshot import Picture, load_state

@@ -16,9 +16,11 @@ from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.logging import Logger
 
+from koord_scheduler.domain.appending import withdraw_all
 from koord_scheduler.domain.controllers import next_status_due, status_facts
-from koord_scheduler.domain.deciding import Verdict, decide_next, gated, give_up_overdue, release_due, withdraw_all
+from koord_scheduler.domain.deciding import decide_next, gated, give_up_overdue, release_due
 from koord_scheduler.domain.explaining import hear
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.timed import Stopwatch, measured
 from koord_scheduler.domain.waking import wake

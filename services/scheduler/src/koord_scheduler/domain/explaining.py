@@ -27,9 +27,9 @@ from koordcore.protocol import keys
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.columns import row_list
-from koord_scheduler.domain.deciding import Verdict
 from koord_scheduler.domain.diagnosing import failure_of, failure_order
 from koord_scheduler.domain.explained import KIND, Answer, Question, keys_of
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
 

@@ -28,7 +28,8 @@ from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PodNominated
 from koordcore.values.timestamps import unix_seconds
 
-from koord_scheduler.domain.deciding import confirmed, decide_next, give_up_overdue, release_due, withdraw_all
+from koord_scheduler.domain.appending import confirmed, withdraw_all
+from koord_scheduler.domain.deciding import decide_next, give_up_overdue, release_due
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.pods import Phase

@@ -14,9 +14,9 @@ from koordcore.events.verdict import PodUnschedulable
 from koordcore.service.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.deciding import Verdict
 from koord_scheduler.domain.engine import TOP_SCORES
 from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.work import Place
 
 FLAGS: Final = ("v", "s", "f", "d", "db")

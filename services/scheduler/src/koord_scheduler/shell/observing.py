@@ -7,8 +7,8 @@ from typing import Final
 from koordcore.events.verdict import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from koord_scheduler.domain.deciding import Verdict
 from koord_scheduler.domain.gang.round import EndedRound, JobAttempt
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.timed import Stopwatch
 from koord_scheduler.domain.work import Place as Placement
 from koord_scheduler.shell.collectors import NodeCounts

@@ -24,9 +24,10 @@ from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
-from koord_scheduler.domain.deciding import Verdict, confirmed, drafts_of, refused
+from koord_scheduler.domain.appending import confirmed, drafts_of, refused
 from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.notices import TakenNotice
+from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored
 from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref

@@ -18,7 +18,7 @@ from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, sea
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.tracing import TraceContext, Tracer, parse_traceparent
 
-from koord_scheduler.domain.deciding import NodeDrafts
+from koord_scheduler.domain.appending import NodeDrafts
 from koord_scheduler.domain.notices import TakenNotice
 from koord_scheduler.domain.work import Place, Work
 
