@@ -85,7 +85,9 @@ def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
     else:
         line, column = mark.line, mark.column
     if begin is not None and (begin.line, begin.column) != (line, column):
-        problem = f"{problem} {getattr(error, 'context', None) or 'in what begins'} at {_place(begin.line, begin.column)}"
+        problem = (
+            f"{problem} {getattr(error, 'context', None) or 'in what begins'} at {_place(begin.line, begin.column)}"
+        )
     lines = text.splitlines()
     found = _shown(lines[line]) if line < len(lines) else "the end of the text"
     return InvalidInput(f"YAML or JSON ({problem})", found, _place(line, column))
