@@ -7,7 +7,7 @@ from bench.results import Better, Result
 from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.decision import Placed
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node
 from scheduling import frameworks, node, pod

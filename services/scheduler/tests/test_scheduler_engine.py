@@ -10,7 +10,7 @@ from koord_scheduler.domain.decision import Placed, Unschedulable
 from koord_scheduler.domain.engine import Engine, Restriction
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.ledger import Ledgers, Source
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerPort, Node, Pod
 from scheduling import frameworks, node, pod

@@ -2,7 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.work import Batch, Outbox, Place
+from koord_scheduler.domain.outbox import Batch, Outbox
+from koord_scheduler.domain.work import Place
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.node import PodOnNode

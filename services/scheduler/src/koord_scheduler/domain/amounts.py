@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from koord_scheduler.domain.columns import NodeColumns
 from koord_scheduler.domain.engine import Engine
-from koord_scheduler.domain.occupancy import Occupancy, Occupant
+from koord_scheduler.domain.occupancy import Occupancy
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.interface import Reads
 from koord_scheduler.domain.plugins.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.templates import Subject

@@ -16,6 +16,7 @@ from koordcore.events.gang import GangPlaced, PlacedMember
 
 from koord_scheduler.domain.folding.placements import bound, left_node, occupant_of
 from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.outbox import Batch
 from koord_scheduler.domain.pod_verdicts import Verdict, abandoned
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.retracting import give_up, take_back
@@ -23,7 +24,7 @@ from koord_scheduler.domain.settling import settle
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.telling import unsay
 from koord_scheduler.domain.waking import room_appeared
-from koord_scheduler.domain.work import Batch, NodeWork, Place, node_draft, pod_draft
+from koord_scheduler.domain.work import NodeWork, Place, node_draft, pod_draft
 
 MOST_REFOLDS: Final = 8
 """Refusals of one pod's decisions in a row before it is given up for a while (event-bus spec, 4.3)."""

@@ -14,7 +14,7 @@ from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.amounts import move, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.nominees import rivals_on
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.interface import PreemptionPlugin
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.state import SchedulerState

@@ -17,7 +17,7 @@ from koord_scheduler.domain.gang.preemption import (
     possible_victim,
 )
 from koord_scheduler.domain.nominees import rivals_on
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.offers import tried
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
 from koord_scheduler.domain.plugins.topology_coscheduling import TopologyCoscheduling

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from koord_scheduler.domain.columns import Demand
-from koord_scheduler.domain.occupancy import Occupancy, Occupant
+from koord_scheduler.domain.occupancy import Occupancy
+from koord_scheduler.domain.occupant import Occupant
 
 
 class Source:

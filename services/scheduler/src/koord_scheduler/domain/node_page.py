@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.node_ports import host_ports
 from koord_scheduler.domain.state import SchedulerState
 

@@ -8,7 +8,7 @@ from koordcore.events.pod import PodNominated, PodNominationCleared
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.notices import Notice
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.pods import PodRecord, is_alive
 from koord_scheduler.domain.state import SchedulerState
 

@@ -10,29 +10,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-import msgspec
-from koordcore.protocol.objects import Pod
-
-from koord_scheduler.domain.columns import Demand, NodeColumns
-from koord_scheduler.domain.population import PodKind, Population
+from koord_scheduler.domain.columns import NodeColumns
+from koord_scheduler.domain.occupant import Occupant
+from koord_scheduler.domain.population import Population
 from koord_scheduler.domain.templates import PodTemplate
-
-
-class Occupant(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A pod on a node.
-
-    template, kind, pod   None when the pod is known from the log's ledger only
-    priority              of the pod, 0 when it is not known
-    since                 unix seconds from which it counts as assigned there
-    """
-
-    uid: str
-    demand: Demand
-    template: PodTemplate | None = None
-    kind: PodKind | None = None
-    pod: Pod | None = None
-    priority: int = 0
-    since: float = 0.0
 
 
 class Follower(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 from koord_scheduler.domain.columns import Rows, row_list
 from koord_scheduler.domain.engine import Restriction
 from koord_scheduler.domain.nominees import rivals_on
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
 

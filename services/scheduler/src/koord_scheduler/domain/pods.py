@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from koordcore.protocol.objects import Pod
 
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.templates import PodSort, Subject
 
 if TYPE_CHECKING:

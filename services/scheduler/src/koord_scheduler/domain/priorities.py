@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from koord_scheduler.domain.columns import IntArray
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.templates import PodTemplate
 
 NOBODY: Final = 1 << 40

@@ -34,7 +34,7 @@ from koord_scheduler.domain.folding.pods import describe
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.node_policies import NodePolicy
 from koord_scheduler.domain.nominees import nominated
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.settling import settle
 from koord_scheduler.domain.state import SchedulerState

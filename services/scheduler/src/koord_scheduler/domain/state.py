@@ -32,6 +32,7 @@ from koord_scheduler.domain.ledger import Ledgers
 from koord_scheduler.domain.node_policies import NodePolicy
 from koord_scheduler.domain.nominations import Nominations
 from koord_scheduler.domain.notices import Notices
+from koord_scheduler.domain.outbox import Outbox
 from koord_scheduler.domain.own_appends import OwnAppends
 from koord_scheduler.domain.permit import WaitingPods
 from koord_scheduler.domain.pods import Phase, PodRecord
@@ -39,7 +40,6 @@ from koord_scheduler.domain.queue import SchedulingQueue
 from koord_scheduler.domain.quota.changes import QuotaChanges
 from koord_scheduler.domain.said import Said
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.domain.work import Outbox
 
 _MOST_JOB_ATTEMPTS: Final = 1000
 

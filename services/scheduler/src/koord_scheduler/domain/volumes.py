@@ -14,7 +14,7 @@ from koordcore.protocol.objects import NodeSelector, Pod
 from koordcore.protocol.scheduling_objects import PersistentVolume, PersistentVolumeClaim
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.node_affinity import term_matches
 from koord_scheduler.domain.templates import PodTemplate, Subject
 

@@ -27,10 +27,11 @@ from koordcore.values.timestamps import rfc3339
 from koord_scheduler.domain.appending import confirmed, drafts_of, refused
 from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.notices import TakenNotice
+from koord_scheduler.domain.outbox import MOST_PER_BATCH
 from koord_scheduler.domain.pod_verdicts import Verdict
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored
-from koord_scheduler.domain.work import MOST_PER_BATCH, Place, node_ref, pod_ref
+from koord_scheduler.domain.work import Place, node_ref, pod_ref
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently

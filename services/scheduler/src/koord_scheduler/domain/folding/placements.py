@@ -16,7 +16,7 @@ from koordcore.values.timestamps import unix_seconds
 from koord_scheduler.domain import nominees
 from koord_scheduler.domain.columns import Demand
 from koord_scheduler.domain.ledger import Source
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.retracting import facts_changed, give_up, recheck_node
 from koord_scheduler.domain.state import SchedulerState

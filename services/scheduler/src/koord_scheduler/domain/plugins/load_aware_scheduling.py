@@ -17,7 +17,7 @@ from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
 from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.metric import metric_of_report
 from koord_scheduler.domain.loadaware.verdict import PodLoad, node_facts, pod_load
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 

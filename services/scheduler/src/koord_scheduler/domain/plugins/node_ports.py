@@ -7,7 +7,7 @@ import numpy as np
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.templates import PodTemplate
 

@@ -15,7 +15,7 @@ from koord_scheduler.domain.columns import IntArray, Rows, row_list
 from koord_scheduler.domain.gang.placement import NoTopologyPlan
 from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
 from koord_scheduler.domain.gang.topology_score import RunningPeers, scale_out_scores
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.coscheduling import Coscheduling
 from koord_scheduler.domain.plugins.interface import Candidates, Offers, Rejection
 from koord_scheduler.domain.pods import PodRecord
