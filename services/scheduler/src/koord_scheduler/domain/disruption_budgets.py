@@ -7,7 +7,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.selectors import Selector
 
-from koord_scheduler.domain.population import compiled
+from koord_scheduler.domain.pod_kinds import compiled
 
 
 @dataclass(frozen=True, slots=True)

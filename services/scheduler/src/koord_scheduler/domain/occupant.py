@@ -4,7 +4,7 @@ import msgspec
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns import Demand
-from koord_scheduler.domain.population import PodKind
+from koord_scheduler.domain.pod_kinds import PodKind
 from koord_scheduler.domain.templates import PodTemplate
 
 

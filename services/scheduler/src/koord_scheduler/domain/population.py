@@ -1,233 +1,21 @@
 """Which pods run on which node, counted by what the constraints of other pods ask of them.
 
-    PodKind    what such constraints read of a pod: namespace, labels, being deleted, its own terms; interned
-    Counter    pods that one question is about, per node, with a journal of changes
-    DomainSums a counter summed over the nodes of each topology domain, brought up to date from that journal
-
-A pod that comes or goes costs the counters that it belongs to, never the cluster. A counter lives as long as somebody
-holds it.
+A pod that comes or goes costs the counters (`counters`) that its kind (`pod_kinds`) belongs to, never the cluster. A
+counter lives as long as somebody holds it.
 
 source    scheduler-core spec, 5.6 and 5.7
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
-import numpy as np
-from koordcore.protocol.objects import (
-    LabelSelector,
-    LabelSelectorRequirement,
-    PodAffinityTerm,
-    TopologySpreadConstraint,
-)
-from koordcore.protocol.selectors import Selector, compile_selector
-from koordcore.values.invalid import InvalidInput
-
-from koord_scheduler.domain.columns import BoolArray, IntArray, LabelColumn, NodeColumns
-
-_LONGEST_JOURNAL: Final = 4096
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+from koord_scheduler.domain.columns import NodeColumns
+from koord_scheduler.domain.counters import Counter, DomainSums
+from koord_scheduler.domain.pod_kinds import NAME_LABEL, PodKind, Question, Term
 
 _K = TypeVar("_K")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Which pods are meant: those in the namespaces whose labels match.
-
-    namespaces           names; empty with `namespace_selector` None: no pod
-    namespace_selector   also every namespace whose labels match; without requirements: all namespaces
-    selector             None matches nothing
-    skips_terminating    pods that are being deleted do not count
-    """
-
-    namespaces: frozenset[str]
-    namespace_selector: Selector | None = None
-    selector: Selector | None = None
-    skips_terminating: bool = False
-
-    def covers(self, namespace: str, labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Is the namespace meant? labels_of: namespace -> its labels."""
-        if namespace in self.namespaces:
-            return True
-        chosen = self.namespace_selector
-        return chosen is not None and chosen.matches(labels_of.get(namespace) or {_NAME_LABEL: namespace})
-
-    def is_about(self, kind: "PodKind", labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Is a pod of this kind meant?"""
-        if self.selector is None or (self.skips_terminating and kind.terminating):
-            return False
-        return self.covers(kind.namespace, labels_of) and self.selector.matches(kind.labels)
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One inter-pod affinity or anti-affinity term, resolved for its owner."""
-
-    topology_key: str
-    question: Question
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTerms:
-    """The inter-pod terms of a pod. preferred: with weights, negative for anti-affinity."""
-
-    affinity: tuple[Term, ...] = ()
-    anti_affinity: tuple[Term, ...] = ()
-    preferred: tuple[tuple[Term, int], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.affinity or self.anti_affinity or self.preferred)
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
-class PodKind:
-    """What affinity and spread constraints read of a pod; two pods of one kind are the same to them.
-
-    spread    its own constraints as written
-    owners    (kind, name) of the controllers that own it
-    """
-
-    namespace: str
-    labels: Mapping[str, str]
-    terminating: bool = False
-    terms: OwnTerms = OwnTerms()
-    spread: tuple[TopologySpreadConstraint, ...] = ()
-    owners: tuple[tuple[str, str], ...] = ()
-
-
-def compiled(selector: LabelSelector | None) -> Selector | None:
-    """The selector ready to match; None, or one whose syntax is bad (admission refuses it): matches nothing."""
-    if selector is None:
-        return None
-    try:
-        return compile_selector(selector)
-    except InvalidInput:
-        return None
-
-
-def with_label_keys(
-    selector: LabelSelector | None, labels: Mapping[str, str], match: Iterable[str], mismatch: Iterable[str] = ()
-) -> LabelSelector | None:
-    """The selector with the owner's values of some labels added: `key in (value)` and `key notin (value)`."""
-    added = [
-        LabelSelectorRequirement(key=key, operator=operator, values=[labels[key]])
-        for operator, keys in (("In", match), ("NotIn", mismatch))
-        for key in keys
-        if key in labels
-    ]
-    if selector is None or not added:
-        return selector
-    return LabelSelector(match_labels=selector.match_labels, match_expressions=[*selector.match_expressions, *added])
-
-
-def resolved_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
-    """The term of a pod in this namespace with these labels. source    scheduler-core spec, 5.7"""
-    selector = with_label_keys(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
-    own = not term.namespaces and term.namespace_selector is None
-    return Term(
-        topology_key=term.topology_key,
-        question=Question(
-            namespaces=frozenset([namespace] if own else term.namespaces),
-            namespace_selector=compiled(term.namespace_selector),
-            selector=compiled(selector),
-        ),
-    )
-
-
-class Counter:
-    """How many pods of some sort run on each node.
-
-    rows    int64 (N,)
-    total   their sum
-    """
-
-    __slots__ = ("__weakref__", "_base", "_changes", "rows", "total")
-
-    def __init__(self, capacity: int) -> None:
-        self.rows: IntArray = np.zeros(capacity, np.int64)
-        self.total = 0
-        self._base = 0
-        self._changes: list[tuple[int, int]] = []
-
-    @property
-    def position(self) -> int:
-        """Number of all changes ever made."""
-        return self._base + len(self._changes)
-
-    def add(self, row: int, delta: int) -> None:
-        """So many pods more, or fewer, on one node."""
-        self.rows[row] += delta
-        self.total += delta
-        changes = self._changes
-        if len(changes) >= _LONGEST_JOURNAL:
-            del changes[: _LONGEST_JOURNAL // 2]
-            self._base += _LONGEST_JOURNAL // 2
-        changes.append((row, delta))
-
-    def since(self, position: int) -> list[tuple[int, int]] | None:
-        """Changes (row, delta) at or after a position; None when the journal no longer reaches back so far."""
-        return None if position < self._base else self._changes[position - self._base :]
-
-    def restart(self, rows: IntArray) -> None:
-        """Count anew."""
-        self.rows, self.total = rows, int(rows.sum())
-        self._base = self.position + 1
-        self._changes.clear()
-
-    def grow(self, capacity: int) -> None:
-        """Room for more rows."""
-        larger = np.zeros(capacity, np.int64)
-        larger[: len(self.rows)] = self.rows
-        self.rows = larger
-
-
-class DomainSums:
-    """A counter summed over the domains of a topology key: `sums[id of the label's value]`, int64.
-
-    Rows that lack the key (value id 0) count in no domain; entry 0 is always 0.
-    """
-
-    def __init__(self, counter: Counter, column: LabelColumn) -> None:
-        self.counter = counter
-        self.column = column
-        self.sums: IntArray = np.zeros(0, np.int64)
-        self.version = 0
-        self._eligible: BoolArray | None = None
-        self._position = -1
-        self._column_version = -1
-
-    def refresh(self, eligible: BoolArray | None = None) -> IntArray:
-        """The sums as of now.
-
-        eligible    bool (N,): only these rows count; the array may be replaced, not changed in place. None: all rows
-        """
-        counter, column = self.counter, self.column
-        is_same_base = eligible is self._eligible and self._column_version == column.version
-        changes = counter.since(self._position) if is_same_base else None
-        if changes is None:
-            self._recount(eligible)
-        elif changes:
-            values = column.values
-            for row, delta in changes:
-                value = int(values[row])
-                if value and (eligible is None or eligible[row]):
-                    self.sums[value] += delta
-            self.version += 1
-        self._position = counter.position
-        return self.sums
-
-    def _recount(self, eligible: BoolArray | None) -> None:
-        if len(self.counter.rows) < len(self.column.values):
-            self.counter.grow(len(self.column.values))
-        counted = self.counter.rows if eligible is None else self.counter.rows * eligible
-        sums = np.bincount(self.column.values, weights=counted, minlength=len(self.column.texts))
-        self.sums = sums.astype(np.int64)
-        self.sums[0] = 0
-        self._eligible, self._column_version = eligible, self.column.version
-        self.version += 1
 
 
 @dataclass(slots=True, eq=False)
@@ -339,7 +127,7 @@ class Population:
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """The namespace has these labels; terms that choose namespaces by label are counted anew if that matters."""
-        named = {_NAME_LABEL: name, **labels}
+        named = {NAME_LABEL: name, **labels}
         if self._namespaces.get(name) == named:
             return
         self._namespaces[name] = named

@@ -2,7 +2,8 @@
 
     folding/     one event of the log, or one report, folded into it
     settling     what follows for a pod from all that is known of it: queue it, release it, forget it
-    deciding     decisions on top: assumed at once, settled with the log's answer
+    deciding     decisions on top, assumed at once
+    appending    what of them is appended, and what the log answers
     retracting   assumptions that are taken back
     waking       who may have better luck now
     telling      facts that are no placements, and what the log answers

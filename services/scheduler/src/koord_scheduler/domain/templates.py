@@ -20,7 +20,7 @@ from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
 from koordcore.values import codec
 
 from koord_scheduler.domain.columns import Demand, NodeColumns
-from koord_scheduler.domain.population import OwnTerms, PodKind, resolved_term
+from koord_scheduler.domain.pod_kinds import OwnTerms, PodKind, resolved_term
 from koord_scheduler.domain.transformers import PodTransformers
 
 _REMEMBERED: Final = 8192

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from koord_scheduler.domain.columns import Rows
-from koord_scheduler.domain.population import PodKind
+from koord_scheduler.domain.pod_kinds import PodKind
 
 MOST_DETAILS = 5
 """So many domains are told of for one reason."""

@@ -16,8 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.counters import Counter, DomainSums
 from koord_scheduler.domain.plugins.detailed import MOST_DETAILS, Detail
-from koord_scheduler.domain.population import Counter, DomainSums, PodKind, Population, Term
+from koord_scheduler.domain.pod_kinds import PodKind, Term
+from koord_scheduler.domain.population import Population
 from koord_scheduler.domain.templates import Subject
 
 _WIDEST_TABLE: Final = 1 << 14

@@ -16,10 +16,12 @@ from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, LabelColumn, NodeColumns, Rows
+from koord_scheduler.domain.counters import Counter, DomainSums
 from koord_scheduler.domain.plugins.detailed import MOST_DETAILS, Detail
 from koord_scheduler.domain.plugins.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
-from koord_scheduler.domain.population import Counter, DomainSums, Population, Question, compiled, with_label_keys
+from koord_scheduler.domain.pod_kinds import Question, compiled, with_label_keys
+from koord_scheduler.domain.population import Population
 from koord_scheduler.domain.spread_defaults import OwnerSelectors
 from koord_scheduler.domain.templates import PodTemplate, Subject
 
