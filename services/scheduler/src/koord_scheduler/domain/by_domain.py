@@ -54,7 +54,7 @@ def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> C
         extra = sum([scores.item(value) for _, scores in added])
         for row in parted.of[value].best(seed, count):
             place = (view.place_of(row) - seed) & RING
-            found.append((-(view.total_of(row) + extra), place, row, value))
+            found.append((-(view.totals.of(row) + extra), place, row, value))
     found = sorted(found)[:count]
     best = [row for _, _, row, _ in found]
     if not added:

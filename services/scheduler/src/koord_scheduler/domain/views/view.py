@@ -20,7 +20,7 @@ _FEW_ROWS: Final = 24
 
 
 class View:
-    """Verdicts and totals of all rows for one template."""
+    """Verdicts and totals of all rows for one template. totals: `INFEASIBLE` for rows that are not feasible"""
 
     def __init__(self, answers: Answers, pod: PodTemplate) -> None:
         self._answers = answers
@@ -29,7 +29,7 @@ class View:
         self._pod = pod
         self._judges = None if answers.singles is None else RowJudges.of(answers.singles, pod, answers.nodes)
         self._scores = Scores(answers.profile)
-        self._totals = Totals(answers.nodes)
+        self.totals = Totals(answers.nodes)
         self._shape_position = -1
         self._shape_total: IntArray = np.zeros(0, np.int64)
         self._counts: dict[int, int] = {}
@@ -77,19 +77,15 @@ class View:
 
     def best(self, count: int, seed: int) -> list[int]:
         """The best feasible rows, best first; see `ranking`."""
-        return self._totals.best(count, seed)
+        return self.totals.best(count, seed)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
         """The feasible rows in order, by their values of a label; None: not now, see `Totals.parted`."""
-        return self._totals.parted(label)
+        return self.totals.parted(label)
 
     def place_of(self, row: int) -> int:
         """Place of a row on the ring, see `ranking`."""
         return self._nodes.name_hash.item(row)
-
-    def total_of(self, row: int) -> int:
-        """Total of a row, `INFEASIBLE` if it is not feasible."""
-        return self._totals.of(row)
 
     @property
     def normalizes(self) -> bool:
@@ -99,7 +95,7 @@ class View:
     def scored(self, rows: list[int]) -> list[NodeScore]:
         """What some feasible rows scored, normalized over all feasible ones."""
         parts = self._scores.parts_among_all(rows)
-        names, total_of = self._nodes.names, self._totals.of
+        names, total_of = self._nodes.names, self.totals.of
         return [NodeScore(names[row], total_of(row), part) for row, part in zip(rows, parts, strict=True)]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
@@ -107,7 +103,7 @@ class View:
         scores = self._scores
         assert scores.bounds is not None, "the view was never refreshed"
         if not scores.is_normalized():
-            return self._totals.among(rows), scores.bounds
+            return self.totals.among(rows), scores.bounds
         bounds = scores.bounds_over(rows)
         return scores.weighted(Reads.SHAPE, rows, bounds) + scores.weighted(Reads.LOAD, rows, bounds), bounds
 
@@ -129,7 +125,7 @@ class View:
             scores.shape, self._shape_position = shape, shape.position
         if len(scores.load.verdict) != nodes.capacity:
             scores.load = Judged(nodes.capacity, len(self._answers.profile.scores))
-            self._totals.clear()
+            self.totals.clear()
             changed = None
         else:
             changed = nodes.load.since(scores.load.position)
@@ -153,7 +149,7 @@ class View:
             rows = all_rows(self._nodes)
             self._shape_total = scores.weighted(Reads.SHAPE, rows, bounds)
         total = self._shape_total[rows] + scores.weighted(Reads.LOAD, rows, bounds)
-        self._totals.put_many(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
+        self.totals.put_many(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
 
     def _judge_one(self, row: int) -> bool:
         """The same for one row without arrays, which is what a placement changes; False: it has to go the long way.
@@ -178,7 +174,7 @@ class View:
             load.verdict[row] = after
             self._recount(before, after)
         if after != FEASIBLE:
-            self._totals.put(row, INFEASIBLE)
+            self.totals.put(row, INFEASIBLE)
             return True
         total = self._shape_total.item(row)
         for index, judge, weight in judges.scores:
@@ -189,7 +185,7 @@ class View:
             elif score:
                 return False
             total += weight * score
-        self._totals.put(row, total)
+        self.totals.put(row, total)
         return True
 
     def _count(self, before: IntArray | None, after: IntArray) -> None:
