@@ -48,7 +48,7 @@ def test_the_index_finds_the_profiles_that_a_look_at_each_finds(
     profiles = profiles_of(selected)
     by_name = sorted(profiles, key=lambda profile: profile.name)
     shuffle.shuffle(profiles)
-    index = ProfileIndex(profiles)
+    index = ProfileIndex({profile.name: profile for profile in profiles})
     found = [profile for profile in index.candidates(wanted) if profile.pods.matches(wanted)]
     assert found == [profile for profile in by_name if profile.pods.matches(wanted)]
     assert index.all == tuple(by_name)
@@ -56,7 +56,7 @@ def test_the_index_finds_the_profiles_that_a_look_at_each_finds(
 
 def test_a_profile_for_another_label_is_not_looked_at() -> None:
     ours, others = profiles_of([{"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}])
-    assert ProfileIndex([ours, others]).candidates({"app": "a", "team": "b"}) == [ours]
+    assert ProfileIndex({"p0": ours, "p1": others}).candidates({"app": "a", "team": "b"}) == [ours]
 
 
 Anything = st.SearchStrategy[Any]

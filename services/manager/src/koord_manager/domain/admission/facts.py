@@ -158,7 +158,7 @@ class Facts:
     def profiles(self) -> ProfileIndex:
         """All colocation profiles, in order of name."""
         if self._profile_index is None:
-            self._profile_index = ProfileIndex(self._profiles.values())
+            self._profile_index = ProfileIndex(self._profiles)
         return self._profile_index
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:

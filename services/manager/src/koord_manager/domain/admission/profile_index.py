@@ -6,7 +6,7 @@ with those that ask for none, rather than with all.
 source    manager spec, 8.2 (1)
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from koordcore.protocol.selectors import Operator, Requirement
 
@@ -14,10 +14,14 @@ from koord_manager.domain.admission.profiles import ColocationProfile, Match
 
 
 class ProfileIndex:
-    """Profiles in order of name, and where to look for those of a pod."""
+    """Profiles, and where to look for those of a pod.
 
-    def __init__(self, profiles: Iterable[ColocationProfile] = ()) -> None:
-        self.all: tuple[ColocationProfile, ...] = tuple(sorted(profiles, key=lambda profile: profile.name))
+    profiles    by the name of their objects
+    """
+
+    def __init__(self, profiles: Mapping[str, ColocationProfile]) -> None:
+        self.all: tuple[ColocationProfile, ...] = tuple(profiles[name] for name in sorted(profiles))
+        """In order of name."""
         self._by_label: dict[tuple[str, str], list[int]] = {}
         self._by_none: list[int] = []
         for place, profile in enumerate(self.all):
