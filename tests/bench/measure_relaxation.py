@@ -14,7 +14,7 @@ from koord_scheduler.domain.columns import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.occupancy import Occupant
+from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.optimisations import Optimisations
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.shell.configuration import shipped_configuration
