@@ -2,7 +2,7 @@
 
 import asyncio
 
-from koord_manager.shell.webhooks.telling import Tell, Telling
+from koord_manager.shell.webhooks.telling import MOST_UNTOLD, Tell, Telling
 from koordcore.service.logging import logger
 from structlog.testing import capture_logs
 
@@ -41,3 +41,25 @@ async def test_what_is_left_by_a_round_that_was_cut_off_is_told_at_the_end() -> 
     assert len(told) < 4
     await telling.told()
     assert told == [0, 2, 3, 4]
+
+
+async def test_what_is_left_is_bounded_though_many_answers_go_between() -> None:
+    told = 0
+    telling = Telling(logger("test"))
+
+    async def tell() -> None:
+        nonlocal told
+        told += 1
+
+    async def connection() -> None:
+        for _ in range(100):
+            telling.later(tell)
+            await asyncio.sleep(0)
+
+    connections = [asyncio.create_task(connection()) for _ in range(64)]
+    await asyncio.sleep(0)
+    round_ = asyncio.create_task(telling.told())
+    await asyncio.gather(*connections)
+    assert told >= 64 * 100 - MOST_UNTOLD - 64
+    await round_
+    assert told == 64 * 100

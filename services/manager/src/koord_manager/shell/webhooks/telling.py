@@ -11,6 +11,8 @@ from typing import Final
 from koordcore.service.logging import Logger
 
 ROUND_SECONDS: Final = 0.1
+MOST_UNTOLD: Final = 1000
+"""While more are left, no answer goes between: many connections answer more in one go than one telling makes up for."""
 
 Tell = Callable[[], Awaitable[None]]
 
@@ -36,7 +38,10 @@ class Telling:
             await self.told()
 
     async def told(self) -> None:
-        """Tells now what is left; answers go between. What cannot be told is lost, with its cause in the log."""
+        """Tells now what is left; answers go between, unless too much is.
+
+        What cannot be told is lost, with its cause in the log.
+        """
         self._some.clear()
         while self._untold:
             tell = self._untold.popleft()
@@ -44,4 +49,5 @@ class Telling:
                 await tell()
             except Exception as error:
                 self._logger.error("verdict_not_told", error=f"{type(error).__name__}: {error}", exc_info=error)
-            await asyncio.sleep(0)
+            if len(self._untold) <= MOST_UNTOLD:
+                await asyncio.sleep(0)
