@@ -7,8 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 from koord_manager.domain.admission.webhooks import WEBHOOKS
+from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.events import CATALOGUE
 from koordcore.events.admission import AdmissionDecided
+from prometheus_client import CollectorRegistry
 from webhook_world import ALL_GATES, Json, WebhookWorld, review_body, tls_client, webhook_world
 
 PROFILE: Json = {
@@ -250,3 +252,17 @@ async def test_every_path_answers_with_all_gates_on(tmp_path: Path) -> None:
             answer = await world.review(webhook.path, {"metadata": {"name": "x"}}, name="x")
             assert answer.code in (200, 400), webhook
         assert (await world.tls.get("/elasticQuota")).json() == {}
+
+
+def test_resources_of_no_webhook_are_one_series() -> None:
+    registry = CollectorRegistry()
+    metrics = WebhookMetrics(registry)
+    for resource in ("pods", "nodes", "one", "two", "three"):
+        metrics.decided("validate", resource, "CREATE", "", "allowed", seconds=0.001)
+    counted = {
+        sample.labels["object_type"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "koord_manager_webhook_webhook_duration_milliseconds_count"
+    }
+    assert counted == {"pods": 1, "nodes": 1, "other": 3}

@@ -7,7 +7,14 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from koord_manager.domain.admission.webhooks import WEBHOOKS
+
 BUCKETS: Final = tuple(0.001 * 2**power for power in range(20))
+
+
+_RESOURCES: Final = frozenset(webhook.resource.partition("/")[0] for webhook in WEBHOOKS)
+_OTHER: Final = "other"
+"""Of another resource only the client's text is known, and each would be a new series."""
 
 
 class WebhookMetrics:
@@ -41,8 +48,9 @@ class WebhookMetrics:
             registry=registry,
         )
 
-    def decided(self, *labels: str, seconds: float) -> None:
-        """One request was decided. labels: of `duration`, in its order; what is looked up for them is kept"""
+    def decided(self, kind: str, resource: str, operation: str, plugin: str, status: str, *, seconds: float) -> None:
+        """One request was decided. What is looked up for the labels of `duration` is kept."""
+        labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)
         if kept is None:
             kept = self._durations[labels] = self.duration.labels(*labels)
