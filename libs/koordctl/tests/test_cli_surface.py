@@ -218,3 +218,13 @@ def test_clock_of_a_later_run_never_goes_back(tmp_path: Path) -> None:
     ahead.write_text("1.0@0.0@5000000000.0\n")
     assert float(shared_clock(60, tmp_path).split("@")[2]) > 5_000_000_000
     assert float(shared_clock(1, tmp_path).split("@")[2]) > 5_000_000_000
+
+
+@pytest.mark.parametrize(("typed", "status"), [("koord g", 0), ("koord no-such", 1)])
+def test_a_shell_is_told_whether_there_is_a_completion(
+    typed: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_KOORD_COMPLETE", "complete_fish")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "is-args")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
+    assert koord(monkeypatch) == status

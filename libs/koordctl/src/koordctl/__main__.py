@@ -49,9 +49,10 @@ def run(app: typer.Typer) -> int:
         return USAGE
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except SystemExit:
-        # So typer ends a command when the reader of a pipe (head, less) has gone: nothing is left to say.
-        return _without_reader()
+    except SystemExit as end:
+        # So typer ends a command when the reader of a pipe (head, less) has gone: nothing is left to say. It also ends
+        # the completion of a shell so, which asks by the status whether there is any.
+        return _without_reader() if isinstance(end.__context__, BrokenPipeError) else _status(end)
     except BrokenPipeError:
         return _without_reader()
     except (EmbeddedError, LogTrouble) as error:
@@ -70,6 +71,10 @@ def say(sentence: str) -> int:
 
     say_error(sentence)
     return 1
+
+
+def _status(end: SystemExit) -> int:
+    return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
 
 
 def _without_reader() -> int:
