@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLCertVerificationError
 from threading import Thread
 
 import pytest
 import typer
+from koordctl import clients
 from koordctl.clients import Client
 
 
@@ -76,3 +78,16 @@ def test_an_address_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[st
         Client("manager", url="localhost:8080").get("/")
     assert end.value.exit_code == 2
     assert capsys.readouterr().err == "error: KOORD_MANAGER: must be http://host:port, got 'localhost:8080'\n"
+
+
+def test_a_certificate_that_is_not_trusted_is_no_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(*_args: object, **_named: object) -> None:
+        raise SSLCertVerificationError(1, "certificate verify failed")
+
+    monkeypatch.setattr(clients, "ask", ask)
+    with pytest.raises(typer.Exit) as end:
+        Client("manager", url="https://127.0.0.1:1").get("/")
+    assert end.value.exit_code == 1
+    assert capsys.readouterr().err == "error: manager at https://127.0.0.1:1: certificate verify failed\n"

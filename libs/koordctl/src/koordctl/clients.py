@@ -159,11 +159,11 @@ class Client:
         target = quote(path, safe="/?=&%") + (f"?{urlencode(given)}" if given else "")
         try:
             return ask(self.base + target, method, content, headers or {}, timeout=self._timeout)
-        except ValueError as error:
-            fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException) as error:  # a certificate that is not trusted is a ValueError, too
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             fail(f"{self._service} at {self.base}: {why}")
+        except ValueError as error:
+            fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
 
     def decoded(self, answer: Answer) -> Any:
         """The JSON of an answer; a refusal ends the command."""
