@@ -228,3 +228,10 @@ def test_a_shell_is_told_whether_there_is_a_completion(
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "is-args")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
     assert koord(monkeypatch) == status
+
+
+def test_a_closed_output_is_no_defect() -> None:
+    program = "import sys; sys.stdout = None; from koordctl.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "status"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: nothing runs in ")

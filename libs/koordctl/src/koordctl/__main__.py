@@ -26,6 +26,10 @@ def main() -> None:
     """Entry point of the `koord` script."""
     from koordctl.app import app
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us: nobody listens, which is no failure
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  for as long as the process lives
+
     # The libraries' warnings are for services; a command says what went wrong in its own sentence.
     logging.getLogger("koordcore").addHandler(logging.NullHandler())
     sys.exit(run(app))
