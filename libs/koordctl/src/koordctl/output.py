@@ -34,13 +34,14 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
                 "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
             )
         return
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.upper(), overflow="fold")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*map(escape, line))
     console.print(table)
 
 

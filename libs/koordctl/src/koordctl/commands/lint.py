@@ -87,7 +87,8 @@ def _report(label: str, finding: Finding, *, patch: bool) -> bool:
             sentence = violation.sentence() if rule == violation.rule else f"{violation.value} ({rule})"
             errors.print(f"  {sentence}", highlight=False, markup=False)
         if finding.kind == _SCHEDULER_CONFIGURATION:
-            errors.print(f"  it is no object: `koord scheduler check-config {label}` checks it", highlight=False)
+            hint = f"  it is no object: `koord scheduler check-config {label}` checks it"
+            errors.print(hint, highlight=False, markup=False)
         return False
     changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""
     sys.stdout.write(f"{label}: {where} ok{changed}\n")

@@ -177,11 +177,11 @@ def _submit(path: str, names: list[str]) -> None:
             response = manager.post(path, text, content_type="application/yaml")
             answer = response.json() if "json" in response.content_type else {"error": response.text}
             if "results" not in answer:
-                errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False)
+                errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False, markup=False)
                 failed = True
                 continue
             if not answer["results"]:
-                errors.print(f"{label}: no objects in it", highlight=False)
+                errors.print(f"{label}: no objects in it", highlight=False, markup=False)
             failed = not _report(answer, exit_on_refusal=False) or failed
     if failed:
         raise typer.Exit(1)
@@ -200,7 +200,7 @@ def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
             errors.print(f"{where} warning: {warning}", highlight=False, markup=False)
         if result["action"] in ("refused", "failed", "not-found"):
             fine = False
-            errors.print(f"{where} {result['action']}", highlight=False)
+            errors.print(f"{where} {result['action']}", highlight=False, markup=False)
             from koord_manager.domain.admitting import WITHIN_RULE
 
             for error in result.get("errors", []):

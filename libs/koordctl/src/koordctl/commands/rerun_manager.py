@@ -167,7 +167,7 @@ def _show(found: ManagerComparison) -> None:
             highlight=False,
         )
     for line in (*found.notes, *(f"worth a look: {sentence}" for sentence in found.warnings)):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, markup=False)
     _show_nodes(found.nodes)
     show_recommendations(found.recommendations)
 
