@@ -2,7 +2,7 @@
 
 `SmallLog` keeps the two promises that scheduling rests on (all or nothing; every aggregate's expectation is checked),
 so that properties can be tried over thousands of interleavings without a loop. The real adapters are tried in
-`tests/contract` and in `test_scheduler_racing.py`.
+`tests/contract`, two whole schedulers on one log in `test_scheduler_service.py`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """HTTP to the services: where they are, and what their refusals mean.
 
-Addresses come from KOORD_MANAGER / KOORD_PROJECTOR, or the running stack's state file. HTTP is that of the standard
-library: what the services use takes longer to import than a command takes to run.
+Addresses come from KOORD_MANAGER / KOORD_PROJECTOR / KOORD_SCHEDULER, or the running stack's state file. HTTP is that
+of the standard library: what the services use takes longer to import than a command takes to run.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The tables of slo-controller-config: the fields of every section, types, defaults and ranges, said once.
 
 Sections 6.3 to 6.9 of the protocol spec and section 16.1 of the manager spec as data. parse.py reads text by them,
-merge() of kinds.py combines values by them, admission.py checks ranges by them, qos.py completes them on the agent.
+merge() of kinds.py combines values by them, admission.py checks ranges by them, agent.py completes them.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ RESOURCE_QOS = Obj(
         Field("cgroupRoot", QOS_CLASS),
     )
 )
-"""Protocol spec, 6.5. No defaults here: the manager sends what was written and the agent completes it (qos.py)."""
+"""Protocol spec, 6.5. No defaults here: the manager sends what was written and the agent completes it (agent.py)."""
 
 CPU_BURST = Obj(
     (
