@@ -50,6 +50,11 @@ def test_small_demo_ends_with_every_invariant_held() -> None:
         assert read_stack(var / "run" / "stack.json") is None
 
 
+def hears_ctrl_c() -> None:
+    """A shell's background job, and what it starts, ignores SIGINT from the beginning."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_interrupted_demo_stops_everything() -> None:
     with server_directory() as folder:
         var = folder / "demo"
@@ -59,6 +64,7 @@ def test_interrupted_demo_stops_everything() -> None:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "KOORD_VAR": str(folder)},
+            preexec_fn=hears_ctrl_c,
         )
         assert process.stderr is not None
         said: list[str] = []
