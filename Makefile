@@ -60,10 +60,12 @@ check: setup format-check contracts ## the fast part: lint, contracts, unit and 
 test: lint ## everything: lint, types, import contracts, every test
 	@$(PYTEST) -n 2 --dist loadgroup
 
-# What is hot in a decision as machine code (docs/decisions/0013), where there is a C compiler: a folder for PYTHONPATH.
+# What is hot in a decision as machine code (docs/decisions/0013), where there are a C compiler and
+# Python's header files: a folder for PYTHONPATH.
 # Compiled from a source distribution, so that nothing compiled is left between the sources, where it would hide them.
 COMPILED := var/compiled
-HAS_CC := $(shell command -v cc)
+HAS_CC := $(shell command -v cc >/dev/null && \
+	$(PYTHON) -c 'import os, sysconfig; print("yes" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "")')
 $(COMPILED)/.built: services/scheduler/pyproject.toml $(shell find services/scheduler/src -name '*.py') | $(VENV)/.synced
 	@echo "==> compiling the scheduler, some two minutes"
 	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_MYPYC=1 \

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ LAG = "koord_bus_follower_lag_events"
 LAG_SECONDS = "koord_bus_follower_lag_seconds"
 HALTED = "koord_bus_follower_halted"
 MIB = 1 << 20
+_HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 
 
 @app.command()
@@ -122,7 +124,9 @@ def skip(
     position: Annotated[int, typer.Argument(help="Position of the event that it cannot read.", min=1)],
     reason: Annotated[str, typer.Option("--reason", help="Why it is right to pass over the event.", prompt=True)],
 ) -> None:
-    """Let a halted fold pass over an event that it cannot read. The log keeps this: every replay honours it.
+    """Let a halted fold pass over the event that it stands before. The log keeps this: every replay honours it.
+
+    A fold that has not halted there is left alone: it would forget what all others know.
 
     Examples:
 
@@ -130,8 +134,38 @@ def skip(
     """
     if not reason.strip():
         fail("--reason must say why", status=2)
+    refusal = why_not_skip(fold, position, _readiness_by_fold())
+    if refusal is not None:
+        fail(refusal)
     seq = wait_for(_skip(fold, position, reason.strip()))
     console.print(f"recorded at position {seq}: {fold} passes over {position}", highlight=False)
+
+
+def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
+    """Why a fold may not pass over an event; None: it stands before it and cannot read it.
+
+    readiness    what each service that runs says at `/readyz`, by the name of its fold
+    source       event-bus spec, 8
+    """
+    if fold not in readiness:
+        running = ", ".join(sorted(readiness)) or "none"
+        return f"no service that runs has a fold {fold!r}; there are: {running}"
+    halted = _HALTED_BEFORE.search(readiness[fold])
+    if halted is None:
+        return f"{fold} has not halted: it reads every event, and must not forget one that the others know"
+    if int(halted[1]) != position:
+        return f"{fold} has halted before event {halted[1]}, not before {position}"
+    return None
+
+
+def _readiness_by_fold() -> dict[str, str]:
+    stack = running_stack(live_directory())
+    found: dict[str, str] = {}
+    for url in (process.urls.get("http") for process in (stack.processes if stack is not None else ())):
+        folds = (_figures(f"{url}/metrics") or {}).get(LAG, {}) if url is not None else {}
+        for fold in folds:
+            found[fold] = ask(f"{url}/readyz", timeout=5).text
+    return found
 
 
 async def _skip(fold: str, position: int, reason: str) -> int:

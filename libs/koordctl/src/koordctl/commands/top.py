@@ -143,12 +143,9 @@ def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool)
         show_table(columns, rows(), empty="no node has reported yet")
         return
     with Live(_table(columns, rows()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
-        try:
-            while True:
-                time.sleep(REFRESH_SECONDS)
-                live.update(_table(columns, rows()), refresh=True)
-        except KeyboardInterrupt:
-            return
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            live.update(_table(columns, rows()), refresh=True)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
