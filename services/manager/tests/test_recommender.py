@@ -10,7 +10,7 @@ from koord_manager.domain.admission.pod_mutating import mutate_pod
 from koord_manager.domain.admission.request import Operation
 from koord_manager.domain.recommender import rounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
-from koord_manager.domain.recommender.book import ModelKey
+from koord_manager.domain.recommender.book import ModelKey, RecommenderBook
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
@@ -250,6 +250,21 @@ def test_a_checkpoint_and_the_reports_since_give_the_same_book(cluster: Cluster)
     restarted.pass_time(90 * 60)
     restarted.live(45, cpu_milli=900)
     assert restarted.rounds.book.models == cluster.rounds.book.models
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"), [({"oom_bump_up_ratio": 2.0}, False), ({"safety_margin_fraction": 0.4}, True)]
+)
+def test_a_checkpoint_is_forgotten_as_a_change_of_settings_forgets(
+    cluster: Cluster, changed: dict[str, float], kept: bool
+) -> None:
+    cluster.live(90)
+    settings = msgspec.structs.replace(DEFAULT_SETTINGS, **changed)
+    restarted = RecommenderBook(settings)
+    restarted.restore(cluster.rounds.book.checkpoint())
+    cluster.rounds.book.use(settings)
+    assert restarted.models == cluster.rounds.book.models
+    assert bool(restarted.models) is kept
 
 
 def confident(mode: str, policy: str = "") -> Cluster:

@@ -148,15 +148,12 @@ class RecommenderBook:
         return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
     def restore(self, data: bytes) -> None:
-        """Take over a checkpoint. Models of other histogram settings are left out. Raises codec.DecodeError."""
+        """Take over a checkpoint. What was learned by other settings is left out, as `use` does. Raises DecodeError."""
         stored = codec.decode(data, _StoredBook)
         self.position = stored.position
         self.models = {}
         self._of_target = None
-        if (cpu_options(stored.settings), memory_options(stored.settings)) != (
-            cpu_options(self.settings),
-            memory_options(self.settings),
-        ):
+        if stored.settings.learning != self.settings.learning:
             return
         for entry in stored.models:
             self.models[ModelKey(entry.namespace, entry.target, entry.container)] = ContainerModel(
