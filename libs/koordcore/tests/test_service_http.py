@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 
 class DemoSettings(ServiceSettings):
@@ -198,6 +199,24 @@ async def test_an_answer_must_begin_in_time_but_a_stream_may_go_on() -> None:
         answer = await run.client.get("/late")
         assert (answer.status_code, answer.text) == (503, "no answer within 0.1 s\n")
         assert (await run.client.get("/stream")).text == "line\n" * 6
+
+
+async def test_an_answer_that_began_as_its_time_ended_is_not_begun_again() -> None:
+    class Stubborn:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+
+    def hasty(http: HttpServer) -> None:
+        http.answer_seconds = 0.1
+
+    async with serving(Route("/stubborn", Stubborn()), configure=hasty) as run:
+        with pytest.raises(httpx.HTTPError):
+            await run.client.get("/stubborn")
+        page = (await run.client.get("/metrics")).text
+        assert ('code="200",handler="Stubborn"' in page, 'code="503"' in page) == (True, False)
 
 
 async def test_a_post_is_answered_without_the_framework_and_guarded_like_the_rest() -> None:

@@ -121,6 +121,7 @@ _GANG_MATCH: Final = _one_of(MATCH_POLICIES, "the scheduler's default applies")
 _GANG_GROUPS: Final = MetadataRule(_json_list(), "the gang stands alone")
 _NETWORK_SPEC: Final = MetadataRule(_json_object(), _IGNORED)
 _BIND_POLICIES: Final = ("Default", "FullPCPUs", "SpreadByPCPUs", "ConstrainedBurst")
+_NUMA_POLICIES: Final = ("BestEffort", "Restricted", "SingleNUMANode")
 _BURST_POLICIES: Final = ("none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")
 _EVICTORS: Final = (
     "BECPUEvict", "CPUEvict", "CPUAllocatableEvict", "BEMemoryEvict", "MemoryEvict", "MemoryAllocatableEvict",
@@ -168,7 +169,7 @@ POD: Final = Holder(
         ),
         keys.NUMA_TOPOLOGY_SPEC: MetadataRule(
             _json_object(
-                numaTopologyPolicy=("BestEffort", "Restricted", "SingleNUMANode"),
+                numaTopologyPolicy=_NUMA_POLICIES,
                 singleNUMANodeExclusive=("Preferred", "Required"),
             )
         ),
@@ -202,7 +203,7 @@ NODE: Final = Holder(
     labels={
         keys.CPU_BIND_POLICY: _one_of(NodeCpuBindPolicy, "it counts as None"),
         keys.NUMA_ALLOCATE_STRATEGY: _one_of(("MostAllocated", "LeastAllocated"), _IGNORED),
-        keys.NUMA_TOPOLOGY_POLICY: _one_of(("BestEffort", "Restricted", "SingleNUMANode"), _IGNORED),
+        keys.NUMA_TOPOLOGY_POLICY: _one_of(_NUMA_POLICIES, _IGNORED),
         keys.ENABLE_NUMA_RESERVATION: _switch(default=False),
         keys.CPU_RECLAIM_RATIO: _RATIO,
         keys.MEMORY_RECLAIM_RATIO: _RATIO,

@@ -211,6 +211,8 @@ class Guard:
         except asyncio.CancelledError:
             if not limit.ended_it():
                 raise
+            if status != 0:
+                raise TimeoutError("the answer began as its time ended") from None
             await self._too_late(scope)(scope, receive, noted_send)
         finally:
             self._limits.end(limit)

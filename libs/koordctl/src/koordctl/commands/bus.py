@@ -16,7 +16,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
-from koordctl.clients import ask, live_directory, running_stack
+from koordctl.clients import ask, find_service, live_directory, running_stack
 from koordctl.commands import genesis
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
@@ -34,6 +34,8 @@ app.command("genesis")(genesis.begin)
 
 LAG = "koord_bus_follower_lag_events"
 LAG_SECONDS = "koord_bus_follower_lag_seconds"
+FOLDING = ("manager", "scheduler", "projector")
+"""Services that fold the log."""
 HALTED = "koord_bus_follower_halted"
 MIB = 1 << 20
 _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
@@ -159,11 +161,9 @@ def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str 
 
 
 def _readiness_by_fold() -> dict[str, str]:
-    stack = running_stack(live_directory())
     found: dict[str, str] = {}
-    for url in (process.urls.get("http") for process in (stack.processes if stack is not None else ())):
-        folds = (_figures(f"{url}/metrics") or {}).get(LAG, {}) if url is not None else {}
-        for fold in folds:
+    for url in filter(None, map(find_service, FOLDING)):
+        for fold in (_figures(f"{url}/metrics") or {}).get(LAG, {}):
             found[fold] = ask(f"{url}/readyz", timeout=5).text
     return found
 

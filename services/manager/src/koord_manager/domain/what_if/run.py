@@ -48,8 +48,6 @@ _DECISIONS: Final = frozenset(
         PodEvictionRequested,
     )
 )
-
-
 LOOKAHEAD: Final = 50_000
 """A decision stands in the log at most so many facts behind what it was based on; a later one is taken late."""
 

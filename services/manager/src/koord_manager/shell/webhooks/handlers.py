@@ -111,7 +111,7 @@ async def _decide(desk: Desk, kind: Kind, request: Request) -> Decided:
         patch = _patch(request, verdict)
         if isinstance(patch, InvalidInput):
             return Decided(Verdict(object=request.object, violations=[violation_of(patch, UNREADABLE)]), [])
-        if verdict.allowed and request.resource == _QUOTAS:
+        if verdict.allowed and request.resource == _QUOTAS and not request.dry_run:
             _count_weight(desk, verdict)
         return Decided(verdict, patch)
     if (request.resource, request.subresource) == ("pods", "binding"):
