@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged
 from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.custom import custom_ref
 from koordcore.events.diagnosis import NodeFailure
 from koordcore.events.envelope import AggregateRef, BasedOn, Origin
 from koordcore.events.explanation import PlacementExplanation
@@ -18,9 +17,8 @@ from koordcore.events.recommendation import ContainerRecommendation, Recommendat
 from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.service.clock import SystemClock
-from koordcore.state.aggregates import CustomObjectState
 from koordcore.values.timestamps import rfc3339
-from kubernetes.gateway_world import gateway_world, install_crds, pod, words
+from kubernetes.gateway_world import World, gateway_world, install_crds, pod, words
 
 Json = dict[str, Any]
 
@@ -175,20 +173,30 @@ async def test_explanations_show_their_answer_until_their_time_is_over(tmp_path:
         await world.until(lambda: not shown())
 
 
+async def profile_mirrored(world: World) -> None:
+    """A profile `pool` whose root quota is `root`, known to the manager."""
+    profile = {
+        "apiVersion": "quota.koordinator.sh/v1alpha1",
+        "kind": "ElasticQuotaProfile",
+        "metadata": {"name": "pool", "namespace": "default"},
+        "spec": {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}},
+    }
+    await world.server.apply(profile)
+    await world.until(lambda: mirrored(world, "elasticquotaprofiles", "pool"))
+
+
+def mirrored(world: World, plural: str, name: str) -> object:
+    """What the manager knows of an object of namespace default."""
+    found = world.view.custom(plural, "default", name)
+    return found.object if found is not None else None
+
+
 async def test_the_root_quota_of_a_profile_is_kept_as_rendered(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, begin=False) as world:
         await install_crds(world.server)
         await world.begin()
         tree = "quota.scheduling.koordinator.sh/tree-id"
-        profile = {
-            "apiVersion": "quota.koordinator.sh/v1alpha1",
-            "kind": "ElasticQuotaProfile",
-            "metadata": {"name": "pool", "namespace": "default"},
-            "spec": {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}},
-        }
-        await world.server.apply(profile)
-        ref = custom_ref("elasticquotaprofiles", "default", "pool")
-        await world.until(lambda: ref.id in world.view.state.of_kind(CustomObjectState))
+        await profile_mirrored(world)
         rendered = QuotaProfileRendered(
             quota_namespace="default", quota_name="root", labels={tree: "7"}, min={"cpu": "8"}, max={"cpu": "100"}
         )
@@ -204,10 +212,19 @@ async def test_the_root_quota_of_a_profile_is_kept_as_rendered(tmp_path: Path) -
         await world.until(
             lambda: (world.server.object("elasticquotaprofiles", "default", "pool") or {})["metadata"].get("labels")
         )
+        await world.until(lambda: world.gateway.is_idle)
         await world.server.apply(
             {**quota(), "metadata": {"name": "root", "namespace": "default"}, "spec": {"min": {"cpu": 1}}}
         )
         await world.until(lambda: quota().get("spec", {}).get("min") == {"cpu": "8"})
+        await world.server.delete("elasticquotas", "default", "root")
+        await world.until(lambda: quota().get("spec", {}).get("max") == {"cpu": "100"})
+
+        await world.server.delete("elasticquotaprofiles", "default", "pool")
+        await world.until(lambda: not mirrored(world, "elasticquotaprofiles", "pool"))
+        await world.server.delete("elasticquotas", "default", "root")
+        await world.until(lambda: not mirrored(world, "elasticquotas", "root") and world.gateway.is_idle)
+        assert not quota()
 
 
 async def test_a_refused_root_quota_and_abnormal_nodes_are_told_as_events(tmp_path: Path) -> None:
@@ -215,6 +232,7 @@ async def test_a_refused_root_quota_and_abnormal_nodes_are_told_as_events(tmp_pa
         await install_crds(world.server)
         world.server.faults.answer("POST", "/elasticquotas", 403)
         await world.begin()
+        await profile_mirrored(world)
         rendered = QuotaProfileRendered(quota_namespace="default", quota_name="root", min={"cpu": "8"})
         await world.append(AggregateRef("quotaprofile", "default=pool"), rendered)
         await world.until(lambda: words(world, "CreateQuotaFailed"))

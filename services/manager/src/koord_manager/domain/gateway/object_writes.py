@@ -156,8 +156,10 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[Request]:
-    """The root quota that a profile asks for, and the tree id on the profile itself."""
-    if wanted.fault or not wanted.quota_name:
+    """The root quota that a profile asks for, and the tree id on the profile itself; none once the profile is gone."""
+    profile_namespace, profile_name = namespaced_from_token(id_)
+    profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)
+    if wanted.fault or not wanted.quota_name or profile is None:
         return []
     requests: list[Request] = []
     namespace, name = wanted.quota_namespace, wanted.quota_name
@@ -186,10 +188,8 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
             path = _path(_SIGS, "elasticquotas", namespace, name)
             requests.append(Request("update-quota", "PATCH", path, body, MERGE_PATCH))
     tree = wanted.labels.get(keys.QUOTA_TREE_ID, "")
-    profile_namespace, profile_name = namespaced_from_token(id_)
-    profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)
-    labels = cast("dict[str, str]", (profile or {}).get("metadata", {}).get("labels") or {})
-    if tree and profile is not None and not labels.get(keys.QUOTA_TREE_ID):
+    labels = cast("dict[str, str]", profile.get("metadata", {}).get("labels") or {})
+    if tree and not labels.get(keys.QUOTA_TREE_ID):
         body = {"metadata": _meta(profile, labels={keys.QUOTA_TREE_ID: tree})}
         path = _path(_PROFILES, "elasticquotaprofiles", profile_namespace, profile_name)
         requests.append(Request("quota-profile", "PATCH", path, body, MERGE_PATCH))

@@ -9,15 +9,16 @@ from collections import deque
 from collections.abc import Iterable
 
 from koordcore.events.adjustment import MassAbnormalityChanged
-from koordcore.events.custom import CustomObjectObserved, plural_of
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.gateway import PodBindFailed, PodBound, PodEvictionRequested
 from koordcore.events.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
 from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced
+from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
-from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
+from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
 
 from koord_manager.domain.gateway.object_writes import STATUS_KINDS
 from koord_manager.domain.gateway.pod_words import (
@@ -52,6 +53,7 @@ class Owed:
         self.nodes: dict[str, None] = {}
         self.objects: dict[AggregateRef, None] = {}
         self.words: deque[Word] = deque(maxlen=MOST_WORDS)
+        self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
 
     def seed(self, view: ManagerView) -> None:
         """Everything that might be owed, from the fold: for a leader that has just begun."""
@@ -61,6 +63,9 @@ class Owed:
         self.nominated = {uid: pod.nominated for uid, pod in view.state.of_kind(PodState).items() if pod.nominated}
         self.objects = {ref: None for ref, _ in view.state if ref.kind in STATUS_KINDS}
         self.words.clear()
+        self._profiles_of = {}
+        for id_, profile in view.state.of_kind(QuotaProfileState).items():
+            self._note_profile(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
         """Take in events that the view has folded."""
@@ -96,17 +101,34 @@ class Owed:
                 self.words.extend(_config_words(view, event))
             case NodeTopologyReported():
                 self.nodes[ref.id] = None
+            case QuotaProfileRendered():
+                self.objects[ref] = None
+                self._note_profile(ref, event.quota_namespace, event.quota_name)
             case CustomObjectObserved():
-                plural, names = plural_of(ref.id), ref.id.partition("=")[2]
-                if plural == "noderesourcetopologies":
-                    self.nodes[names] = None
-                elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:
-                    self.objects[about] = None
+                self._note_object(ref)
+            case CustomObjectDeleted():
+                self._note_root_quota(ref)
             case _:
                 if ref.kind in ("nodespec", "nodepolicy"):
                     self.nodes[ref.id] = None
                 elif ref.kind in STATUS_KINDS:
                     self.objects[ref] = None
+
+    def _note_object(self, ref: AggregateRef) -> None:
+        plural, names = plural_of(ref.id), ref.id.partition("=")[2]
+        if plural == "noderesourcetopologies":
+            self.nodes[names] = None
+        elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:
+            self.objects[about] = None
+            self._note_root_quota(ref)
+
+    def _note_profile(self, ref: AggregateRef, namespace: str, name: str) -> None:
+        self._profiles_of.setdefault((namespace, name), {})[ref] = None
+
+    def _note_root_quota(self, ref: AggregateRef) -> None:
+        """A quota that its profile renders was changed or removed by somebody: it is written again."""
+        if plural_of(ref.id) == "elasticquotas":
+            self.objects |= self._profiles_of.get(namespaced_from_token(ref.id.partition("=")[2]), {})
 
 
 def _pod(view: ManagerView, uid: str) -> Pod | None:
