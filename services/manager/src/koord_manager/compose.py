@@ -135,7 +135,7 @@ def assemble(
         recommender=RecommenderRounds(RecommenderBook(recommender_settings(settings))),
     )
     book = controllers.recommender.book
-    tells_usage = settings.recommended_usage
+    tells_usage = options.recommended_usage
     view.recommend_with(
         lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace, tells_usage=tells_usage)
     )

@@ -22,7 +22,7 @@ from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.remove import Target, decide_delete
 from koord_manager.shell.appender import Decision, append_decisions
-from koord_manager.shell.decisions import record_applied, record_refused
+from koord_manager.shell.decisions import Occasion, record_applied, record_refused
 from koord_manager.shell.intake import FieldError, Result, Work, field_errors
 from koord_manager.world import World, epoch_of, reached, why_not_decide
 
@@ -120,17 +120,18 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
     """Decides and appends works on distinct objects; returns those whose aggregate moved meanwhile."""
     now = rfc3339(world.clock.now())
     decisions: list[Decision] = []
-    results: list[tuple[Work, Result, Applied]] = []
+    results: list[tuple[Work, Result, Applied, Occasion]] = []
     for work in works:
         # 1. decide
         with world.tracer.span("manager.apply") as span:
             traceparent = span.context.traceparent
+            occasion = Occasion(now, traceparent, world.view.state.position, draws=world.new_uid())
             try:
-                applied = _decide(world, work, now)
+                applied = _decide(world, work, now, occasion.draws)
             except InvalidManifest as refused:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
                 if isinstance(refused, AdmissionRefused):
-                    await record_refused(world, work, refused.verdict, now, traceparent)
+                    await record_refused(world, work, refused.verdict, occasion)
                 continue
             except Exception as error:
                 world.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
@@ -148,12 +149,12 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
             actor=world.actor,
             epoch=epoch_of(world),
             occurred_at=now,
-            based_on=world.view.state.position,
+            based_on=occasion.based_on,
             traceparent=traceparent,
         )
         decisions.append(Decision(drafts, origin))
         result = _result(work, action, uid=uid, traceparent=traceparent, warnings=applied.warnings)
-        results.append((work, result, applied))
+        results.append((work, result, applied, occasion))
     # 2. append
     failpoint("documents_decided_before_append")
     outcomes = await append_decisions(world.log, decisions)
@@ -162,14 +163,14 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
     halted = await world.folded(max((reached(outcome) for outcome in outcomes), default=0))
     # 4. answer
     again: list[Work] = []
-    for (work, result, applied), outcome in zip(results, outcomes, strict=True):
+    for (work, result, applied, occasion), outcome in zip(results, outcomes, strict=True):
         match outcome:
             case Appended(last_seq=seq):
                 errors = field_errors(applied.refusal) if applied.refusal else []
                 action = "refused" if applied.refusal else result.action
                 _answer(work, msgspec.structs.replace(result, action=action, seq=seq, errors=errors))
                 if applied.steps:
-                    await record_applied(world, work, applied, now, result.traceparent)
+                    await record_applied(world, work, applied, occasion)
             case Conflict() if halted is not None:
                 _answer(work, _failed(work, halted))
             case Conflict():
@@ -180,11 +181,11 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
     return again
 
 
-def _decide(world: World, work: Work, now: str) -> Applied:
+def _decide(world: World, work: Work, now: str, new_uid: str) -> Applied:
     if isinstance(work.subject, Target):
         drafts = decide_delete(world.view, work.subject, world.options)
         return Applied("deleted", "", drafts) if drafts is not None else Applied("not-found", "", [])
-    return decide_apply(world.view, work.subject, new_uid=world.new_uid(), now=now, options=world.options)
+    return decide_apply(world.view, work.subject, new_uid=new_uid, now=now, options=world.options)
 
 
 def _result(

@@ -140,6 +140,7 @@ def admission_options(settings: ManagerSettings) -> Options:
     return Options(
         gates=dict(settings.feature_gates.values),
         check_strategy_names=settings.node_strategy_name_need_check,
+        recommended_usage=settings.recommended_usage,
         binding=BindingPolicy(
             user_names=settings.binding_admission_user_name,
             dry_run=settings.binding_admission_dry_run,

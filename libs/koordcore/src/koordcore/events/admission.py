@@ -1,7 +1,8 @@
 """What admission did to an object: one verdict for each request that it changed or refused. Stream `why`.
 
 Subject `why.admission.<resource>=<ns>=<name>`. Not a fact: an accepted object's own event carries the result; dry runs
-are never recorded.
+are never recorded. The envelope's `based_on` says which facts it was decided on; with them, the object and the settings
+it can be decided anew.
 
 source    manager spec, 17.3
 """
@@ -24,6 +25,15 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
     rules       ids of the rules that refused it
     fields      where, aligned with `rules`
     patch       RFC 6902, against the object as submitted; values that could hold a secret are withheld
+    webhook     "mutate" or "validate", whichever was asked; "" at the other door, which goes through both
+    subresource of the request; `resource` then ends with it
+    object      as submitted, as far as the log keeps such objects; None: it is not kept (too large, not of the shape of
+                its kind, a deletion, or told by an older version)
+    old_object  as stored before an update or a deletion, likewise; None also at the other door, whose facts have it
+    result      digest of the kept part after the steps, "" when nothing changed it
+    draws       what draws of profiles with a probability follow from, "" for `uid`
+    settings    gates and flags that were not at their defaults: `MultiQuotaTree=true`
+    pending     quotas that were accepted and had not been observed yet: it was judged with them
     """
 
     uid: str
@@ -39,6 +49,14 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
     fields: list[str] = []
     message: str = ""
     patch: list[dict[str, Any]] = []
+    webhook: str = ""
+    subresource: str = ""
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    result: str = ""
+    draws: str = ""
+    settings: list[str] = []
+    pending: list[str] = []
 
 
 def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:

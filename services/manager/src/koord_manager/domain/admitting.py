@@ -20,8 +20,8 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import mutate, surroundings
 from koord_manager.domain.admission.facts import QUOTAS
+from koord_manager.domain.admission.kept import LAST_APPLIED
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.patch import json_patch
 from koord_manager.domain.admission.pod_validating import validate_pod
 from koord_manager.domain.admission.quota import read_quota
 from koord_manager.domain.admission.quota_evaluation import (
@@ -33,8 +33,6 @@ from koord_manager.domain.admission.quota_evaluation import (
 from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation
 from koord_manager.domain.view import ManagerView
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""kubectl's own copy of the manifest: whole pods (and what is secret in them) never enter the log."""
 DEFAULT_SCHEDULER = "koord-scheduler"
 WITHIN_RULE = "within rule "
 """How the rule of a violation begins that stands for a rule of admission; its value is the whole sentence."""
@@ -57,13 +55,15 @@ class CreatedPod(NamedTuple):
     """A pod as it enters the log.
 
     steps    of admission that changed it
-    patch    what they changed, against the document
+    given    what they were given: the document with the priority of its class; never changed
+    made     what they made of it
     quota    the quota's new account, to be appended together with the pod; None: no quota has to have room for it
     """
 
     pod: Pod
     steps: tuple[str, ...]
-    patch: list[dict[str, Any]]
+    given: dict[str, Any]
+    made: dict[str, Any]
     quota: Draft | None
 
 
@@ -105,8 +105,8 @@ def created_pod(
     pod.status.qos_class = ""
     pod.status.qos_class = kube_qos(pod)
     judge_pod(view, pod, None, options)
-    patch = json_patch(prepared, verdict.object or prepared)
-    return CreatedPod(pod, verdict.steps, patch, quota_account(view, pod, None, options, accounts))
+    quota = quota_account(view, pod, None, options, accounts)
+    return CreatedPod(pod, verdict.steps, prepared, verdict.object or prepared, quota)
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:

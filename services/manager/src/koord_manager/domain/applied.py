@@ -1,9 +1,11 @@
 """The outcome of applying a document, before anything is appended."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from koordcore.events.envelope import Draft
 from koordcore.protocol.manifests import InvalidManifest
+
+from koord_manager.domain.admission.request import JsonObject
 
 
 class Applied(NamedTuple):
@@ -14,7 +16,8 @@ class Applied(NamedTuple):
     drafts    facts to append together: all or none
     refusal   for "rejected": what is wrong
     steps     of admission that changed the object
-    patch     RFC 6902: what they changed, against the document
+    given     the object that they were given, None when no step changed one
+    made      what they made of it
     warnings  what is worth a look in it, taken or not
     """
 
@@ -23,5 +26,6 @@ class Applied(NamedTuple):
     drafts: list[Draft]
     refusal: InvalidManifest | None = None
     steps: tuple[str, ...] = ()
-    patch: tuple[dict[str, Any], ...] = ()
+    given: JsonObject | None = None
+    made: JsonObject | None = None
     warnings: tuple[str, ...] = ()

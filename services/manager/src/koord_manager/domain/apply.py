@@ -43,11 +43,10 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.config_map_validating import check_data
 from koord_manager.domain.admission.json_object import seen, texts
+from koord_manager.domain.admission.kept import LAST_APPLIED
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.patch import json_patch
 from koord_manager.domain.admission.request import Operation, Request
 from koord_manager.domain.admitting import (
-    LAST_APPLIED,
     AdmissionRefused,
     created_pod,
     judge_pod,
@@ -124,7 +123,7 @@ def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, no
         drafts = [Draft(AggregateRef("podspec", new_uid), PodSpecAdded(object=created.pod), 0)]
         if created.quota is not None:
             drafts.append(created.quota)
-        return Applied("created", new_uid, drafts, steps=created.steps, patch=tuple(created.patch))
+        return Applied("created", new_uid, drafts, steps=created.steps, given=created.given, made=created.made)
     uid, state = existing
     old = state.object
     kept = old.metadata.annotations.get(APPLIED_DIGEST)
@@ -188,7 +187,7 @@ def _apply_node(view: ManagerView, manifest: Manifest, node: Node, now: str, opt
     state = view.state.of_kind(NodeSpecState).get(token)
     old = state.object if state else None
     steps: tuple[str, ...] = ()
-    patch: tuple[dict[str, Any], ...] = ()
+    made: dict[str, Any] | None = None
     if old is not None:
         status = Request(
             uid=node.metadata.name,
@@ -204,8 +203,7 @@ def _apply_node(view: ManagerView, manifest: Manifest, node: Node, now: str, opt
         if amplified.violations or judged.violations:
             raise AdmissionRefused([*amplified.violations, *judged.violations])
         if amplified.steps and amplified.object is not None:
-            node, steps = node_from_json(amplified.object), amplified.steps
-            patch = tuple(json_patch(manifest.document, amplified.object))
+            node, steps, made = node_from_json(amplified.object), amplified.steps, amplified.object
     keep_identity(node.metadata, old.metadata if old else None, "", now)
     if old is not None and not node.status.capacity and not node.status.allocatable:
         node.status = old.status  # a manifest without status leaves what the kubelet reported
@@ -216,7 +214,7 @@ def _apply_node(view: ManagerView, manifest: Manifest, node: Node, now: str, opt
     if node == old:
         return Applied("unchanged", "", [])
     drafts = [Draft(ref, NodeSpecChanged(object=node), view.state.last_seq(ref))]
-    return Applied("configured", "", drafts, steps=steps, patch=patch)
+    return Applied("configured", "", drafts, steps=steps, given=manifest.document, made=made)
 
 
 def _apply_workload(view: ManagerView, workload: Workload, new_uid: str, now: str, options: Options) -> Applied:

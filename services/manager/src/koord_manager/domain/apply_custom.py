@@ -15,10 +15,10 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
+from koord_manager.domain.admission.kept import LAST_APPLIED
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.patch import json_patch
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
-from koord_manager.domain.admitting import LAST_APPLIED, AdmissionRefused
+from koord_manager.domain.admitting import AdmissionRefused
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.three_way import three_way
 from koord_manager.domain.view import ManagerView
@@ -53,7 +53,6 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     if not verdict.allowed:
         raise AdmissionRefused(verdict.violations)
     assert verdict.object is not None
-    assert request.object is not None
     document = _stored(resource, verdict.object)  # a mutation, too, has to keep to the schema
     judged = validate(msgspec.structs.replace(request, object=document), around)
     if not judged.allowed:
@@ -68,7 +67,8 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         uid,
         [draft],
         steps=verdict.steps,
-        patch=tuple(json_patch(request.object, verdict.object)),
+        given=request.object,
+        made=verdict.object,
     )
 
 

@@ -8,7 +8,7 @@ source    manager spec, 17.3
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import Origin
@@ -16,8 +16,10 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import CustomObject
 from koordcore.service.logging import Logger
 
-from koord_manager.domain.admission.patch import without_secrets
-from koord_manager.domain.admission.request import Verdict
+from koord_manager.domain.admission.kept import digest_of, kept_of
+from koord_manager.domain.admission.options import Options, settings_told
+from koord_manager.domain.admission.patch import Operation, json_patch, without_secrets
+from koord_manager.domain.admission.request import JsonObject, Verdict
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.remove import Target
 from koord_manager.shell.intake import Work
@@ -54,9 +56,18 @@ class Teller(Protocol):
         """For refusals."""
         ...
 
+    @property
+    def options(self) -> Options:
+        """Gates and flags of admission."""
+        ...
+
 
 class Subject(NamedTuple):
-    """The object that was judged, and the request about it."""
+    """The object that was judged, and the request about it.
+
+    webhook      which was asked, "" at the other door
+    old_object   as stored, None at the other door
+    """
 
     uid: str
     door: str
@@ -65,32 +76,57 @@ class Subject(NamedTuple):
     name: str
     operation: str
     user: str = ""
+    webhook: str = ""
+    subresource: str = ""
+    object: JsonObject | None = None
+    old_object: JsonObject | None = None
+
+    @property
+    def shown(self) -> str:
+        """Resource and subresource in one."""
+        return f"{self.resource}-{self.subresource}" if self.subresource else self.resource
 
 
-async def record_applied(world: Teller, work: Work, applied: Applied, now: str, traceparent: str) -> None:
+class Occasion(NamedTuple):
+    """When and on what it was decided.
+
+    now        RFC 3339
+    based_on   position of the fold
+    draws      what draws of profiles with a probability follow from, "" for the uid of the request
+    pending    quotas that had not been observed yet
+    """
+
+    now: str
+    traceparent: str
+    based_on: int
+    draws: str = ""
+    pending: Sequence[str] = ()
+
+
+async def record_applied(world: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
     """Tells what admission changed in a document that was applied."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
-    subject = _subject(work, operation)
-    verdict = Verdict(object=None, steps=applied.steps)
-    await tell(world, subject, verdict, applied.patch, now, traceparent)
+    verdict = Verdict(object=applied.made, steps=applied.steps)
+    patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
+    await tell(world, _subject(work, operation), verdict, patch, occasion)
 
 
-async def record_refused(world: Teller, work: Work, verdict: Verdict, now: str, traceparent: str) -> None:
+async def record_refused(world: Teller, work: Work, verdict: Verdict, occasion: Occasion) -> None:
     """Tells why a document was refused; nothing of a dry run."""
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
-        await tell(world, _subject(work, operation), verdict, (), now, traceparent)
+        await tell(world, _subject(work, operation), verdict, (), occasion)
 
 
 async def tell(
-    world: Teller, subject: Subject, verdict: Verdict, patch: Sequence[dict[str, Any]], now: str, traceparent: str
+    world: Teller, subject: Subject, verdict: Verdict, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
     """Publishes one verdict; returns at once, also while the bus is away (the newest are kept)."""
     if not verdict.allowed:
         world.logger.info(
             "admission_refused",
             door=subject.door,
-            resource=subject.resource,
+            resource=subject.shown,
             namespace=subject.namespace,
             name=subject.name,
             operation=subject.operation,
@@ -102,7 +138,7 @@ async def tell(
     event = AdmissionDecided(
         uid=subject.uid,
         door=subject.door,
-        resource=subject.resource,
+        resource=subject.shown,
         namespace=subject.namespace,
         name=subject.name,
         operation=subject.operation,
@@ -113,16 +149,26 @@ async def tell(
         fields=[violation.field for violation in verdict.violations],
         message=verdict.message[:2000],
         patch=without_secrets(patch[:MAX_PATCH_OPERATIONS]),
+        webhook=subject.webhook,
+        subresource=subject.subresource,
+        object=kept_of(subject.resource, subject.object),
+        old_object=kept_of(subject.resource, subject.old_object),
+        result=digest_of(subject.resource, verdict.object) if verdict.steps else "",
+        draws=occasion.draws,
+        settings=settings_told(world.options),
+        pending=list(occasion.pending),
     )
     # what stands in a subject has to be a name; an object without a good one (generateName) goes by its request
-    named = [text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name or subject.uid)]
-    ref = admission_ref(subject.resource, named[0], named[1] or "unnamed")
+    names = (subject.namespace, subject.name, subject.uid)
+    namespace, name, uid = (text if _SUBJECT_NAME.fullmatch(text) else "" for text in names)
+    ref = admission_ref(subject.shown, namespace, name or uid or "unnamed")
     origin = Origin(
         causation_id=subject.uid,
         correlation_id=subject.uid,
         actor=world.actor,
-        occurred_at=now,
-        traceparent=traceparent,
+        occurred_at=occasion.now,
+        based_on=occasion.based_on,
+        traceparent=occasion.traceparent,
     )
     await world.verdicts.publish(ref, event, origin)
 
@@ -135,4 +181,5 @@ def _subject(work: Work, operation: str) -> Subject:
     meta = subject.object.metadata
     custom = subject.object.resource.plural if isinstance(subject.object, CustomObject) else None
     resource = custom or _PLURALS.get(subject.kind, subject.kind.lower())
-    return Subject(uid, "apply", resource, meta.namespace, meta.name, operation)
+    document = subject.document
+    return Subject(uid, "apply", resource, meta.namespace, meta.name, operation, object=document)

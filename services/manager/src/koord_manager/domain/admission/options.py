@@ -3,7 +3,7 @@
 source    manager spec, 2.2, 2.4
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -72,16 +72,40 @@ class Options:
 
     gates                  those that differ from their default, or all
     check_strategy_names   --node-strategy-name-need-check
+    recommended_usage      --recommended-usage
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
     check_strategy_names: bool = False
+    recommended_usage: bool = False
     binding: BindingPolicy = field(default_factory=BindingPolicy)
 
     def enabled(self, gate: str) -> bool:
         """Whether a gate is on. KeyError for a gate that does not exist: a bug."""
         default = GATE_DEFAULTS[gate]
         return self.gates.get(gate, default)
+
+
+_CHECKS_NAMES: Final = "node-strategy-name-need-check"
+_TELLS_USAGE: Final = "recommended-usage"
+
+
+def settings_told(options: Options) -> list[str]:
+    """Gates and flags that are not at their defaults, as a verdict names them; who may bind pods is left out."""
+    gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
+    flags = {_CHECKS_NAMES: options.check_strategy_names, _TELLS_USAGE: options.recommended_usage}
+    told = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
+    return [f"{name}={str(is_on).lower()}" for name, is_on in sorted(told.items())]
+
+
+def options_told(settings: Iterable[str]) -> Options:
+    """Inverse of `settings_told`; what this version does not know is passed over."""
+    told = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
+    return Options(
+        gates={name: is_on for name, is_on in told.items() if name in GATE_DEFAULTS},
+        check_strategy_names=told.get(_CHECKS_NAMES, False),
+        recommended_usage=told.get(_TELLS_USAGE, False),
+    )
 
 
 Draw = Callable[[str], float]

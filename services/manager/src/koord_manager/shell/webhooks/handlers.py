@@ -3,7 +3,7 @@
 source    manager spec, 7.1, 10.4, 10.7, 17.3
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from koordcore.ports.clock import Clock
@@ -21,11 +21,11 @@ from koord_manager.domain.admission.json_object import seen, text
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.patch import json_patch
 from koord_manager.domain.admission.pending_quotas import PendingQuotas
-from koord_manager.domain.admission.quota import read_quota, resources_of
+from koord_manager.domain.admission.quota import Quota, read_quota, resources_of
 from koord_manager.domain.admission.quota_evaluation import evaluated_request, quota_to_evaluate
 from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation, violation_of
 from koord_manager.domain.view import ManagerView
-from koord_manager.shell.decisions import Subject, tell
+from koord_manager.shell.decisions import Occasion, Subject, tell
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import QuotaGate
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
@@ -63,6 +63,10 @@ class Decided(NamedTuple):
     patch: list[dict[str, Any]]
 
 
+Pending = Mapping[str, Quota | None]
+"""Accepted quotas that have not been observed yet; None: deletions."""
+
+
 async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     """The answer to the review in a body; what is to be told of it is told later.
 
@@ -70,10 +74,11 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     """
     asked = read_review(body)
     request = asked.request
-    began = desk.steady()
+    began, position = desk.steady(), desk.view.state.position
+    pending = desk.pending.current(desk.view.admission.quotas, began)
     with desk.tracer.span(f"manager.{kind}.{request.resource}") as span:
         try:
-            decided = await _decide(desk, kind, request)
+            decided = await _decide(desk, kind, request, pending)
         except Exception as error:  # noqa: BLE001 - told with its cause; the request is answered, not broken off
             return _broken(desk, kind, asked, error)
     verdict = decided.verdict
@@ -84,10 +89,9 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
         asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch, warnings=verdict.warnings
     )
     if not request.dry_run and (verdict.steps or not verdict.allowed):
-        now = desk.clock.now()
-        desk.telling.later(
-            lambda: tell(desk, _subject(asked), verdict, decided.patch, rfc3339(now), span.context.traceparent)
-        )
+        now, traceparent = rfc3339(desk.clock.now()), span.context.traceparent
+        occasion = Occasion(now, traceparent, position, pending=sorted(pending))
+        desk.telling.later(lambda: tell(desk, _subject(asked, kind), verdict, decided.patch, occasion))
     return answer
 
 
@@ -95,7 +99,7 @@ def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
     """The answer when deciding itself failed: refused with 500, as the reference does. source    manager spec, 7.1"""
     request = asked.request
     cause = f"{type(error).__name__}: {error}"
-    named = f"{request.resource} {request.namespace}/{_subject(asked).name}"
+    named = f"{request.resource} {request.namespace}/{_subject(asked, kind).name}"
     desk.logger.error("review_failed", kind=kind, object=named, uid=request.uid, error=cause, exc_info=error)
     desk.metrics.decided(kind, request.resource, request.operation, "failed", "rejected", seconds=0)
     return write_review(asked, allowed=False, message=f"internal failure: {cause}", code=INTERNAL)
@@ -104,8 +108,8 @@ def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
 _NONE: Final = Violation(rule="", field="", message="")
 
 
-async def _decide(desk: Desk, kind: Kind, request: Request) -> Decided:
-    around = surroundings(request, desk.view.admission, desk.options, pending=_pending(desk))
+async def _decide(desk: Desk, kind: Kind, request: Request, pending: Pending) -> Decided:
+    around = surroundings(request, desk.view.admission, desk.options, pending=pending)
     if kind == "mutate":
         verdict = mutate(request, around)
         patch = _patch(request, verdict)
@@ -122,10 +126,6 @@ async def _decide(desk: Desk, kind: Kind, request: Request) -> Decided:
     if verdict.allowed and request.resource == _QUOTAS and not request.subresource and not request.dry_run:
         _remember(desk, request)
     return Decided(verdict, [])
-
-
-def _pending(desk: Desk) -> dict[str, Any]:
-    return desk.pending.current(desk.view.admission.quotas, desk.steady())
 
 
 def _patch(request: Request, verdict: Verdict) -> list[dict[str, Any]] | InvalidInput:
@@ -203,20 +203,23 @@ def _binding(desk: Desk, request: Request) -> Verdict:
     return Verdict(object=request.object, violations=[violation])
 
 
-def _subject(asked: Asked) -> Subject:
+def _subject(asked: Asked, kind: Kind) -> Subject:
     request = asked.request
     try:
         metadata = seen(request.object or request.old_object, "metadata")
         named = text(metadata, "name") or text(metadata, "generateName")
     except InvalidInput:
         named = ""
-    resource = f"{request.resource}-{request.subresource}" if request.subresource else request.resource
     return Subject(
         uid=request.uid,
         door="webhook",
-        resource=resource,
+        resource=request.resource,
         namespace=request.namespace,
         name=request.name or named,
         operation=str(request.operation),
         user=request.user,
+        webhook=kind,
+        subresource=request.subresource,
+        object=request.object,
+        old_object=request.old_object,
     )

@@ -1,0 +1,135 @@
+"""What a verdict keeps of the object that it is about: as much as deciding it anew reads.
+
+Of pods and nodes what the log mirrors of them, so no environment, command or arguments; kubectl's copy of the whole
+object and managed fields are left out of every kind.
+
+source    manager spec, 17.3
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.objects import ConfigMap, KubeStruct, Node, ObjectMeta, Pod, PodTemplate
+from koordcore.values import codec
+
+from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.admission.request import JsonObject
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's own copy of the manifest: whole pods (and what is secret in them) never enter the log."""
+MAX_BYTES: Final = 64 * 1024
+"""A larger object is not kept: a message of the bus has a size."""
+_QUOTA_FIELDS: Final = {"spec": frozenset(("min", "max")), "status": frozenset(("used",))}
+_RESERVATION_FIELDS: Final = frozenset(
+    (
+        *("template", "owners", "ttl", "expires", "preAllocation", "preAllocationPolicy"),
+        *("allocateOnce", "allocatePolicy", "unschedulable", "taints"),
+    )
+)
+_SECTIONS: Final = frozenset(section.key for section in SectionName)
+
+
+def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
+    """The kept part of an object, as JSON.
+
+    resource    plural: `pods`; of kinds without rules of admission nothing is kept
+    returns     None: there is no object, it has not the shape of its kind, or it is too large
+    """
+    keep = _KEPT.get(resource)
+    if keep is None or document is None:
+        return None
+    try:
+        kept = keep(document)
+        if kept is None:
+            return None
+        named = {name: text for name in ("apiVersion", "kind") if isinstance(text := document.get(name), str)}
+        return None if len(codec.encode(kept)) > MAX_BYTES else {**named, **kept}
+    except (codec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+
+
+def digest_of(resource: str, document: JsonObject | None) -> str:
+    """Digest of the kept part of an object; "" when nothing is kept of it."""
+    kept = kept_of(resource, document)
+    return hashlib.blake2b(codec.encode_canonical(kept), digest_size=8).hexdigest() if kept is not None else ""
+
+
+def _typed(document: JsonObject, kind: type[KubeStruct]) -> JsonObject:
+    # nulls inside of maps are refused here, though the log reads them as absent: admission does not
+    return cast("JsonObject", msgspec.to_builtins(codec.convert(document, kind)))
+
+
+def _without_copy(metadata: JsonObject) -> JsonObject:
+    annotations = cast("Mapping[str, str]", metadata.get("annotations") or {})
+    if LAST_APPLIED in annotations:
+        metadata["annotations"] = {name: text for name, text in annotations.items() if name != LAST_APPLIED}
+    return metadata
+
+
+def _object(document: JsonObject, kind: type[KubeStruct]) -> JsonObject:
+    kept = _typed(document, kind)
+    if "metadata" in kept:
+        _without_copy(kept["metadata"])
+    return kept
+
+
+def _pod(document: JsonObject) -> JsonObject:
+    return _object(document, Pod)
+
+
+def _node(document: JsonObject) -> JsonObject:
+    kept = _object(document, Node)
+    for name in ("images", "conditions"):
+        seen(kept, "status").pop(name, None)
+    return kept
+
+
+def _config(document: JsonObject) -> JsonObject:
+    kept = _object(document, ConfigMap)
+    kept["data"] = {name: text for name, text in kept.get("data", {}).items() if name in _SECTIONS}
+    return kept
+
+
+def _quota(document: JsonObject) -> JsonObject:
+    kept = _metadata(document)
+    for name, fields in _QUOTA_FIELDS.items():
+        if document.get(name) is not None:
+            kept[name] = _only(document[name], fields)
+    return kept
+
+
+def _reservation(document: JsonObject) -> JsonObject | None:
+    kept = _metadata(document)
+    written: Any = document.get("spec")
+    if written is None:
+        return kept
+    kept["spec"] = spec = _only(written, _RESERVATION_FIELDS)
+    if spec.get("template") is not None:
+        given: Any = spec["template"]
+        spec["template"] = template = _typed(given, PodTemplate)
+        if bool(given.get("spec")) != bool(template.get("spec")):
+            return None  # whether the template has a spec at all is looked at
+        if "metadata" in template:
+            _without_copy(template["metadata"])
+    return kept
+
+
+def _only(value: Any, fields: frozenset[str]) -> JsonObject:
+    return {name: inner for name, inner in codec.convert(value, dict[str, Any]).items() if name in fields}
+
+
+def _metadata(document: JsonObject) -> JsonObject:
+    written: Any = document.get("metadata")
+    return {"metadata": _without_copy(_typed({} if written is None else written, ObjectMeta))}
+
+
+_KEPT: Final[Mapping[str, Callable[[JsonObject], JsonObject | None]]] = {
+    "pods": _pod,
+    "nodes": _node,
+    "configmaps": _config,
+    "elasticquotas": _quota,
+    "reservations": _reservation,
+}
