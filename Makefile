@@ -78,9 +78,11 @@ compiled: setup $(if $(HAS_CC),$(COMPILED)/.built) ## the scheduler as machine c
 bench: compiled ## measure against the targets; results in var/bench/results.json
 	@$(if $(HAS_CC),PYTHONPATH=$(COMPILED)/site) $(VENV)/bin/python -m tests.bench
 
-schemas: setup ## regenerate schemas/ from the event models and the CRDs
+schemas: setup ## regenerate schemas/ from the event models and the CRDs, and the names of Kubernetes' fields
 	@$(VENV)/bin/python -m koordcore.events.export schemas
 	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
+	@$(VENV)/bin/python -m koord_manager.shell.export_fields \
+		services/manager/src/koord_manager/domain/document_warnings/kubernetes_fields.json
 
 clean: ## remove what the recipes made
 	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis

@@ -36,6 +36,10 @@ class Koord:
 
     def run(self, *words: str, stdin: str = "", status: int = 0) -> str:
         """Standard output of a command that ends with this status."""
+        return self.said(*words, stdin=stdin, status=status)[0]
+
+    def said(self, *words: str, stdin: str = "", status: int = 0) -> tuple[str, str]:
+        """Standard output and standard error."""
         done = subprocess.run(
             [sys.executable, "-m", "koordctl", *words],
             input=stdin,
@@ -47,7 +51,7 @@ class Koord:
         )
         assert "Traceback" not in done.stdout + done.stderr
         assert done.returncode == status, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        return done.stdout, done.stderr
 
     def ask(self, *words: str) -> Any:
         """The decoded JSON of a command."""
@@ -154,6 +158,21 @@ def test_best_effort_pod_runs_on_what_is_reclaimed(koord: Koord) -> None:
 def test_wrong_document_is_refused_with_field_rule_and_value(koord: Koord) -> None:
     koord.run("apply", "-f", "-", stdin=POD.replace('"2"', '"two"'), status=1)
     assert koord.ask("get", "pod", "web")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+
+
+def test_apply_warns_on_standard_error_and_a_dry_run_says_that_it_was_one(koord: Koord) -> None:
+    misspelt = POD.replace("web", "dry").replace("spec:", "spec:\n  nodeSelecter: {a: b}")
+    warning = (
+        "Warning: pod/dry in default: spec.nodeSelecter: unknown field, it is ignored; did you mean nodeSelector?\n"
+    )
+
+    assert koord.said("apply", "--dry-run", "-f", "-", stdin=misspelt) == (
+        "pod/dry in default created (dry run)\n",
+        warning,
+    )
+    refused = koord.said("apply", "--dry-run", "-f", "-", stdin=misspelt.replace('"2"', "two"), status=1)
+    assert refused[1].startswith(f"{warning}pod/dry in default refused (dry run)\n")
+    assert koord.run("get", "pod", "dry", status=1) == ""
 
 
 def test_deployment_makes_its_pods_and_takes_them_away(koord: Koord) -> None:

@@ -12,16 +12,14 @@ from typing import Any, NamedTuple
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply import decide_apply
+from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.domain.view import ManagerView
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin, StoredEvent
-from koordcore.protocol.config import config_faults
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
-from koordcore.protocol.objects import ConfigMap
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.metadata_warnings import metadata_warnings
 from koordctl.priority_classes import priority_class_manifests
 
 _NOW = "2026-01-01T00:00:00.000000Z"
@@ -61,7 +59,7 @@ class Linter:
 
     def _judge(self, document: object) -> Finding:
         kind, namespace, name = _named(document)
-        unread = tuple(metadata_warnings(document))
+        unread = document_warnings(document)
         try:
             manifest = shape_manifest(document)
             meta = manifest.object.metadata
@@ -70,8 +68,6 @@ class Linter:
         except InvalidManifest as refused:
             return Finding(kind, namespace, name, (), (), tuple(refused.violations), unread)
         violations = tuple(applied.refusal.violations) if applied.refusal else ()
-        if violations and isinstance(manifest.object, ConfigMap):
-            violations = _with_every_fault(manifest.object, violations)
         return Finding(kind, namespace, name, applied.steps, applied.patch, violations, (*unread, *applied.warnings))
 
     def _applied(self, document: object) -> Applied:
@@ -86,13 +82,6 @@ class Linter:
         origin = Origin(causation_id=f"lint/{seq}", correlation_id="", actor="lint", occurred_at=_NOW)
         sealed = CATALOGUE.seal([draft], origin)[0]
         self._view.fold(StoredEvent(seq, sealed.ref, sealed.headers, sealed.body))
-
-
-def _with_every_fault(config: ConfigMap, violations: tuple[InvalidInput, ...]) -> tuple[InvalidInput, ...]:
-    """What refuses a configuration is the first thing found; here all of it, so that it is mended in one go."""
-    faults = config_faults(config.data)
-    told = {fault.path for fault in faults}
-    return (*faults, *(violation for violation in violations if violation.path not in told))
 
 
 def _named(document: object) -> tuple[str, str, str]:

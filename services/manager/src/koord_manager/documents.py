@@ -198,7 +198,8 @@ def _result(
     warnings: Sequence[str] = (),
 ) -> Result:
     kind, namespace, name = _identity(work.subject)
-    return Result(action, kind, namespace, name, uid, 0, traceparent, errors or [], list(warnings))
+    told = [*work.warnings, *warnings]
+    return Result(action, kind, namespace, name, uid, 0, traceparent, errors or [], told)
 
 
 def _failed(work: Work, reason: str) -> Result:

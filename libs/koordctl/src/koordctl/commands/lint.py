@@ -38,7 +38,7 @@ def lint(
     Every document is admitted in order on a cluster that has what stands before it: colocation profiles are applied,
     quotas judged against their tree, configuration against its ranges. What the files do not say is not known, such as
     a priority class that exists only in the cluster: name files with it by --context. What would be taken and not
-    understood (an unknown QoS class, a misspelled key) is warned about; the exit status is 1 only for a refusal.
+    understood (an unknown QoS class, a misspelt field or key) is warned about; the exit status is 1 only for a refusal.
 
     Examples:
 

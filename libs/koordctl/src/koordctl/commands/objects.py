@@ -67,6 +67,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would become o
 def apply(filename: Files, dry_run: DryRun = False) -> None:
     """Apply manifests: every document is taken whole or refused whole.
 
+    What is taken and will not be understood (a misspelt field, an unknown policy) is warned about on standard error.
+
     Examples:
 
       koord apply -f examples/pod.yaml
@@ -75,7 +77,7 @@ def apply(filename: Files, dry_run: DryRun = False) -> None:
 
       koord apply -f examples/ --dry-run
     """
-    _submit("/v1/apply?dryRun=All" if dry_run else "/v1/apply", filename)
+    _submit("/v1/apply?dryRun=All" if dry_run else "/v1/apply", filename, dry_run=dry_run)
 
 
 def delete(
@@ -170,7 +172,7 @@ def get(
             show_table(columns, rows, empty=f"no {kind} found")
 
 
-def _submit(path: str, names: list[str]) -> None:
+def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
     failed = False
     for name in names:
         for label, text in manifest_texts(name):
@@ -182,25 +184,26 @@ def _submit(path: str, names: list[str]) -> None:
                 continue
             if not answer["results"]:
                 errors.print(f"{label}: no objects in it", highlight=False, markup=False)
-            failed = not _report(answer, exit_on_refusal=False) or failed
+            failed = not _report(answer, dry_run=dry_run, exit_on_refusal=False) or failed
     if failed:
         raise typer.Exit(1)
 
 
-def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
-    """One line for each document; False when one was refused."""
+def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: bool = True) -> bool:
+    """One line for each document, warnings and refusals on stderr; False when one was refused."""
     if "results" not in answer:
         fail(str(answer.get("error", answer)))
     fine = True
+    mark = " (dry run)" if dry_run else ""
     for result in answer["results"]:
         where = f"{result.get('kind', '').lower() or 'document'}/{result.get('name', '?')}"
         if result.get("namespace"):
             where += f" in {result['namespace']}"
         for warning in result.get("warnings", []):
-            errors.print(f"{where} warning: {warning}", highlight=False, markup=False)
+            errors.print(f"Warning: {where}: {warning}", highlight=False, markup=False)
         if result["action"] in ("refused", "failed", "not-found"):
             fine = False
-            errors.print(f"{where} {result['action']}", highlight=False, markup=False)
+            errors.print(f"{where} {result['action']}{mark}", highlight=False, markup=False)
             from koord_manager.domain.admitting import WITHIN_RULE
 
             for error in result.get("errors", []):
@@ -213,7 +216,7 @@ def _report(answer: dict[str, Any], *, exit_on_refusal: bool = True) -> bool:
                 rule = error["rule"] if not error["field"] else f"must be {error['rule']}"
                 errors.print(f"  {place}{rule}{value}", highlight=False, markup=False)
         else:
-            sys.stdout.write(f"{where} {result['action']}\n")
+            sys.stdout.write(f"{where} {result['action']}{mark}\n")
     if not fine and exit_on_refusal:
         raise typer.Exit(1)
     return fine

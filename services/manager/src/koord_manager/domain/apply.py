@@ -8,6 +8,7 @@ source    protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from koordcore.events.mirror import (
     PriorityClassObserved,
     WorkloadObserved,
 )
-from koordcore.protocol.config.admission import NodeLabels
+from koordcore.protocol.config.admission import NodeLabels, config_faults
 from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
 from koordcore.protocol.objects import (
     ConfigMap,
@@ -257,12 +258,12 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
     state = view.config(meta.namespace, meta.name)
     old = state.object if state else None
     keep_identity(meta, old.metadata if old else None, "", now)
-    if old == config:
-        return Applied("unchanged", "", [])
     names = view.admission.names
-    warnings: tuple[str, ...] = ()
-    if (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name):
-        warnings = cautions(config.data)
+    is_slo_config = (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name)
+    warnings = cautions(config.data) if is_slo_config else ()
+    if old == config:
+        return Applied("unchanged", "", [], warnings=warnings)
+    if is_slo_config:
         nodes = [
             NodeLabels(name=node_name(token), labels=node.metadata.labels)
             for token in view.nodes()
@@ -277,9 +278,16 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
             reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
             event = ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
             draft = Draft(ref, event, view.state.last_seq(ref))
-            return Applied("rejected", "", [draft], InvalidManifest(violations), warnings=warnings)
+            return Applied("rejected", "", [draft], _with_every_fault(config.data, violations), warnings=warnings)
     taken = _observed(view, ref, ConfigAccepted(object=config), existed=old is not None, same=False)
     return taken._replace(warnings=warnings)
+
+
+def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
+    """What refuses a configuration is the first thing found; here all of it, so that it is mended in one go."""
+    faults = config_faults(data)
+    told = {fault.path for fault in faults}
+    return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])
 
 
 def _observed(

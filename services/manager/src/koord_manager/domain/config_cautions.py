@@ -1,4 +1,5 @@
-"""What is allowed and yet worth a look in a configuration: it can lend more than there is, or twice.
+"""What is allowed and yet worth a look in a configuration: it can lend more than there is, or twice; and what it says
+that nobody reads (`config_unread`).
 
 source    manager spec, 4.1 (reclaim thresholds may exceed 100), 18 (limits to state to users)
 """
@@ -7,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from koordcore.protocol.config.config_map import SloControllerConfig, read_config_map
 from koordcore.protocol.config.sections import SectionName
+
+from koord_manager.domain.config_unread import unread
 
 WHOLE = 100
 RECLAIM_ABOVE_SUPPRESS = 5
@@ -58,10 +61,10 @@ def _last(path: str) -> str:
 
 
 def cautions(data: Mapping[str, str]) -> tuple[str, ...]:
-    """`config_warnings` of a ConfigMap's data as sentences `field: sentence`; sections that cannot be read say nothing.
+    """`unread` and `config_warnings` of a ConfigMap's data as sentences `field: sentence`; sections that cannot be read
+    say nothing.
 
     Said whether the data is taken or refused.
     """
-    return tuple(
-        f"{field}: {sentence}" for field, sentence in config_warnings(read_config_map(None, data).config).items()
-    )
+    found = config_warnings(read_config_map(None, data).config)
+    return (*unread(data), *(f"{field}: {sentence}" for field, sentence in found.items()))

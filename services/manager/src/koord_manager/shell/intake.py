@@ -12,6 +12,7 @@ import msgspec
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
 
 from koord_manager.domain.admitting import WITHIN_RULE
+from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.domain.remove import Target
 
 
@@ -44,13 +45,17 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """One document on its way to the cycle; equal only to itself."""
+    """One document on its way to the cycle; equal only to itself.
+
+    warnings  what it says that will not be understood
+    """
 
     subject: Manifest | Target
     request_id: str
     number: int
     done: "asyncio.Future[Result]"
     dry_run: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class Intake:
@@ -71,13 +76,15 @@ class Intake:
         for index, subject in enumerate(subjects):
             if index % 100 == 99:
                 await asyncio.sleep(0)  # a request of thousands of documents must not hold the loop
+            warnings: tuple[str, ...] = ()
             if isinstance(subject, Target):
                 work: Manifest | Target = subject
             else:
+                warnings = document_warnings(subject)
                 try:
                     work = shape_manifest(subject)
                 except InvalidManifest as refused:
-                    pending.append(refusal(refused, subject))
+                    pending.append(msgspec.structs.replace(refusal(refused, subject), warnings=list(warnings)))
                     continue
             if self._closed:
                 pending.append(Result("failed", errors=[FieldError("", "the service is stopping", "")]))
@@ -85,7 +92,7 @@ class Intake:
             done: asyncio.Future[Result] = loop.create_future()
             self._waiting_for_room += 1
             try:
-                await self._queue.put(Work(work, request_id, index, done, dry_run))
+                await self._queue.put(Work(work, request_id, index, done, dry_run, warnings))
             finally:
                 self._waiting_for_room -= 1
             pending.append(done)

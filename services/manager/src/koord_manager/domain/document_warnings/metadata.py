@@ -5,16 +5,22 @@ right, keys in the other map. Pure; the rules are in `metadata_rules`.
 import re
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple, cast
 
 from koordcore.protocol import keys, recommendations
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.metadata_rules import HOLDERS, POD, Holder, MetadataRule
+from koord_manager.domain.document_warnings.metadata_rules import HOLDERS, POD, Holder, MetadataRule
 
 _OWN: Final = "koordinator.sh"
 _CLOSE: Final = 0.8
 _CLOSE_DOMAIN: Final = 0.9
+_MOST_KEYS: Final = 1000
+"""Of one map are looked at."""
+_LONGEST_KEY: Final = 317
+"""A domain of 253, a slash, a name of 63: longer keys are refused."""
 _NOTHING: Final = Holder({}, {})
 
 
@@ -49,7 +55,7 @@ def metadata_warnings(document: object) -> Iterator[str]:
             (found.labels_at, found.labels, found.holder.labels, found.holder.annotations, "an annotation"),
             (found.annotations_at, found.annotations, found.holder.annotations, found.holder.labels, "a label"),
         ):
-            for key, value in entries.items():
+            for key, value in islice(entries.items(), _MOST_KEYS):
                 place = f"{at}[{key}]"
                 if key in rules:
                     yield from _misunderstood(place, value, rules[key])
@@ -70,10 +76,11 @@ def _misunderstood(place: str, value: object, rule: MetadataRule) -> Iterator[st
         yield f"{fault.path}: should be {fault.rule}, got {fault.value!r}" + (f"; {rule.effect}" if rule.effect else "")
 
 
+@lru_cache(maxsize=4096)
 def _meant(key: str) -> str | None:
     """The known key that an unknown one in or near our domains was meant to be; None: not to be guessed."""
     domain, _, name = key.partition("/")
-    if key in KNOWN or not name or key.startswith(keys.SYNC_BARRIER_PREFIX):
+    if key in KNOWN or not name or len(key) > _LONGEST_KEY or key.startswith(keys.SYNC_BARRIER_PREFIX):
         return None
     near = domain if domain in _DOMAINS else next(iter(get_close_matches(domain, _DOMAINS, 1, _CLOSE_DOMAIN)), None)
     if near is None and not domain.endswith(_OWN):

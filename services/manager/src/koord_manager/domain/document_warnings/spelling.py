@@ -1,0 +1,24 @@
+"""What a name that nobody knows was probably meant to be."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+_CLOSE: Final = 0.7
+_LONGEST: Final = 80
+"""Longer names are shown cut, and not compared: comparing takes time that grows with the square of the length."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`; did you mean nodeSelector?`, or nothing where no known name is near; capitals do not matter."""
+    if len(name) > _LONGEST:
+        return ""
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), by_lower, 1, _CLOSE)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+
+
+def place(path: str, name: str) -> str:
+    """`path.name`, a long name cut."""
+    shown = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
+    return f"{path}.{shown}" if path else shown
