@@ -29,49 +29,49 @@ def test_the_names_of_fields_are_those_of_the_kubernetes_client() -> None:
     assert DATA.read_text(encoding="utf-8") == exported()
 
 
-@pytest.mark.parametrize(
-    ("api_version", "kind", "fields", "place", "end"),
-    [
-        ("v1", "Pod", {"spec": {"nodeSelecter": {}}}, "spec.nodeSelecter", "ignored; did you mean nodeSelector?"),
-        ("v1", "Pod", {"spec": {"nodeselector": {}}}, "spec.nodeselector", "ignored; did you mean nodeSelector?"),
-        ("v1", "Pod", {"metadata": {"lables": {}}}, "metadata.lables", "ignored; did you mean labels?"),
-        ("v1", "Pod", {"spec": {"containers": [{}, {"resource": {}}]}}, "spec.containers[1].resource", "resources?"),
-        ("v1", "Pod", {"spec": {"zzz": 1}}, "spec.zzz", "ignored"),
-        ("v1", "Node", {"status": {"alocatable": {}}}, "status.alocatable", "ignored; did you mean allocatable?"),
-        ("v1", "ConfigMap", {"dta": {}}, "dta", "ignored; did you mean data?"),
-        ("scheduling.k8s.io/v1", "PriorityClass", {"vale": 1}, "vale", "ignored; did you mean value?"),
-        (
-            "apps/v1",
-            "Deployment",
-            {"spec": {"template": {"spec": {"tolerations": [{"efect": "x"}]}}}},
-            "spec.template.spec.tolerations[0].efect",
-            "ignored; did you mean effect?",
-        ),
-        ("policy/v1", "PodDisruptionBudget", {"spec": {"minAvailble": 1}}, "spec.minAvailble", "minAvailable?"),
-        (
-            "scheduling.sigs.k8s.io/v1alpha1",
-            "ElasticQuota",
-            {"spec": {"mx": {}}},
-            "spec.mx",
-            "dropped; did you mean max?",
-        ),
-        ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", {"metadata": {"lables": {}}}, "metadata.lables", "labels?"),
-        (
-            "config.koordinator.sh/v1alpha1",
-            "ClusterColocationProfile",
-            {"spec": {"patch": {"spec": {"$patch": "merge", "nodeNme": "a"}}}},
-            "spec.patch.spec.nodeNme",
-            "ignored; did you mean nodeName?",
-        ),
-        (
-            "scheduling.koordinator.sh/v1alpha1",
-            "Reservation",
-            {"spec": {"template": {"spec": {"containrs": []}}}},
-            "spec.template.spec.containrs",
-            "ignored; did you mean containers?",
-        ),
-    ],
-)
+MISSPELT: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("v1", "Pod", {"spec": {"nodeSelecter": {}}}, "spec.nodeSelecter", "ignored; did you mean nodeSelector?"),
+    ("v1", "Pod", {"spec": {"nodeselector": {}}}, "spec.nodeselector", "ignored; did you mean nodeSelector?"),
+    ("v1", "Pod", {"metadata": {"lables": {}}}, "metadata.lables", "ignored; did you mean labels?"),
+    ("v1", "Pod", {"spec": {"containers": [{}, {"resource": {}}]}}, "spec.containers[1].resource", "resources?"),
+    ("v1", "Pod", {"spec": {"zzz": 1}}, "spec.zzz", "ignored"),
+    ("v1", "Node", {"status": {"alocatable": {}}}, "status.alocatable", "ignored; did you mean allocatable?"),
+    ("v1", "ConfigMap", {"dta": {}}, "dta", "ignored; did you mean data?"),
+    ("scheduling.k8s.io/v1", "PriorityClass", {"vale": 1}, "vale", "ignored; did you mean value?"),
+    (
+        "apps/v1",
+        "Deployment",
+        {"spec": {"template": {"spec": {"tolerations": [{"efect": "x"}]}}}},
+        "spec.template.spec.tolerations[0].efect",
+        "ignored; did you mean effect?",
+    ),
+    ("policy/v1", "PodDisruptionBudget", {"spec": {"minAvailble": 1}}, "spec.minAvailble", "minAvailable?"),
+    (
+        "scheduling.sigs.k8s.io/v1alpha1",
+        "ElasticQuota",
+        {"spec": {"mx": {}}},
+        "spec.mx",
+        "dropped; did you mean max?",
+    ),
+    ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", {"metadata": {"lables": {}}}, "metadata.lables", "labels?"),
+    (
+        "config.koordinator.sh/v1alpha1",
+        "ClusterColocationProfile",
+        {"spec": {"patch": {"spec": {"$patch": "merge", "nodeNme": "a"}}}},
+        "spec.patch.spec.nodeNme",
+        "ignored; did you mean nodeName?",
+    ),
+    (
+        "scheduling.koordinator.sh/v1alpha1",
+        "Reservation",
+        {"spec": {"template": {"spec": {"containrs": []}}}},
+        "spec.template.spec.containrs",
+        "ignored; did you mean containers?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("api_version", "kind", "fields", "place", "end"), MISSPELT)
 def test_an_unknown_field_is_told_with_its_place_and_what_was_meant(
     api_version: str, kind: str, fields: dict[str, Any], place: str, end: str
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.patch import json_patch
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.document_warnings import document_warnings
@@ -68,7 +69,8 @@ class Linter:
         except InvalidManifest as refused:
             return Finding(kind, namespace, name, (), (), tuple(refused.violations), unread)
         violations = tuple(applied.refusal.violations) if applied.refusal else ()
-        return Finding(kind, namespace, name, applied.steps, applied.patch, violations, (*unread, *applied.warnings))
+        patch = () if applied.given is None or applied.made is None else tuple(json_patch(applied.given, applied.made))
+        return Finding(kind, namespace, name, applied.steps, patch, violations, (*unread, *applied.warnings))
 
     def _applied(self, document: object) -> Applied:
         manifest = shape_manifest(document)
