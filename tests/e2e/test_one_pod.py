@@ -175,6 +175,28 @@ def test_apply_warns_on_standard_error_and_a_dry_run_says_that_it_was_one(koord:
     assert koord.run("get", "pod", "dry", status=1) == ""
 
 
+def test_top_of_a_node_that_does_not_exist_says_so(koord: Koord) -> None:
+    for words in (("top", "pod", "--node", "nope"), ("top", "node", "nope")):
+        assert koord.said(*words, status=1) == ("", "error: there is no node nope\n")
+    assert koord.said("top", "pod", "-n", "nowhere")[1] == "no pod in namespace nowhere has been reported yet\n"
+
+
+def test_recommendation_that_exists_is_told_from_its_first_moment_on(koord: Koord) -> None:
+    wanted = """
+apiVersion: analysis.koordinator.sh/v1alpha1
+kind: Recommendation
+metadata: {name: young}
+spec: {target: {type: podSelector, podSelector: {matchLabels: {app: nobody}}}}
+"""
+    koord.run("apply", "-f", "-", stdin=wanted)
+
+    assert koord.run("recommend", "young").startswith("Recommendation default/young: ")
+    assert [line.split()[1] for line in koord.run("recommend").splitlines()] == ["NAME", "young"]
+    assert koord.said("recommend", "old", status=1)[1] == "error: there is no Recommendation old\n"
+    koord.run("delete", "recommendation", "young")
+    koord.run("recommend", "young", status=1)
+
+
 def test_deployment_makes_its_pods_and_takes_them_away(koord: Koord) -> None:
     def shops() -> int:
         return sum(item["metadata"]["name"].startswith("shop") for item in koord.ask("get", "pods")["items"])
@@ -199,11 +221,12 @@ def test_events_are_shown_as_lines_of_json(koord: Koord) -> None:
     assert {"PodPlaced"} <= {line["type"] for line in lines}
 
 
-def test_down_leaves_nothing_running() -> None:
+def test_up_names_every_process_that_is_ready_and_down_leaves_nothing_running() -> None:
     with server_directory() as folder:
         koord = Koord(folder / "var")
-        koord.run("up", "--no-agent", "--simulated-nodes", "1")
+        said = koord.said("up", "--no-agent", "--simulated-nodes", "1")[1]
         stack = koord.stack()
+        assert sorted(said.splitlines()) == sorted(f"  {status.name} is ready" for status in stack.processes)
         koord.run("down")
         assert not stack.is_live
         assert not [status.name for status in stack.processes if status.process and is_alive(status.process)]

@@ -1,6 +1,8 @@
 """`koord recommend`: what containers should request, and the samples and percentiles behind it."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Annotated, TypeAlias
 
 import msgspec
 import typer
@@ -10,11 +12,17 @@ from koordcore.events.recommendation import ContainerRecommendation, Recommended
 from koordcore.state.aggregates import RecommendationState
 from koordcore.state.cluster import evolve
 
+from koordctl.clients import ask, find_service
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
 from koordctl.units import cores, gibibytes
 
 KIND = "recommendation"
+RESOURCE = "Recommendation"
+NOTHING_YET = "nothing has been learned yet"
+
+Known: TypeAlias = Mapping[tuple[str, str], RecommendationState | None]
+"""(namespace, name) -> what is recommended; None: the object exists, and nothing has been learned for it yet."""
 
 
 def recommend(
@@ -32,25 +40,39 @@ def recommend(
 
       koord recommend web -o json
     """
-    found = {
+    learned = {key: state for key, state in wait_for(_states()).items() if state.target or state.conditions}
+    known: Known = {**dict.fromkeys(_existing()), **learned}
+    found: Known = {
         key: state
-        for key, state in wait_for(_states()).items()
-        if (state.target or state.conditions) and key[0] == (namespace or key[0]) and key[1] == (name or key[1])
+        for key, state in sorted(known.items(), key=lambda item: item[0])
+        if key[0] == (namespace or key[0]) and key[1] == (name or key[1])
     }
     if name is not None and not found:
         fail(f"there is no Recommendation {name}" + (f" in namespace {namespace}" if namespace else ""))
     if output in (Format.JSON, Format.YAML):
         documents = [
-            {"namespace": key[0], "name": key[1], **msgspec.to_builtins(state)} for key, state in sorted(found.items())
+            {"namespace": key[0], "name": key[1], **(msgspec.to_builtins(state) if state else {})}
+            for key, state in found.items()
         ]
         show_document(documents[0] if name is not None and len(documents) == 1 else documents, output)
     elif name is not None:
-        for key, state in sorted(found.items()):
+        for key, state in found.items():
             for line in recommendation_lines(*key, state):
                 console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
     else:
         columns = ("namespace", "name", "target", "mode", "container", "cpu", "memory", "confidence", "condition")
-        show_table(columns, _rows(found), empty="no Recommendation has been made")
+        show_table(columns, recommendation_rows(found), empty="no Recommendation has been made")
+
+
+def _existing() -> set[tuple[str, str]]:
+    """(namespace, name) of every Recommendation, as the manager has them; none where no manager answers."""
+    base = find_service("manager")
+    try:
+        answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None
+        items = answer.json()["items"] if answer is not None and answer.is_success else []
+    except (OSError, HTTPException, ValueError):
+        items = []
+    return {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
 
 
 async def _states() -> dict[tuple[str, str], RecommendationState]:
@@ -68,9 +90,13 @@ async def _states() -> dict[tuple[str, str], RecommendationState]:
     return states
 
 
-def _rows(found: dict[tuple[str, str], RecommendationState]) -> list[list[str]]:
+def recommendation_rows(found: Known) -> list[list[str]]:
+    """A row for each container of each Recommendation, one for a Recommendation without any."""
     rows: list[list[str]] = []
-    for (namespace, name), state in sorted(found.items()):
+    for (namespace, name), state in found.items():
+        if state is None:
+            rows.append([namespace, name, *("-" for _ in range(6)), NOTHING_YET])
+            continue
         condition = ", ".join(
             c.type for c in state.conditions if c.status == "True" and not c.type.endswith("Provided")
         )
@@ -91,8 +117,10 @@ def _rows(found: dict[tuple[str, str], RecommendationState]) -> list[list[str]]:
     return rows
 
 
-def recommendation_lines(namespace: str, name: str, state: RecommendationState) -> list[str]:
+def recommendation_lines(namespace: str, name: str, state: RecommendationState | None) -> list[str]:
     """One Recommendation with everything that it came from."""
+    if state is None:
+        return [f"{RESOURCE} {namespace}/{name}: {NOTHING_YET}"]
     since = state.updated_at.replace("T", " ")[:19]
     target = state.target or "no target"
     lines = [f"Recommendation {namespace}/{name}: {target}, mode {state.mode}, {state.pods} pods, updated {since}"]

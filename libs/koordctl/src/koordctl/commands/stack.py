@@ -93,12 +93,19 @@ async def _started(argv: tuple[str, ...], var: Path) -> Stack:
     while not starting.done():
         stack = read_stack(state_file(var))
         if stack is not None and stack.is_live:
-            for status in stack.processes:
-                if status.state is ProcessState.READY and status.name not in said:
-                    said.add(status.name)
-                    errors.print(f"  {status.name} is ready", highlight=False)
+            _say_ready(stack, said)
         await asyncio.wait({starting}, timeout=0.1)
-    return starting.result()
+    ready = starting.result()
+    _say_ready(ready, said)  # what became ready last ended the waiting
+    return ready
+
+
+def _say_ready(stack: Stack, said: set[str]) -> None:
+    """A line for each process that is ready and not in `said` yet."""
+    for status in stack.processes:
+        if status.state is ProcessState.READY and status.name not in said:
+            said.add(status.name)
+            errors.print(f"  {status.name} is ready", highlight=False)
 
 
 async def _run(

@@ -54,7 +54,8 @@ def top_node(
 
       koord top node --watch --sort memory
     """
-    _show(NODE_COLUMNS, lambda: node_rows(projector.get("/api/nodes")["nodes"], name, _sort(sort)), watch=watch)
+    chosen = _sort(sort)
+    _show(NODE_COLUMNS, lambda: node_rows(_nodes(name), name, chosen), watch=watch, empty="there are no nodes")
 
 
 @app.command("pod")
@@ -76,10 +77,20 @@ def top_pod(
     chosen = _sort(sort)
 
     def rows() -> list[Row]:
-        names = [node] if node else [str(item["name"]) for item in projector.get("/api/nodes")["nodes"]]
+        names = [str(item["name"]) for item in _nodes(node) if node in (None, item["name"])]
         return pod_rows(wait_for(_reports(names)), namespace, chosen)[:limit]
 
-    _show(POD_COLUMNS, rows, watch=watch)
+    where = f" on node {node}" if node else ""
+    among = f" in namespace {namespace}" if namespace else ""
+    _show(POD_COLUMNS, rows, watch=watch, empty=f"no pod{among} has been reported{where} yet")
+
+
+def _nodes(name: str | None) -> list[dict[str, Any]]:
+    """All nodes, as the projector has them. Ends the command when one of this name is wanted and there is none."""
+    nodes: list[dict[str, Any]] = projector.get("/api/nodes")["nodes"]
+    if name is not None and not any(node["name"] == name for node in nodes):
+        fail(f"there is no node {name}")
+    return nodes
 
 
 def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
@@ -138,9 +149,9 @@ async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
     return {name: report for name, report in reports if isinstance(report, NodeUsageReported)}
 
 
-def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool) -> None:
+def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool, empty: str) -> None:
     if not watch:
-        show_table(columns, rows(), empty="no node has reported yet")
+        show_table(columns, rows(), empty=empty)
         return
     with Live(_table(columns, rows()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
