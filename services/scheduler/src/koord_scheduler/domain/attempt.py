@@ -11,27 +11,30 @@ import numpy as np
 from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import PlacementExplanation, PluginExclusion
+from koordcore.protocol.objects import Pod
 
-from koord_scheduler.domain.amounts import needs_of, only_amounts_refuse, suffices
+from koord_scheduler.domain.amounts import Needs, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.columns import Rows
-from koord_scheduler.domain.decision import Placed
+from koord_scheduler.domain.decision import Decision, Placed
 from koord_scheduler.domain.diagnosing import diagnosis_of
-from koord_scheduler.domain.engine import UNRESTRICTED, Restriction
+from koord_scheduler.domain.engine import UNRESTRICTED, Restriction, ScoredAs
 from koord_scheduler.domain.nominating import nominate
 from koord_scheduler.domain.nominees import clear_nomination, rivals_on
 from koord_scheduler.domain.offers import NodeOffers
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import Preemption, preempt
+from koord_scheduler.domain.sight import Sight, seen
 from koord_scheduler.domain.standing import turn_of
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 
 
 class Found(NamedTuple):
-    """The pod has a node."""
+    """The pod has a node. resized: the pod as it counts there; None: as it came in"""
 
     placed: Placed
+    resized: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +67,26 @@ class Attempt:
         self._within: Rows | None = None
         self._state = state
         self._pod = pod
-        self._subject = subject
+        self._own = pod
+        self._sight = Sight(subject)
         self._now = now
         self._framework = state.framework_of(pod)
         self._engine = self._framework.engine
 
     def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
         """Pre-filter, plan, filter, score, choose; without a node: what preemption can do."""
+        pod = self._framework.before_pre_filter(self._pod, self._now)
+        if isinstance(pod, Rejection):
+            return self._rejected(pod, based_on)
+        if pod is not self._pod:
+            assert pod.subject is not None, f"the copy of pod {pod.uid} has no subject"
+            self._pod, self._sight = pod, Sight(pod.subject)
         answer = self._framework.pre_filter(self._pod, self._now)
         if isinstance(answer, Rejection):
             return self._rejected(answer, based_on)
+        refusal = self._framework.after_pre_filter(self._pod, answer)
+        if refusal is not None:
+            return self._rejected(refusal, based_on)
         restriction = self._restriction(answer)
         planner = self._framework.profile.find_one_node
         if planner is not None:
@@ -85,10 +98,49 @@ class Attempt:
                     return WholeJob(plan.job)
                 restriction = self._restriction([*answer, (planner.name, plan)])
         self._within = restriction.rows
-        decision = self._engine.decide(self._subject, self._pod.uid, based_on, restriction)
+        if not self._framework.profile.before_filters:
+            return self._looked(restriction, based_on)
+        rows = np.flatnonzero(self._state.nodes.alive) if restriction.rows is None else restriction.rows
+        with seen(self._state, self._pod, rows) as sight:
+            if isinstance(sight, Rejection):
+                return self._rejected(sight, based_on)
+            self._sight = sight
+            return self._looked(restriction, based_on)
+
+    def _looked(self, restriction: Restriction, based_on: BasedOn) -> Found | NotFound:
+        """Filter, score, choose."""
+        barred = tuple(self._barred()) if len(self._state.nominations) else ()
+        if barred:
+            restriction = replace(restriction, barred=barred)
+        uid, sight = self._pod.uid, self._sight
+        decision: Decision | Rejection
+        if sight.apart or self._framework.profile.before_scores:
+            parts = sight.parts(np.flatnonzero(self._state.nodes.alive))
+            decision = self._engine.decide_in_parts(sight.subject, parts, uid, based_on, restriction, self._scored_as)
+        else:
+            decision = self._engine.decide(sight.subject, uid, based_on, restriction)
         if isinstance(decision, Placed):
-            return Found(decision)
+            return self._found(decision)
+        if isinstance(decision, Rejection):
+            return self._rejected(decision, based_on)
         return self._not_found(decision.message, decision.explanation, None)
+
+    def _scored_as(self, rows: Rows) -> ScoredAs | Rejection:
+        return self._framework.before_score(self._pod, rows)
+
+    def _found(self, placed: Placed) -> Found | NotFound:
+        """On its node the pod may have to ask for something else. source    scheduler-core spec, 1 (step 10)"""
+        if not (self._framework.profile.resizers and self._state.frameworks.gates.resize_pod):
+            return Found(placed)
+        resized = self._framework.resized(self._own, placed.node)
+        if resized is None:
+            return Found(placed)
+        if not isinstance(resized, Rejection):
+            if self._engine.passes(self._framework.subject_of(resized), placed.row):
+                return Found(placed, resized)
+            resized = Rejection(plugin="ResizePod", message="the pod does not fit with what it is to ask for")
+        message = f"node {placed.node}: {resized.message}"
+        return NotFound(message=message, explanation=placed.explanation, diagnosis=None, rejection=resized)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
         """The job found no nodes: room on any of them may help it, as it does a pod that no node suited."""
@@ -111,7 +163,7 @@ class Attempt:
     def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
         if not self._may_preempt:
             return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
-        found = preempt(self._state, self._pod, self._subject, rejection, self._within)
+        found = preempt(self._state, self._pod, self._sight, rejection, self._within)
         if isinstance(found, Preemption):
             nominate(self._state, self._pod, found, turn_of(self._state, explanation.based_on, self._now))
             gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
@@ -120,15 +172,14 @@ class Attempt:
             if not found.keeps_nomination:
                 clear_nomination(self._state, self._pod, "unhelpful")
             message = f"{message} preemption: {found.message}" if found.message else message
-        diagnosis = diagnosis_of(self._state, self._pod, self._subject, found, rejection)
+        diagnosis = diagnosis_of(self._state, self._pod, self._sight, found, rejection)
         return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
 
     # --- which nodes come into question ------------------------------------------------------------------------------
 
     def _restriction(self, found: list[tuple[str, Candidates]]) -> Restriction:
         nominated = self._state.nominations.node_of(self._pod.uid)
-        barred = tuple(self._barred()) if len(self._state.nominations) else ()
-        if not found and not nominated and not barred:
+        if not found and not nominated:
             return UNRESTRICTED
         rows: Rows | None = None
         preferred: list[str] = [nominated] if nominated else []
@@ -143,7 +194,6 @@ class Attempt:
         return Restriction(
             rows=rows,
             preferred=tuple(row for row in known if row is not None),
-            barred=barred,
             plugin=", ".join(plugins),
         )
 
@@ -157,21 +207,25 @@ class Attempt:
         source    scheduler-core spec, 1.3 (pass 1)
         """
         state, occupancy = self._state, self._state.cluster.occupancy
-        needs = needs_of(self._engine, self._subject)
-        sums_decide = only_amounts_refuse(self._engine, self._subject, occupancy)
+        needs: dict[Subject, Needs | None] = {}
         for node in state.nominations.nodes():
             row = state.nodes.row(node)
             rivals = rivals_on(state, node, self._pod)
             if row is None or not rivals:
                 continue
-            if sums_decide:
-                if not suffices(needs.left(state.nodes, row, rivals)):
+            subject = self._sight.at(row)
+            if subject not in needs:
+                sums_decide = only_amounts_refuse(self._engine, subject, occupancy)
+                needs[subject] = needs_of(self._engine, subject) if sums_decide else None
+            sums = needs[subject]
+            if sums is not None:
+                if not suffices(sums.left(state.nodes, row, rivals)):
                     yield row
                 continue
             with occupancy.trial():
                 for rival in rivals:
                     occupancy.take(row, rival)
-                fits = self._engine.passes(self._subject, row)
+                fits = self._engine.passes(subject, row)
                 for rival in rivals:
                     occupancy.give(row, rival)
             if not fits:

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 from koordcore.events.envelope import BasedOn
+from koordcore.events.node import pod_on_node
 from koordcore.events.verdict import PodGated
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound, WholeJob
 from koord_scheduler.domain.gang.bind_annotations import bind_annotations
 from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.ledger import Source
-from koord_scheduler.domain.on_node import on_node
+from koord_scheduler.domain.on_node import occupant_with, on_node
 from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
 from koord_scheduler.domain.pod_verdicts import Verdict, refusal, waited_in_vain
 from koord_scheduler.domain.pods import Phase, PodRecord
@@ -92,7 +93,7 @@ def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Fou
     pod.placed_at = now
     pod.phase = Phase.ASSUMED
     pod.work_node = found.placed.node
-    state.ledgers.hold(work.node, pod.occupant(), Source.ASSUMED)
+    state.ledgers.hold(work.node, occupant_with(state.nodes, pod, work.on_node.requests), Source.ASSUMED)
     state.framework_of(pod).reserve(pod, work.node)
     state.queue.assumed(queued, state.has_room)
     return work
@@ -170,7 +171,7 @@ def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Foun
         node=found.placed.node,
         namespace=pod.namespace,
         name=pod.name,
-        on_node=on_node(pod.uid, pod.pod, pod.sort),
+        on_node=on_node(pod.uid, pod.pod, pod.sort) if found.resized is None else pod_on_node(pod.uid, found.resized),
         attempt=queued.attempts,
         queued_at=pod.submitted_at,
         explanation=found.placed.explanation,

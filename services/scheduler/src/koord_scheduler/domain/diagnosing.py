@@ -9,6 +9,7 @@ from koord_scheduler.domain.plugins.detailed import Detail, DetailedFilter
 from koord_scheduler.domain.plugins.interface import Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import NoPreemption, Preemption
+from koord_scheduler.domain.sight import Sight
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 from koord_scheduler.domain.views.verdicts import Refusals
@@ -17,13 +18,13 @@ from koord_scheduler.domain.views.verdicts import Refusals
 def diagnosis_of(
     state: SchedulerState,
     pod: PodRecord,
-    subject: Subject,
+    sight: Sight,
     preemption: Preemption | NoPreemption,
     rejection: Rejection | None,
 ) -> Diagnosis:
     """The diagnosis of an attempt; it looks at the nodes as they are now, which is as they were in the attempt."""
     engine = state.framework_of(pod).engine
-    refusals = [] if rejection is not None else engine.refusals(subject)
+    refusals = [] if rejection is not None else sight.refusals(engine)
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
     waiting_on = state.waiting.on_nodes() if gang is not None else {}
@@ -32,7 +33,7 @@ def diagnosis_of(
         pre_filter_message=rejection.message if rejection is not None else "",
         already_waiting=sum(waiting_on.values()),
         waiting_on=waiting_on,
-        failures=sorted((failure_of(state, engine, subject, each) for each in refusals), key=failure_order),
+        failures=sorted((failure_of(state, engine, subject, each) for subject, each in refusals), key=failure_order),
         preemption=_preemption(preemption),
         suggestion=_suggestion(preemption),
     )

@@ -12,9 +12,9 @@ source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from koordcore.events.envelope import BasedOn
@@ -26,6 +26,7 @@ from koord_scheduler.domain.decision import Decision, Placed, Unschedulable, fit
 from koord_scheduler.domain.judges import Choice, Judges
 from koord_scheduler.domain.narrow import NarrowLook, NarrowLooks
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
+from koord_scheduler.domain.plugins.interface import Rejection
 from koord_scheduler.domain.profile import Profile
 from koord_scheduler.domain.ranking import best_of
 from koord_scheduler.domain.sampled import SampledLook, Sampling, search
@@ -39,6 +40,7 @@ TOP_SCORES: Final = 3
 NOMINATED_PODS: Final = "NominatedPods"
 BARRED_REASON: Final = "node(s) have no room beside the pods nominated to them"
 """How explanations name the refusal of nodes that are promised to others (scheduler-core spec, 1.3)."""
+LEFT_OUT_REASON: Final = "node(s) were left out before scoring"
 NODE_HEALTH: Final = "NodeHealth"
 """Part of a total in explanations: what the weight of an unhealthy node takes away."""
 _JUDGES_KEPT: Final = 1024
@@ -67,6 +69,14 @@ class Restriction:
 
 
 UNRESTRICTED: Final = Restriction()
+
+
+class ScoredAs(NamedTuple):
+    """What of the feasible nodes is scored. left_out: plugin -> how many it left out"""
+
+    subject: Subject
+    rows: Rows
+    left_out: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -119,9 +129,12 @@ class Engine:
         sampled = self._sample(subject, judges, restriction, uid, based_on)
         view = self._look(subject.template) if sampled is None else sampled
         choice = self._choice(view, judges, restriction, text_hash(uid))
+        return self._decision(choice, based_on, len(self.nodes) if sampled is None else sampled.examined)
+
+    def _decision(self, choice: Choice, based_on: BasedOn, examined: int) -> Decision:
         explanation = PlacementExplanation(
-            nodes_considered=len(self.nodes) if sampled is None else sampled.examined,
-            nodes_unexamined=0 if sampled is None else len(self.nodes) - sampled.examined,
+            nodes_considered=examined,
+            nodes_unexamined=len(self.nodes) - examined,
             nodes_feasible=choice.feasible,
             exclusions=choice.exclusions,
             top=choice.top,
@@ -131,6 +144,43 @@ class Engine:
         if not choice.best:
             return Unschedulable(message=fit_error(explanation), explanation=explanation)
         return Placed(node=self.nodes.names[choice.best[0]], row=choice.best[0], explanation=explanation)
+
+    def decide_in_parts(
+        self,
+        subject: Subject,
+        parts: Sequence[tuple[Subject, Rows]],
+        uid: str,
+        based_on: BasedOn,
+        restriction: Restriction,
+        scored_as: Callable[[Rows], ScoredAs | Rejection],
+    ) -> Decision | Rejection:
+        """As `decide`, where nodes judge the pod as different ones, or score it as another; every node is asked afresh.
+
+        parts        as what the pod is judged by which rows; each row that is a node once
+        scored_as    from the feasible rows, ascending, to what is scored; asked for two or more, none of them preferred
+        source       scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
+        """
+        exclusions: list[PluginExclusion] = []
+        found: list[Rows] = [np.zeros(0, np.intp)]
+        for judged, part in parts:
+            look = SampledLook(self.nodes, self.profile, judged.template)
+            look.examine(part)
+            sifted = self._sift(look, self.judges(judged), restriction)
+            found.append(sifted.rows)
+            exclusions += [*look.exclusions(), *sifted.exclusions]
+        rows = np.sort(np.concatenate(found))
+        if len(rows) > 1 and not np.isin(restriction.preferred, rows).any():
+            scored = scored_as(rows)
+            if isinstance(scored, Rejection):
+                return scored
+            subject, rows = scored.subject, scored.rows
+            exclusions += [
+                PluginExclusion(plugin=plugin, excluded=count, reasons={LEFT_OUT_REASON: count})
+                for plugin, count in scored.left_out.items()
+            ]
+        look = SampledLook(self.nodes, self.profile, subject.template)
+        best, top = self._choose(look, self.judges(subject), rows, restriction, text_hash(uid))
+        return self._decision(Choice(len(rows), best, top, _merged(exclusions)), based_on, len(self.nodes))
 
     def _choice(
         self, view: View | NarrowLook | SampledLook, judges: Judges, restriction: Restriction, seed: int
@@ -189,7 +239,9 @@ class Engine:
         return self._sift(view, self.judges(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
-        """Whether a pod of this kind could be placed on some node now."""
+        """Whether an attempt of a pod of this kind might find a node feasible now."""
+        if self.profile.sees_otherwise:
+            return len(self.nodes) > 0
         if self._narrow is not None and not self.views.keeps(subject.template):
             rows = self._narrow.with_room(subject.template)
             if rows is not None:
@@ -197,6 +249,10 @@ class Engine:
         view = self._look(subject.template)
         judges = self.judges(subject)
         return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
+
+    def may_suit(self, subject: Subject, rows: Rows) -> bool:
+        """Whether an attempt of a pod of this kind might find one of these rows feasible."""
+        return len(rows) > 0 if self.profile.sees_otherwise else len(self.passing(subject, rows)) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
         """Those of some rows that pass every filter as things stand this moment, trials included."""
@@ -330,6 +386,18 @@ class Engine:
                 part[name] = amount
         names, scored = self.nodes.names, row_list(totals[indexes])
         return best, [NodeScore(names[row], total, part) for row, total, part in zip(best, scored, parts, strict=True)]
+
+
+def _merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
+    """One for each plugin, in the order in which they come."""
+    excluded: dict[str, int] = {}
+    reasons: dict[str, dict[str, int]] = {}
+    for each in exclusions:
+        excluded[each.plugin] = excluded.get(each.plugin, 0) + each.excluded
+        known = reasons.setdefault(each.plugin, {})
+        for reason, count in each.reasons.items():
+            known[reason] = known.get(reason, 0) + count
+    return [PluginExclusion(plugin=plugin, excluded=excluded[plugin], reasons=reasons[plugin]) for plugin in excluded]
 
 
 def _present(codes: IntArray) -> list[int]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.columns import Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.engine import Engine, ScoredAs
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import (
     Allow,
@@ -38,6 +41,7 @@ class Framework:
     def __init__(self, cluster: Cluster, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.profile = profile
         self.engine = Engine(cluster.nodes, profile, optimisations)
+        self._templates = cluster.templates
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """Why the pod may not be attempted now; None: it may. source    scheduler-core spec, 2 (PreEnqueue)"""
@@ -46,6 +50,63 @@ class Framework:
             if refusal is not None:
                 return refusal
         return None
+
+    def before_pre_filter(self, pod: PodRecord, now: float) -> PodRecord | Rejection:
+        """The pod as this cycle is to see it: the same record when nobody says otherwise."""
+        seen = pod
+        for plugin in self.profile.before_pre_filters:
+            assert seen.pod is not None, f"pod {pod.uid} has no spec"
+            answer = plugin.before_pre_filter(seen.pod, now)
+            if isinstance(answer, Rejection):
+                return answer
+            if answer is not None:
+                seen = replace(seen, pod=answer, subject=self.subject_of(answer))
+        return seen
+
+    def after_pre_filter(self, pod: PodRecord, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
+        """The first refusal by those who hear what all PreFilters have said."""
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        for plugin in self.profile.after_pre_filters:
+            answer = plugin.after_pre_filter(pod.pod, found)
+            if answer is not None:
+                return answer
+        return None
+
+    def before_score(self, pod: PodRecord, rows: Rows) -> Rejection | ScoredAs:
+        """As what which of the feasible rows are scored."""
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        seen, left_out = pod.pod, dict[str, int]()
+        for plugin in self.profile.before_scores:
+            answer = plugin.before_score(seen, self.engine.nodes, rows)
+            if isinstance(answer, Rejection):
+                return answer
+            if answer is None:
+                continue
+            seen = seen if answer.pod is None else answer.pod
+            kept = rows if answer.rows is None else np.intersect1d(rows, answer.rows)
+            if len(kept) == 0:
+                return Rejection(plugin=plugin.name, message="no feasible node is left to be scored")
+            if len(kept) < len(rows):
+                left_out[plugin.name] = len(rows) - len(kept)
+            rows = kept
+        subject = pod.subject if seen is pod.pod else self.subject_of(seen)
+        assert subject is not None, f"pod {pod.uid} has no spec that can be read"
+        return ScoredAs(subject, rows, left_out)
+
+    def resized(self, pod: PodRecord, node: str) -> Pod | Rejection | None:
+        """The pod with what it is to ask for on the node; None: what it asks for as it is."""
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        resized = pod.pod
+        for plugin in self.profile.resizers:
+            answer = plugin.resize_pod(resized, node)
+            if isinstance(answer, Rejection):
+                return answer
+            resized = resized if answer is None else answer
+        return None if resized is pod.pod else resized
+
+    def subject_of(self, pod: Pod) -> Subject:
+        """What a pod that stands for another is to the plugins."""
+        return self._templates.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
         """The first refusal, or all restrictions with the plugins that made them."""

@@ -22,6 +22,7 @@ from koord_scheduler.domain.offers import tried
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
 from koord_scheduler.domain.plugins.topology_coscheduling import TopologyCoscheduling
 from koord_scheduler.domain.pods import Phase, PodRecord
+from koord_scheduler.domain.sight import Sight
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 
@@ -42,11 +43,11 @@ class JobSearch:
     """
 
     def __init__(
-        self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: JobPreempting, within: Rows | None
+        self, state: SchedulerState, pod: PodRecord, sight: Sight, plugin: JobPreempting, within: Rows | None
     ) -> None:
         self._state = state
         self._pod = pod
-        self._subject = subject
+        self._sight = sight
         self._within = within
         self.members = [
             record
@@ -89,13 +90,13 @@ class JobSearch:
     def _candidates(self, has_rules: bool) -> Rows:
         """Rows that refuse the pod and might not if pods left; all that take a member, where not every row refused."""
         state, engine = self._state, self._state.engine_of(self._pod)
-        resolvable = engine.resolvable(self._subject)
+        resolvable = self._sight.resolvable(engine)
         lowest = state.cluster.priorities.lowest(state.nodes.capacity)
         found = [resolvable[lowest[resolvable] < self._pod.priority]]
         found += [
             state.frameworks.engine_of(subject).feasible(subject)
             for subject in {member.subject for member in self.members}
-            if subject is not None and (has_rules or subject != self._subject)
+            if subject is not None and (has_rules or subject != self._sight.subject)
         ]
         rows = np.unique(np.concatenate(found))
         return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)

@@ -25,10 +25,11 @@ class Source:
 
 @dataclass(slots=True)
 class Holding:
-    """What one pod holds on a node, and who says so."""
+    """What one pod holds on a node, and who says so. is_aside: it does not count now (`Ledgers.set_aside`)."""
 
     occupant: Occupant
     sources: int
+    is_aside: bool = False
 
     @property
     def demand(self) -> Demand:
@@ -103,14 +104,34 @@ class Ledgers:
             return False
         del ledger.holdings[uid]
         row = self._nodes.row(node)
-        if row is not None:
+        if row is not None and not holding.is_aside:
             self._occupancy.give(row, holding.occupant)
         return True
+
+    def set_aside(self, node: str, uid: str) -> bool:
+        """The pod does not count on the node until `put_back`, though it holds its place; False: it did not anyway."""
+        ledger, row = self._by_node.get(node), self._nodes.row(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is None or holding.is_aside or row is None:
+            return False
+        self._occupancy.give(row, holding.occupant)
+        holding.is_aside = True
+        return True
+
+    def put_back(self, node: str, uid: str) -> None:
+        """A pod that was set aside counts again; one that has lost its place meanwhile does not."""
+        ledger, row = self._by_node.get(node), self._nodes.row(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is not None and holding.is_aside and row is not None:
+            holding.is_aside = False
+            self._occupancy.take(row, holding.occupant)
 
     def occupants(self, node: str) -> list[Occupant]:
         """All pods that count on the node."""
         ledger = self._by_node.get(node)
-        return [holding.occupant for holding in ledger.holdings.values()] if ledger is not None else []
+        if ledger is None:
+            return []
+        return [holding.occupant for holding in ledger.holdings.values() if not holding.is_aside]
 
     def logged(self, node: str) -> list[str]:
         """Pods that the log has on the node, in the order in which they came."""

@@ -24,6 +24,7 @@ from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption_pick import Candidate, pick_candidate
 from koord_scheduler.domain.preemption_pick import Victim as Cost
 from koord_scheduler.domain.retracting import reject
+from koord_scheduler.domain.sight import Sight
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 
@@ -61,10 +62,11 @@ class NoPreemption:
 
 
 def preempt(
-    state: SchedulerState, pod: PodRecord, subject: Subject, rejection: Rejection | None, within: Rows | None = None
+    state: SchedulerState, pod: PodRecord, sight: Sight, rejection: Rejection | None, within: Rows | None = None
 ) -> Preemption | NoPreemption:
     """The first preemption of the pod's profile that finds a node.
 
+    sight        as what the nodes judge the pod
     rejection    how the pod was refused before any node; None: no node was feasible
     within       only these nodes came into question; None: all
     source       scheduler-core spec, 1 (step 7), 6
@@ -77,9 +79,9 @@ def preempt(
         if not plugin.answers(rejection):
             continue
         if isinstance(plugin, JobPreempting):
-            found = _for_job(state, pod, subject, plugin, within)
+            found = _for_job(state, pod, sight, plugin, within)
         else:
-            found = _Search(state, pod, subject, plugin).run(within, everywhere=rejection is not None)
+            found = _Search(state, pod, sight, plugin).run(within, everywhere=rejection is not None)
         if isinstance(found, Preemption) or found.ends:
             return found
         message = found.message
@@ -100,7 +102,7 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
 
 
 def _for_job(
-    state: SchedulerState, pod: PodRecord, subject: Subject, plugin: JobPreempting, within: Rows | None
+    state: SchedulerState, pod: PodRecord, sight: Sight, plugin: JobPreempting, within: Rows | None
 ) -> Preemption | NoPreemption:
     """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
 
@@ -109,7 +111,7 @@ def _for_job(
     said = plugin.said(pod)
     if said:
         return NoPreemption(said, keeps_nomination=True, ends=True)
-    search = JobSearch(state, pod, subject, plugin, within)
+    search = JobSearch(state, pod, sight, plugin, within)
     if search.awaits_victims():
         message = "not eligible due to a terminating pod on the nominated node of a member."
         return NoPreemption(message, keeps_nomination=True, ends=True)
@@ -145,17 +147,18 @@ def _job_of(state: SchedulerState, pod: PodRecord) -> str:
 class _Search:
     """One plugin's search for one pod."""
 
-    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: PreemptionPlugin) -> None:
+    def __init__(self, state: SchedulerState, pod: PodRecord, sight: Sight, plugin: PreemptionPlugin) -> None:
         self._state = state
         self._pod = pod
-        self._subject = subject
+        self._sight = sight
         self._plugin = plugin
         self._engine = state.framework_of(pod).engine
+        self._dry_runs: dict[Subject, DryRuns] = {}
 
     def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:
         """everywhere: every node is a candidate, because none was asked; within: of these only, None of all."""
         state, nodes = self._state, self._state.nodes
-        rows = np.flatnonzero(nodes.alive) if everywhere else self._engine.resolvable(self._subject)
+        rows = np.flatnonzero(nodes.alive) if everywhere else self._sight.resolvable(self._engine)
         if within is not None:
             rows = np.intersect1d(rows, within, assume_unique=True)
         possible = rows[state.cluster.priorities.lowest(nodes.capacity)[rows] < self._pod.priority]
@@ -163,7 +166,6 @@ class _Search:
         if len(possible) == 0 or self._plugin.spares_everyone(self._pod):
             return NoPreemption(f"{message}{len(nodes)} No preemption victims found for incoming pod.")
         most = self._plugin.most_candidates(len(nodes))
-        dry_runs = DryRuns(state, self._pod, self._subject, self._plugin)
         found: dict[str, Candidate] = {}
         victims_of: dict[str, tuple[Victim, ...]] = {}
         examined = 0
@@ -171,7 +173,7 @@ class _Search:
             if examined >= most or len(found) >= most:
                 break
             examined += 1
-            victims = dry_runs.victims(row)
+            victims = self._dry_runs_of(self._sight.at(row)).victims(row)
             if victims:
                 name = nodes.names[row]
                 victims_of[name] = victims
@@ -180,6 +182,12 @@ class _Search:
         if chosen is None:
             return NoPreemption(f"{message}{len(nodes)} Preemption is not helpful for scheduling.")
         return Preemption(plugin=self._plugin.name, node=chosen, victims=victims_of[chosen], examined=examined)
+
+    def _dry_runs_of(self, subject: Subject) -> DryRuns:
+        known = self._dry_runs.get(subject)
+        if known is None:
+            known = self._dry_runs[subject] = DryRuns(self._state, self._pod, subject, self._plugin)
+        return known
 
     def _in_turn(self, rows: Rows) -> Iterable[int]:
         """All rows, beginning at a place that depends on the pod alone."""

@@ -21,7 +21,14 @@ from koord_scheduler.domain.plugins.interface import (
     ScorePlugin,
 )
 from koord_scheduler.domain.plugins.job_preempting import JobPreempting
-from koord_scheduler.domain.plugins.transforming import PodTransformer
+from koord_scheduler.domain.plugins.transforming import (
+    AfterPreFilterPlugin,
+    BeforeFilterPlugin,
+    BeforePreFilterPlugin,
+    BeforeScorePlugin,
+    PodTransformer,
+    ResizePodPlugin,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,8 @@ class Profile:
     scheduler_name   pods of this scheduler name are scheduled by it
     next_pod         picks the next pod past the queue; None: nobody does
     transformers     change pods before anybody looks at them
+    before_pre_filters, before_filters, before_scores   change what one cycle sees
+    resizers         change what a pod asks for once its node is chosen
     find_one_node    plans whole jobs; None: nobody does
     preemptions      what is tried for a pod that no node suits, in order
     folding          plugins with a state of their own
@@ -51,7 +60,12 @@ class Profile:
     pre_enqueues: tuple[PreEnqueuePlugin, ...] = ()
     next_pod: NextPodPlugin | None = None
     transformers: tuple[PodTransformer, ...] = ()
+    before_pre_filters: tuple[BeforePreFilterPlugin, ...] = ()
     pre_filters: tuple[PreFilterPlugin, ...] = ()
+    after_pre_filters: tuple[AfterPreFilterPlugin, ...] = ()
+    before_filters: tuple[BeforeFilterPlugin, ...] = ()
+    before_scores: tuple[BeforeScorePlugin, ...] = ()
+    resizers: tuple[ResizePodPlugin, ...] = ()
     find_one_node: FindOneNodePlugin | None = None
     reserves: tuple[ReservePlugin, ...] = ()
     permits: tuple[PermitPlugin, ...] = ()
@@ -59,6 +73,11 @@ class Profile:
     preemptions: tuple[PreemptionPlugin | JobPreempting, ...] = ()
     folding: tuple[FoldingPlugin, ...] = ()
     percentage_of_nodes_to_score: int = 0
+
+    @property
+    def sees_otherwise(self) -> bool:
+        """Whether a cycle may find room where looking at pods and nodes as they are finds none."""
+        return bool(self.before_pre_filters or self.before_filters)
 
     def policy_version(self, *, random_relaxation: bool = False) -> str:
         """Digest of the effective configuration, 16 hex digits."""

@@ -71,6 +71,10 @@ class _Made:
         """The plugins of an extension point, in order."""
         return [plugin for name in self.profile.points[point] if (plugin := self._of(name)) is not None]
 
+    def having(self, method: str, point: Point) -> tuple[Plugin, ...]:
+        """Those of them that have a method."""
+        return tuple(plugin for plugin in self.at(point) if hasattr(plugin, method))
+
     def all(self) -> list[Plugin]:
         """Every plugin that runs somewhere in the profile."""
         names = dict.fromkeys(name for point in Point for name in self.profile.points[point])
@@ -250,16 +254,19 @@ def _profile(
         coupled_scores=tuple((plugin, weight) for plugin, weight in weighted if hasattr(plugin, "score_for")),
         settings=profile.as_json(),
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
-        pre_enqueues=tuple(plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "pre_enqueue")),
-        next_pod=next((plugin for plugin in made.at(Point.PRE_ENQUEUE) if hasattr(plugin, "next_pod")), None),
-        transformers=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "transform")),
-        pre_filters=tuple(plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "pre_filter")),
-        find_one_node=next((plugin for plugin in made.at(Point.PRE_FILTER) if hasattr(plugin, "find_one_node")), None),
-        reserves=tuple(plugin for plugin in made.at(Point.RESERVE) if hasattr(plugin, "reserve")),
-        permits=tuple(made.at(Point.PERMIT)),
-        after_post_filters=tuple(
-            plugin for plugin in made.at(Point.POST_FILTER) if hasattr(plugin, "after_post_filter")
-        ),
+        pre_enqueues=made.having("pre_enqueue", Point.PRE_ENQUEUE),
+        next_pod=next(iter(made.having("next_pod", Point.PRE_ENQUEUE)), None),
+        transformers=made.having("transform", Point.PRE_FILTER),
+        before_pre_filters=made.having("before_pre_filter", Point.PRE_FILTER),
+        pre_filters=made.having("pre_filter", Point.PRE_FILTER),
+        after_pre_filters=made.having("after_pre_filter", Point.PRE_FILTER),
+        find_one_node=next(iter(made.having("find_one_node", Point.PRE_FILTER)), None),
+        before_filters=made.having("before_filter", Point.FILTER),
+        before_scores=made.having("before_score", Point.SCORE),
+        resizers=made.having("resize_pod", Point.RESERVE),
+        reserves=made.having("reserve", Point.RESERVE),
+        permits=made.having("permit", Point.PERMIT),
+        after_post_filters=made.having("after_post_filter", Point.POST_FILTER),
         preemptions=tuple(_preemptions(made)),
         folding=tuple(plugin for plugin in made.all() if hasattr(plugin, "apply")),
     )

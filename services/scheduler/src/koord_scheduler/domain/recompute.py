@@ -19,6 +19,7 @@ from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, 
 from koord_scheduler.domain.attempt import Attempt, Found, WholeJob
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.ledger import Source
+from koord_scheduler.domain.on_node import occupant_with
 from koord_scheduler.domain.pods import Phase
 from koord_scheduler.domain.state import SchedulerState
 
@@ -158,6 +159,6 @@ def _assume(state: SchedulerState, own: _Own) -> bool:
     pod.placed_at = own.event.standing.decided_at
     pod.phase = Phase.ASSUMED
     pod.work_node = own.event.node
-    state.ledgers.hold(own.event.node, pod.occupant(), Source.ASSUMED)
+    state.ledgers.hold(own.event.node, occupant_with(state.nodes, pod, own.event.requests), Source.ASSUMED)
     state.framework_of(pod).reserve(pod, own.event.node)
     return True

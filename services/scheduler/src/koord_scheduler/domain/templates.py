@@ -140,6 +140,14 @@ class Templates:
         """The template of a pod; see `read`."""
         return self.read(pod).subject.template
 
+    def as_is(self, pod: Pod, profile: str = "") -> Subject:
+        """What a pod is to the plugins without being transformed: one that stands for another for a while.
+
+        profile    scheduler name under which it is scheduled; "" it is not
+        raises    InvalidInput for a request that is no quantity
+        """
+        return self._subject(pod, profile)
+
     def read(self, pod: Pod) -> Reading:
         """What a pod is to the plugins.
 

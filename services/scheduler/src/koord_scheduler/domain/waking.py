@@ -46,7 +46,7 @@ def wake(state: SchedulerState) -> int:
             state.queue.wake_pod(uid, state.help_trigger)
 
     def fits(subject: Subject, rows: Rows) -> bool:
-        return len(state.frameworks.engine_of(subject).passing(subject, rows)) > 0
+        return state.frameworks.engine_of(subject).may_suit(subject, rows)
 
     return woken + state.queue.wake(rows, fits, state.help_trigger)
 

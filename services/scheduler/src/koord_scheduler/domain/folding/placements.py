@@ -3,26 +3,19 @@
 source    event-bus spec, 4.2; scheduler-core spec, 1.3
 """
 
-from typing import Final
-
-import msgspec
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.pod import PodNominated, PodPlaced
-from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
-from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain import nominees
-from koord_scheduler.domain.columns import Demand
 from koord_scheduler.domain.ledger import Source
 from koord_scheduler.domain.occupant import Occupant
+from koord_scheduler.domain.on_node import demand_of, occupant_with
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.retracting import facts_changed, give_up, recheck_node
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.waking import room_appeared
-
-_DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
 def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
@@ -124,11 +117,5 @@ def occupant_of(state: SchedulerState, item: PodOnNode) -> Occupant:
     """The pod of a ledger event as it counts on the node; with the event's requests if they are others."""
     pod = state.pods.get(item.uid)
     if pod is None or pod.subject is None:
-        return Occupant(item.uid, _demand_of(state, item))
-    if pod.subject.template.requests == item.requests:
-        return pod.occupant()
-    return msgspec.structs.replace(pod.occupant(), demand=_demand_of(state, item))
-
-
-def _demand_of(state: SchedulerState, item: PodOnNode) -> Demand:
-    return state.nodes.demand(item.requests, {**_DEFAULTS, **item.requests})
+        return Occupant(item.uid, demand_of(state.nodes, item.requests))
+    return occupant_with(state.nodes, pod, item.requests)
