@@ -5,7 +5,7 @@ Level-triggered: looks at the workload and its pods as folded, whatever happened
 
 import hashlib
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, event_id
@@ -43,7 +43,7 @@ def reconcile_workload(
     pods = view.pods_of_workload(uid)
     specs = view.state.of_kind(PodSpecState)
     if state is None:
-        left = [pod for pod in pods if _is_made_here(specs[pod].object, uid)]
+        left = [pod for pod in pods if is_made_here(specs[pod].object, uid)]
         return [[_deletion(pod, specs[pod])] for pod in left[:limit]]
     workload = state.object
     prefix = f"{workload.metadata.name}-{template_hash(workload)}-"
@@ -61,7 +61,7 @@ def reconcile_workload(
     return groups
 
 
-def _is_made_here(pod: Pod, owner_uid: str) -> bool:
+def is_made_here(pod: Pod, owner_uid: str) -> bool:
     """Whether a workload of ours made a pod; pods that came with an owner of somebody else's are left alone."""
     meta = pod.metadata
     owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
@@ -113,6 +113,13 @@ def _created(
     options: Options,
     accounts: dict[AggregateRef, Draft],
 ) -> CreatedPod:
+    namespace = workload.metadata.namespace
+    document = templated_pod(workload, owner_uid, name)
+    return created_pod(view, document, namespace=namespace, uid=uid, now=now, options=options, accounts=accounts)
+
+
+def templated_pod(workload: Workload, owner_uid: str, name: str) -> dict[str, Any]:
+    """The document of a workload's pod, before admission."""
     owner = OwnerReference(
         api_version=workload.api_version,
         kind=workload.kind,
@@ -123,5 +130,4 @@ def _created(
     meta = msgspec.structs.replace(
         workload.template.metadata, name=name, namespace=workload.metadata.namespace, owner_references=[owner]
     )
-    document = pod_document(Pod(metadata=meta, spec=workload.template.spec))
-    return created_pod(view, document, namespace=meta.namespace, uid=uid, now=now, options=options, accounts=accounts)
+    return pod_document(Pod(metadata=meta, spec=workload.template.spec))

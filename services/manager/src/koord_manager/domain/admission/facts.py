@@ -6,6 +6,7 @@ cluster; read by the chain.
 source    manager spec, 8 to 13
 """
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -152,6 +153,12 @@ class Facts:
         quota = self._pod_quota.pop(uid, None)
         if quota is not None:
             _decrement(self._pods_of_quota, quota)
+
+    def with_profiles(self, index: ProfileIndex) -> "Facts":
+        """The same facts with other colocation profiles, for as long as nothing more is taken in."""
+        other = copy.copy(self)
+        other._profile_index = index
+        return other
 
     # -- looking up --------------------------------------------------------------------------------------------------
 

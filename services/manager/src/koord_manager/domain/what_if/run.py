@@ -27,6 +27,7 @@ from koordcore.events.recommendation import RecommendationComputed, Recommendati
 from koord_manager.domain.recommender.apply import INITIATOR
 from koord_manager.domain.recommender.settings import RecommenderSettings
 from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
 from koord_manager.domain.what_if.fates import DECIDED_ANEW
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.recommendations import (
@@ -57,6 +58,7 @@ class ManagerWhatIf:
 
     nodes              what is decided about nodes
     recommendations    what containers should request
+    admission          what is let in, and how it is changed
     """
 
     def __init__(
@@ -69,6 +71,9 @@ class ManagerWhatIf:
         settings: RecommenderSettings | None = None,
         checkpoint: bytes | None = None,
         first: RecommenderSettings | None = None,
+        verdicts: Sequence[StoredEvent] = (),
+        admitting: AdmissionTried | None = None,
+        verdicts_since: str = "",
     ) -> None:
         """One run.
 
@@ -79,11 +84,15 @@ class ManagerWhatIf:
         settings     of the recommender, to try; None: those that were in force
         checkpoint   of the recommender's book, from before its first decision of the window; None: there is none
         first        settings of the recommender in the beginning; None: as the checkpoint says, else as by default
+        verdicts     on admission that are still kept, in order
+        admitting    colocation profiles and gates to try; None: those that were in force
+        verdicts_since   RFC 3339: of earlier none are kept; "": all are
         """
         self.view = view
         read = read_reports(reports)
         self.nodes = NodeDecisions(view, read, chosen, told or ManagerTold())
         self.recommendations = RecommendationDecisions(view, read, settings, checkpoint, first)
+        self.admission = AdmissionDecisions(view, verdicts, admitting, verdicts_since)
         self._now = ""
         self._begin = 0
         self._waiting: deque[StoredEvent] = deque()
@@ -99,6 +108,7 @@ class ManagerWhatIf:
         self._begin = self.view.state.position
         self.nodes.begin(self._now)
         self.recommendations.begin()
+        self.admission.begin()
 
     def see(self, stored: StoredEvent) -> None:
         """A fact of the window, in order; it is folded once it is known which decisions were taken before it.
@@ -106,6 +116,7 @@ class ManagerWhatIf:
         raises    UnreadableEvent
         """
         self._waiting.append(stored)
+        self.admission.see(stored)
         if stored.type in _DECISIONS:
             self._expect(stored)
         if len(self._waiting) > LOOKAHEAD:
@@ -169,6 +180,7 @@ class ManagerWhatIf:
     def _decide_up_to(self, position: int) -> None:
         while self._points and self._points[0][0] <= position:
             self._take_again(heappop(self._points)[2])
+        self.admission.decide_up_to(position)
 
     def _take_again(self, stored: StoredEvent) -> None:
         recorded = CATALOGUE.read(stored)

@@ -1,0 +1,203 @@
+"""What admission would have said with other colocation profiles, or other gates.
+
+    in force   the recorded profiles and settings: they have to give what was recorded
+    tried      what is asked about; None: nothing else is tried
+
+Each case is decided on the facts that it was decided on. What another decision would have led to is not followed.
+
+source    manager spec, 8 to 13
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from koordcore.events import CATALOGUE
+from koordcore.events.custom import CustomObjectObserved
+from koordcore.events.custom import plural_of as plural_of_ref
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.mirror import ConfigAccepted, ConfigRejected, PodSpecAdded, PodSpecChanged
+
+from koord_manager.domain.admission.options import Options, options_told
+from koord_manager.domain.admission.profile_index import ProfileIndex
+from koord_manager.domain.admission.profiles import ColocationProfile
+from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.recommender.apply import apply_to_new_pod
+from koord_manager.domain.recommender.targets import Targets
+from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if.admission_cases import (
+    APPLIED_KINDS,
+    NOT_KEPT,
+    Case,
+    NotKept,
+    World,
+    fact_case,
+    verdict_case,
+)
+from koord_manager.domain.what_if.admission_outcome import Change, Outcome, changes
+from koord_manager.domain.what_if.admission_record import Record, Told
+from koord_manager.domain.what_if.tally import Tally
+
+_FACTS: Final = frozenset(
+    model.__name__ for model in (PodSpecAdded, PodSpecChanged, CustomObjectObserved, ConfigAccepted, ConfigRejected)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionTried:
+    """What is tried.
+
+    profiles   stand instead of the recorded ones; None: those stand
+    gates      stand over those that the manager had
+    """
+
+    profiles: Mapping[str, ColocationProfile] | None = None
+    gates: Mapping[str, bool]
+
+    def __bool__(self) -> bool:
+        """Whether anything is."""
+        return self.profiles is not None or bool(self.gates)
+
+
+class AdmissionFate(NamedTuple):
+    """An object that would have been admitted otherwise.
+
+    door       see `Case.door`
+    position   of the facts that it was decided on
+    """
+
+    resource: str
+    namespace: str
+    name: str
+    operation: str
+    door: str
+    at: str
+    position: int
+    recorded: Outcome
+    anew: Outcome
+    changes: list[Change]
+
+
+class AdmissionDecisions:
+    """What is admitted in one run.
+
+    view          of the recording; whoever drives the run folds it
+    tally         of the window
+    not_judged    pods of the API server that the recorded profiles would have changed or refused, and nobody did
+    fates         with what is tried
+    unexplained   what comes out otherwise with what was in force
+    """
+
+    def __init__(
+        self, view: ManagerView, verdicts: Sequence[StoredEvent], tried: AdmissionTried | None = None, since: str = ""
+    ) -> None:
+        """One run.
+
+        verdicts   on admission that are kept, in order
+        since      RFC 3339: of earlier none are kept; "": all are
+        """
+        self.view = view
+        self.tally = Tally()
+        self.not_judged = 0
+        self.fates: list[AdmissionFate] = []
+        self.unexplained: list[AdmissionFate] = []
+        self._tried = tried if tried else None
+        self._index = ProfileIndex(tried.profiles) if tried is not None and tried.profiles is not None else None
+        self._record = Record(verdicts)
+        self._since = since
+        self._due: list[tuple[int, int, Told | StoredEvent]] = []
+        self._numbered = 0
+        self._begin = 0
+        told = next((one for one in self._record.told if one.is_whole), None)
+        if told is not None:
+            self._options = options_told(told.event.settings)
+        else:
+            self._options = Options(gates=tried.gates) if tried is not None else Options()
+        self._in_force = World(view, self._options)
+        self._anew = World(view, self._options)
+        self._decision = ""
+        self._targets = Targets()
+
+    def begin(self) -> None:
+        """The window begins."""
+        self._begin = self.view.state.position
+        if self.view.admission.recommend is None:
+            self.view.recommend_with(self._recommend)
+        for told in self._record.told:
+            if told.based_on >= self._begin:
+                self._expect(told.based_on, told)
+
+    def see(self, stored: StoredEvent) -> None:
+        """A fact of the window, before it is folded."""
+        if stored.type not in _FACTS or stored.based_on < self._begin:
+            return
+        if stored.type == PodSpecChanged.__name__ and not stored.causation_id.startswith("profile/"):
+            return
+        if stored.type == CustomObjectObserved.__name__ and plural_of_ref(stored.ref.id) not in APPLIED_KINDS:
+            return
+        self._expect(stored.based_on, stored)
+
+    def decide_up_to(self, position: int) -> None:
+        """Decide what was decided on the facts up to here, which are folded."""
+        while self._due and self._due[0][0] <= position:
+            due = heappop(self._due)[2]
+            if isinstance(due, Told):
+                self._weigh(verdict_case(due, self._record), "")
+                continue
+            event = CATALOGUE.read(due)
+            if event is not None:
+                self._weigh(fact_case(due, event, self.view, self._record, self._since), due.causation_id)
+
+    def _expect(self, based_on: int, due: Told | StoredEvent) -> None:
+        heappush(self._due, (based_on, self._numbered, due))
+        self._numbered += 1
+
+    def _weigh(self, case: Case | NotKept | None, decision: str) -> None:
+        if case is None:
+            return
+        self.tally.recorded += 1
+        if case == NOT_KEPT:
+            self.tally.not_kept += 1
+            return
+        assert isinstance(case, Case)
+        self._enter(case, decision)
+        found = case.check(self._in_force)
+        is_same = case.is_same(found)
+        if not is_same and not case.is_certain:
+            self.tally.recorded -= 1
+            self.not_judged += 1
+            return
+        self.tally.anew += 1
+        self.tally.same += is_same
+        if not is_same:
+            self.unexplained.append(self._fate(case, case.recorded, found))
+        if self._tried is not None and case.again is not None:
+            recorded = found if case.again is case.check else case.again(self._in_force)
+            anew = case.again(self._anew)
+            fate = self._fate(case, recorded, anew)
+            if fate.changes or (recorded.allowed, recorded.rules) != (anew.allowed, anew.rules):
+                self.fates.append(fate)
+
+    def _enter(self, case: Case, decision: str) -> None:
+        """The two worlds that a case is decided in."""
+        self._options = case.options or self._options
+        is_another = not decision or decision != self._decision
+        self._decision = decision
+        view, options = self.view, self._options
+        self._in_force = World(view, options, {} if is_another else self._in_force.accounts)
+        if self._tried is not None:
+            if self._index is not None:
+                view = copy.copy(view)
+                view.admission = self.view.admission.with_profiles(self._index)
+            options = replace(options, gates={**options.gates, **self._tried.gates})
+            self._anew = World(view, options, {} if is_another else self._anew.accounts)
+
+    def _fate(self, case: Case, recorded: Outcome, anew: Outcome) -> AdmissionFate:
+        differing = changes(recorded.object, anew.object) if recorded.allowed and anew.allowed else []
+        return AdmissionFate(*case[:6], self.view.state.position, recorded, anew, differing)
+
+    def _recommend(self, pod: JsonObject, namespace: str) -> str | None:
+        tells_usage = self._options.recommended_usage
+        return apply_to_new_pod(self.view, self._targets, pod, namespace, tells_usage=tells_usage)

@@ -1,0 +1,323 @@
+"""What of a log can be decided anew by admission: each verdict, and each fact that says what came in.
+
+    verdict or fact --*_case--> Case; None: there is nothing to decide; NOT_KEPT: what it was decided on is gone
+
+source    manager spec, 7.1, 8.5, 8 to 13
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from koordcore.events.custom import CustomObjectObserved
+from koordcore.events.custom import plural_of as plural_of_ref
+from koordcore.events.envelope import AggregateRef, Draft, Event, StoredEvent
+from koordcore.events.mirror import ConfigAccepted, ConfigRejected, PodSpecAdded, PodSpecChanged
+from koordcore.protocol import keys
+from koordcore.protocol.manifests import InvalidManifest
+from koordcore.protocol.objects import Pod, pod_from_json
+from koordcore.state.aggregates import PodSpecState, WorkloadState
+from koordcore.values import codec
+from koordcore.values.timestamps import unix_seconds
+
+from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.admission.kept import LAST_APPLIED, kept_of
+from koord_manager.domain.admission.options import Options, options_told
+from koord_manager.domain.admission.profile_controller import is_wanted, reconciled_pod
+from koord_manager.domain.admission.request import JsonObject, Operation, Request
+from koord_manager.domain.admitting import created_pod, pod_document
+from koord_manager.domain.apply import APPLIED_DIGEST
+from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if.admission_outcome import (
+    Outcome,
+    admit_again,
+    apply_again,
+    ask_again,
+    delete_again,
+    invalid_outcome,
+    is_alike,
+    plural_of,
+    recorded_outcome,
+    request_of,
+    stored_object,
+)
+from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, Told
+from koord_manager.domain.workloads import is_made_here, templated_pod
+
+NOT_KEPT: Final = "not kept"
+NotKept = Literal["not kept"]
+APPLIED_KINDS: Final = frozenset(("elasticquotas", "reservations"))
+"""Custom resources that admission changes or judges."""
+_ACCOUNT_RULES: Final = frozenset(("quota-not-found", "quota-exceeded", "quota-gate"))
+"""Of the account of a quota, which a webhook reads from the API server."""
+_NEW_WITHIN_SECONDS: Final = 60
+"""A pod that was older when it was first seen came in before anybody looked."""
+
+
+@dataclass(slots=True)
+class World:
+    """What a case is decided in.
+
+    accounts   of quotas, taken by pods of the same decision
+    """
+
+    view: ManagerView
+    options: Options
+    accounts: dict[AggregateRef, Draft] = field(default_factory=dict[AggregateRef, Draft])
+
+
+Again = Callable[[World], Outcome]
+
+
+class Case(NamedTuple):
+    """One decision.
+
+    door         "webhook", "apply", "workload", "mirror" (let in by a webhook, or by nobody) or "controller"
+    at           RFC 3339
+    recorded     what was decided
+    check        decides it as it was decided
+    is_same      whether that is what was recorded
+    again        what comes of the object in the end, where that is more than `check` says; None: another case says it
+    is_certain   somebody of ours decided it, on what the log says
+    options      that it was decided with; None: those last told
+    """
+
+    resource: str
+    namespace: str
+    name: str
+    operation: str
+    door: str
+    at: str
+    recorded: Outcome
+    check: Again
+    is_same: Callable[[Outcome], bool]
+    again: Again | None
+    is_certain: bool = True
+    options: Options | None = None
+
+
+def verdict_case(told: Told, record: Record) -> Case | NotKept:
+    """The case of a verdict."""
+    event, recorded = told.event, recorded_outcome(told.event)
+    lacks_object = event.object is None and event.operation != Operation.DELETE
+    is_webhook = event.door == WEBHOOK
+    lacks_old = is_webhook and event.old_object is None and event.operation != Operation.CREATE
+    if not told.is_whole or event.pending or lacks_object or lacks_old or event.resource == "pods-binding":
+        return NOT_KEPT
+    document, plural = event.object or {}, plural_of(event)
+
+    def is_same(found: Outcome) -> bool:
+        if is_webhook and recorded.rules and _ACCOUNT_RULES.issuperset(recorded.rules):
+            return found.allowed  # the account was asked last, and it is the API server's
+        return is_alike(found, recorded)
+
+    if is_webhook:
+        request = request_of(event)
+
+        def asked(world: World) -> Outcome:
+            return ask_again(world.view, request, event.webhook, world.options)
+
+        def admitted(world: World) -> Outcome:
+            return admit_again(world.view, request, world.options)
+
+        check, again = asked, None if event.uid in record.follow_ups else admitted
+    else:
+
+        def applied(world: World) -> Outcome:
+            if event.operation == Operation.DELETE:
+                return delete_again(world.view, plural, event.namespace, event.name, world.options)
+            return apply_again(world.view, document, world.options, uid=event.draws, now=told.at)
+
+        check = again = applied
+    return Case(
+        plural,
+        event.namespace,
+        event.name,
+        event.operation,
+        event.door,
+        told.at,
+        recorded,
+        check,
+        is_same,
+        again,
+        options=options_told(event.settings),
+    )
+
+
+def fact_case(
+    stored: StoredEvent, event: Event, view: ManagerView, record: Record, since: str
+) -> Case | NotKept | None:
+    """The case of a fact.
+
+    view     stands where it was decided
+    since    RFC 3339: verdicts of earlier are not kept any more; "": all are
+    """
+    if record.of_request(stored.causation_id) is not None:
+        return None  # its verdict says more
+    match event:
+        case PodSpecAdded(object=pod):
+            return _pod_case(stored, pod, view, record, since)
+        case PodSpecChanged(object=pod) if stored.causation_id.startswith("profile/"):
+            return _controller_case(stored, pod, view)
+        case CustomObjectObserved(object=document) if _is_applied(stored):
+            return _custom_case(stored, document)
+        case ConfigAccepted() | ConfigRejected() if _is_applied(stored):
+            return _config_case(stored, event, view)
+        case _:
+            return None
+
+
+def _is_applied(stored: StoredEvent) -> bool:
+    """Whether the document of `koord apply` itself is the fact, not what followed from another (a quota's account)."""
+    request, _, number = stored.causation_id.partition("/")
+    return bool(request) and number.isdigit()
+
+
+def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], door: str, again: Again) -> Case:
+    """A case of a fact that says the whole result; is_same compares it."""
+    result = stored_object(event)
+
+    def is_same(found: Outcome) -> bool:
+        return found.allowed and found.object == result
+
+    return Case(
+        plural_of_ref(stored.ref.id) if stored.ref.kind == "customspec" else "pods",
+        *pod,
+        "CREATE" if isinstance(event, PodSpecAdded) else "UPDATE",
+        door,
+        stored.occurred_at,
+        Outcome(True, object=result),
+        again,
+        is_same,
+        again,
+    )
+
+
+def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, since: str) -> Case | NotKept | None:
+    meta, uid, now = pod.metadata, stored.ref.id, stored.occurred_at
+    named, event = (meta.namespace, meta.name), PodSpecAdded(object=pod)
+    if _is_applied(stored):
+        if APPLIED_DIGEST in meta.annotations:
+            return NOT_KEPT  # admission changed it, and what it was before is in the verdict alone
+        document = pod_document(pod)
+        return _let_in(
+            stored,
+            event,
+            named,
+            "apply",
+            lambda world: apply_again(world.view, document, world.options, uid=uid, now=now),
+        )
+    owner = next((owner.uid for owner in meta.owner_references if is_made_here(pod, owner.uid)), "")
+    workload = view.state.of_kind(WorkloadState).get(owner)
+    if stored.causation_id.startswith("control/") and workload is not None:
+        template = templated_pod(workload.object, owner, meta.name)
+        return _let_in(stored, event, named, "workload", lambda world: _created(world, template, named[0], uid, now))
+    if not stored.causation_id.startswith("gateway/"):
+        return None
+    changed = record.of_pod(pod, now)
+    namespace = view.admission.namespace_labels(meta.namespace) or {}
+    is_new = unix_seconds(now) - unix_seconds(meta.creation_timestamp or "") < _NEW_WITHIN_SECONDS
+    if changed is not None or not is_new or keys.CONTROL_PLANE_NAMESPACE in namespace:
+        return None
+    kept = kept_of("pods", pod_document(pod))
+    if kept is None or now < since:
+        return NOT_KEPT
+    request = Request(
+        uid=uid, operation=Operation.CREATE, resource="pods", namespace=meta.namespace, name=meta.name, object=kept
+    )
+    case = _let_in(stored, event, named, "mirror", lambda world: admit_again(world.view, request, world.options))
+
+    def is_same(found: Outcome) -> bool:
+        return found.allowed and not found.steps
+
+    return case._replace(is_certain=False, is_same=is_same)
+
+
+def _created(world: World, template: JsonObject, namespace: str, uid: str, now: str) -> Outcome:
+    try:
+        found = created_pod(
+            world.view,
+            template,
+            namespace=namespace,
+            uid=uid,
+            now=now,
+            options=world.options,
+            accounts=world.accounts,
+        )
+    except InvalidManifest as refused:
+        return invalid_outcome(refused)
+    if found.quota is not None:
+        world.accounts[found.quota.ref] = found.quota
+    return Outcome(True, found.steps, object=stored_object(PodSpecAdded(object=found.pod)))
+
+
+def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
+    """A managed profile reached a waiting pod."""
+    _, name, version, uid, *_ = stored.causation_id.split("/")
+    spec = view.state.of_kind(PodSpecState).get(uid)
+    before = spec.object if spec is not None else pod
+    document = pod_document(before)
+    in_force = next((one for one in view.admission.profiles().all if one.name == name), None)
+    handles_all = in_force is not None and not in_force.managed
+    standing = Outcome(True, object=stored_object(PodSpecChanged(object=before)))
+
+    def again(world: World) -> Outcome:
+        facts = world.view.admission
+        profile = next((one for one in facts.profiles().all if one.name == name), None)
+        if profile is None or profile.terminating or not profile.has_pod_selector:
+            return standing
+        if not (profile.managed or handles_all) or not is_wanted(profile, uid, before, facts):
+            return standing
+        after = reconciled_pod(document, profile, facts)
+        if after is None:
+            return standing
+        changed = stored_object(PodSpecChanged(object=pod_from_json(after)))
+        return Outcome(True, (f"ClusterColocationProfile/{name}",), object=changed)
+
+    del version
+    named = (pod.metadata.namespace, pod.metadata.name)
+    return _let_in(stored, PodSpecChanged(object=pod), named, "controller", again)
+
+
+def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
+    metadata = seen(document, "metadata")
+    if plural_of_ref(stored.ref.id) not in APPLIED_KINDS or metadata.get("uid") != stored.correlation_id:
+        return None
+    try:
+        manifest = codec.decode(str(seen(metadata, "annotations").get(LAST_APPLIED)), JsonObject)
+    except codec.DecodeError:
+        return None
+    named = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+    uid, now = stored.correlation_id, stored.occurred_at
+    return _let_in(
+        stored,
+        CustomObjectObserved(object=document),
+        named,
+        "apply",
+        lambda world: apply_again(world.view, manifest, world.options, uid=uid, now=now),
+    )
+
+
+def _config_case(stored: StoredEvent, event: ConfigAccepted | ConfigRejected, view: ManagerView) -> Case | None:
+    if isinstance(event, ConfigAccepted):
+        meta, data = event.object.metadata, event.object.data
+        named, recorded = (meta.namespace, meta.name), Outcome(True)
+    else:
+        named, data = (event.namespace, event.name), event.data
+        recorded = Outcome(False, fields=tuple(event.reasons), message="; ".join(event.reasons.values()))
+    names = view.admission.names
+    if named != (names.slo_namespace, names.slo_name):
+        return None
+    metadata = {"namespace": named[0], "name": named[1]}
+    document: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+
+    def again(world: World) -> Outcome:
+        return apply_again(world.view, document, world.options, uid="", now=stored.occurred_at)
+
+    def is_same(found: Outcome) -> bool:
+        sections = {where.partition(".")[0] for where in found.fields}
+        return found.allowed == recorded.allowed and sections.issuperset(
+            where.partition(".")[0] for where in recorded.fields
+        )
+
+    return Case("configmaps", *named, "APPLY", "apply", stored.occurred_at, recorded, again, is_same, again)

@@ -1,0 +1,223 @@
+"""One request decided anew at a door, and what is compared of two such decisions.
+
+    verdict or fact --decide(view, options)--> Outcome
+
+source    manager spec, 8 to 13, 17.3
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, cast
+
+from koordcore.events.admission import AdmissionDecided
+from koordcore.events.custom import CustomObjectObserved
+from koordcore.events.envelope import Event
+from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged
+from koordcore.protocol.crd import accepted_kinds
+from koordcore.protocol.manifests import InvalidManifest, shape_manifest
+from koordcore.protocol.objects import Node, Pod
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.chain import admit, mutate, read_pod, surroundings, validate
+from koord_manager.domain.admission.colocation_profile import pod_namespace
+from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.admission.kept import LAST_APPLIED, digest_of
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.patch import WITHHELD
+from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict
+from koord_manager.domain.admitting import AdmissionRefused, quota_account
+from koord_manager.domain.apply import APPLIED_DIGEST, decide_apply
+from koord_manager.domain.remove import Target, decide_delete
+from koord_manager.domain.view import ManagerView
+
+MANIFEST_RULE: Final = "manifest"
+"""Stands for the rules of a kind, which are looked at after admission."""
+_OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
+_WITHHELD_IN_CONTAINERS: Final = ("env", "envFrom", "command", "args", "lifecycle")
+
+
+class Outcome(NamedTuple):
+    """What admission says of one object.
+
+    object    as it would be stored, as far as it is known; None: it is refused, or nothing is known
+    digest    of what the steps made of it, "" when none changed it
+    """
+
+    allowed: bool
+    steps: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    message: str = ""
+    object: JsonObject | None = None
+    digest: str = ""
+
+
+def recorded_outcome(event: AdmissionDecided) -> Outcome:
+    """What a verdict says."""
+    return Outcome(
+        event.allowed, tuple(event.steps), tuple(event.rules), tuple(event.fields), event.message, digest=event.result
+    )
+
+
+def is_alike(found: Outcome, recorded: Outcome) -> bool:
+    """Whether a decision is the recorded one, whose object is only known by its digest."""
+    return found[:4] == recorded[:4] and found.digest == recorded.digest
+
+
+def request_of(event: AdmissionDecided) -> Request:
+    """The request that a webhook was asked about, as far as it is kept."""
+    return Request(
+        uid=event.uid,
+        operation=Operation(event.operation),
+        resource=plural_of(event),
+        subresource=event.subresource,
+        namespace=event.namespace,
+        name=event.name,
+        object=event.object,
+        old_object=event.old_object,
+        user=event.user,
+    )
+
+
+def plural_of(event: AdmissionDecided) -> str:
+    """The resource without its subresource."""
+    return event.resource.removesuffix(f"-{event.subresource}") if event.subresource else event.resource
+
+
+def ask_again(view: ManagerView, request: Request, webhook: str, options: Options) -> Outcome:
+    """What one webhook says, without the account of a quota, which it asks the API server for."""
+    around = surroundings(request, view.admission, options)
+    return _outcome(request, (mutate if webhook == "mutate" else validate)(request, around))
+
+
+def admit_again(view: ManagerView, request: Request, options: Options) -> Outcome:
+    """What both webhooks say in a row; the account of a quota is the one in the fold."""
+    verdict = admit(request, surroundings(request, view.admission, options))
+    try:
+        if verdict.allowed and (request.resource, request.subresource) == ("pods", "") and verdict.object is not None:
+            pod = read_pod(verdict.object)
+            pod.metadata.namespace = pod_namespace(verdict.object, request.namespace)
+            is_update = request.operation is Operation.UPDATE and request.old_object is not None
+            quota_account(view, pod, read_pod(request.old_object or {}) if is_update else None, options)
+    except AdmissionRefused as refused:
+        return _refused(refused.verdict, verdict.steps)
+    return _outcome(request, verdict)
+
+
+def apply_again(view: ManagerView, document: JsonObject, options: Options, *, uid: str, now: str) -> Outcome:
+    """What `koord apply` says of a document.
+
+    uid    for the object if it is new
+    now    RFC 3339, when it was applied
+    """
+    try:
+        applied = decide_apply(view, shape_manifest(document), new_uid=uid, now=now, options=options)
+    except InvalidManifest as refused:
+        return invalid_outcome(refused)
+    if applied.refusal is not None:
+        return invalid_outcome(applied.refusal)
+    stored = stored_object(applied.drafts[0].event) if applied.drafts else None
+    digest = digest_of(_PLURAL_OF.get(str(document.get("kind")), ""), applied.made) if applied.steps else ""
+    return Outcome(True, applied.steps, object=stored, digest=digest)
+
+
+def delete_again(view: ManagerView, plural: str, namespace: str, name: str, options: Options) -> Outcome:
+    """What `koord delete` says."""
+    kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
+    try:
+        decide_delete(view, Target(kind, namespace, name), options)
+    except AdmissionRefused as refused:
+        return _refused(refused.verdict)
+    return Outcome(True)
+
+
+_PLURAL_OF: Final[Mapping[str, str]] = {
+    "Pod": "pods",
+    "Node": "nodes",
+    **{found.kind: found.plural for found in accepted_kinds()},
+}
+
+
+def stored_object(event: Event) -> JsonObject | None:
+    """The object in a fact, without what only says how it was applied."""
+    match event:
+        case PodSpecAdded(object=Pod() as found) | PodSpecChanged(object=Pod() as found):
+            document = cast("JsonObject", codec.to_builtins(found))
+        case NodeSpecAdded(object=Node() as found) | NodeSpecChanged(object=Node() as found):
+            document = cast("JsonObject", codec.to_builtins(found))
+        case CustomObjectObserved():
+            document = event.object
+        case _:
+            return None
+    try:
+        metadata = seen(document, "metadata")
+        annotations = {name: text for name, text in seen(metadata, "annotations").items() if name not in _OURS}
+    except InvalidInput:
+        return document
+    return {**document, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _outcome(request: Request, verdict: Verdict) -> Outcome:
+    if not verdict.allowed:
+        return _refused(verdict, verdict.steps)
+    digest = digest_of(request.resource, verdict.object) if verdict.steps else ""
+    return Outcome(True, verdict.steps, object=verdict.object, digest=digest)
+
+
+def _refused(verdict: Verdict, steps: tuple[str, ...] = ()) -> Outcome:
+    rules = tuple(violation.rule for violation in verdict.violations)
+    fields = tuple(violation.field for violation in verdict.violations)
+    return Outcome(False, steps, rules, fields, verdict.message)
+
+
+def invalid_outcome(refused: InvalidManifest) -> Outcome:
+    """The refusal by admission or by the rules of the kind."""
+    if isinstance(refused, AdmissionRefused):
+        return _refused(refused.verdict)
+    fields = tuple(violation.path for violation in refused.violations)
+    message = "; ".join(violation.sentence() for violation in refused.violations)
+    return Outcome(False, (), (MANIFEST_RULE,) * len(fields), fields, message)
+
+
+class Change(NamedTuple):
+    """One field of an object that would be another. None: it is not there."""
+
+    field: str
+    recorded: Any
+    anew: Any
+
+
+def changes(recorded: JsonObject | None, anew: JsonObject | None) -> list[Change]:
+    """The fields in which two objects differ; what could hold a secret is withheld."""
+    return list(_changes(recorded or {}, anew or {}, ""))
+
+
+def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:
+    if (isinstance(before, dict) and isinstance(after, dict | None)) or (isinstance(after, dict) and before is None):
+        one, other = cast("JsonObject", before or {}), cast("JsonObject", after or {})
+        for name in sorted(one.keys() | other.keys()):
+            if name in _WITHHELD_IN_CONTAINERS and "ontainers[" in at:
+                if one.get(name) != other.get(name):
+                    yield Change(_below(at, name), *(WITHHELD if name in each else None for each in (one, other)))
+            else:
+                yield from _changes(one.get(name), other.get(name), _below(at, name))
+    elif _are_objects(before) and _are_objects(after) and before != after:
+        pairs = zip_longest(cast("list[JsonObject]", before or []), cast("list[JsonObject]", after or []))
+        for index, pair in enumerate(pairs):
+            yield from _changes(*pair, f"{at}[{index}]")
+    elif before != after:
+        yield Change(at, before, after)
+
+
+def _are_objects(value: Any) -> bool:
+    """Whether it is a list of objects, or none at all."""
+    if value is None:
+        return True
+    return isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))
+
+
+def _below(at: str, name: str) -> str:
+    if "." in name or "/" in name:
+        return f"{at}[{name}]"
+    return f"{at}.{name}" if at else name

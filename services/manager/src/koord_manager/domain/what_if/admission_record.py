@@ -1,0 +1,102 @@
+"""What a log says of admission: verdicts, kept for a while, and pods that came in; which verdict is about which pod.
+
+source    manager spec, 7.1, 17.3
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.protocol.objects import Pod
+from koordcore.values.timestamps import unix_seconds
+
+from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.what_if.admission_outcome import plural_of
+
+WEBHOOK = "webhook"
+_SUFFIX = 5
+"""Letters that the API server adds to a `generateName`."""
+_SEEN_WITHIN_SECONDS = 600
+"""A pod is in the log so much later than its review at most, or the verdict is about an earlier pod of its name."""
+_ONE_REQUEST_SECONDS = 30
+"""The API server asks both webhooks about one object within so much time."""
+
+
+class Told(NamedTuple):
+    """One verdict.
+
+    based_on   position of the fold that it was decided on
+    at         RFC 3339
+    is_whole   it says what it was decided on; an older version did not
+    """
+
+    based_on: int
+    at: str
+    event: AdmissionDecided
+    is_whole: bool
+
+
+class Record:
+    """The verdicts that are still kept.
+
+    told      in order
+    refused   uid of a review that changed an object -> the verdict that then refused it
+    """
+
+    def __init__(self, stored: Iterable[StoredEvent]) -> None:
+        self.told = list(_read(stored))
+        self.refused: dict[str, Told] = {}
+        self._of_uid = {one.event.uid: one for one in self.told}
+        self._changed: dict[tuple[str, str, str], list[Told]] = {}
+        for one in self.told:
+            event = one.event
+            if event.webhook == "validate" and not event.allowed:
+                since = unix_seconds(one.at) - _ONE_REQUEST_SECONDS
+                before = self._taken(event.namespace, event.name, plural_of(event), one.at, since)
+                if before is not None:
+                    self.refused[before.event.uid] = one
+            elif event.webhook == "mutate" and event.allowed:
+                key = (plural_of(event), event.namespace, event.name)
+                self._changed.setdefault(key, []).append(one)
+
+    @property
+    def follow_ups(self) -> frozenset[str]:
+        """Uids of reviews that refused what an earlier one had changed."""
+        return frozenset(one.event.uid for one in self.refused.values())
+
+    def of_request(self, uid: str) -> Told | None:
+        """The verdict of a request."""
+        return self._of_uid.get(uid)
+
+    def of_pod(self, pod: Pod, at: str) -> Told | None:
+        """The verdict that changed a pod which came in; each is given once. at: when the pod was seen, RFC 3339"""
+        since = unix_seconds(at) - _SEEN_WITHIN_SECONDS
+        return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)
+
+    def _taken(self, namespace: str, name: str, plural: str, at: str, since: float = 0) -> Told | None:
+        for called in (name, name[:-_SUFFIX]):
+            waiting = self._changed.get((plural, namespace, called), [])
+            for place in reversed(range(len(waiting))):
+                one = waiting[place]
+                if one.at <= at and unix_seconds(one.at) >= since and (called == name or _is_unnamed(one)):
+                    return waiting.pop(place)
+        return None
+
+
+def _is_unnamed(told: Told) -> bool:
+    """Whether the API server had yet to make a name of a `generateName`."""
+    return not seen(told.event.object, "metadata").get("name")
+
+
+def _read(stored: Iterable[StoredEvent]) -> Iterable[Told]:
+    for one in stored:
+        try:
+            event = CATALOGUE.read(one)
+        except UnreadableEvent:
+            continue
+        if isinstance(event, AdmissionDecided):
+            is_whole = one.based_on > 0 or event.object is not None or event.old_object is not None
+            yield Told(one.based_on, one.occurred_at, event, is_whole)
