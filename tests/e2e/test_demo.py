@@ -74,6 +74,16 @@ def test_interrupted_demo_stops_everything() -> None:
                 break
         stack = read_stack(var / "run" / "stack.json")
         assert stack is not None, said
+        beside = subprocess.run(
+            [sys.executable, "-m", "koordctl", "up"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "KOORD_VAR": str(folder)},
+        )
+        assert beside.returncode == 1
+        assert beside.stderr.startswith(f"error: a demo runs in {var}, and the commands would ask this stack instead")
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=60)

@@ -92,6 +92,12 @@ def test_up_again_says_that_it_runs(koord: Koord) -> None:
     assert "already running" in koord.run("up")
 
 
+def test_a_demo_beside_a_stack_says_whom_the_commands_would_ask(koord: Koord) -> None:
+    said, why = koord.said("demo", "--exit", status=1)
+    assert said == ""
+    assert why.startswith(f"error: a stack runs already in {koord.var}, and the commands would go on asking that one")
+
+
 def test_status_shows_every_process_ready(koord: Koord) -> None:
     lines = koord.run("status").splitlines()[1:-1]
     names = [line.split()[0] for line in lines]

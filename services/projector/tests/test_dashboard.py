@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from koordcore.events.verdict import PodUnschedulable
 from koordctl.units import duration_text
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 from projector_service import served_in_a_thread
 from servers import fresh_database
 from synthetic_cluster import SyntheticCluster
@@ -234,6 +234,29 @@ def test_pending_pods_are_shown_with_their_reasons(page: Page) -> None:
     expect(page.locator("h2").first).to_have_text(re.compile(r"\d+ pods are pending"))
     expect(page.locator(".gauge")).to_contain_text("Insufficient cpu")
     expect(page.locator("table.list tbody tr").first).to_contain_text("nodes are available")
+
+
+@pytest.mark.parametrize(
+    ("pending", "examined", "attempted", "note"),
+    [
+        (1, 1, 0, "it has not been attempted yet"),
+        (1, 1, 1, "it was attempted"),
+        (3, 3, 0, "none has been attempted yet"),
+        (3, 3, 3, "all were attempted"),
+        (3, 3, 1, "1 were attempted, 2 not yet"),
+        (9000, 5000, 5000, "of the oldest 5,000, all were attempted"),
+    ],
+)
+def test_pods_that_were_not_attempted_yet_are_told_apart(
+    page: Page, pending: int, examined: int, attempted: int, note: str
+) -> None:
+    def counted(route: Route) -> None:
+        answer = route.fetch().json()
+        route.fulfill(json={**answer, "pending": pending, "examined": examined, "attempted": attempted})
+
+    page.route("**/api/pending*", counted)
+    page.goto("/#/pending")
+    expect(page.locator(".bar .note").first).to_have_text(note)
 
 
 def test_events_tail_filters_and_opens(page: Page, cluster: SyntheticCluster) -> None:

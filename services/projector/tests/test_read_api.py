@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+import msgspec
 import psycopg
 import pytest
 import schemathesis
@@ -17,7 +18,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.mirror import PodSpecAdded, PriorityClassObserved
 from koordcore.events.observation import NodeUsageReported, Usage
-from koordcore.events.verdict import PodGated
+from koordcore.events.verdict import DecisionAbandoned, PodGated
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.state import ClusterState
 from koordcore.values.timestamps import rfc3339
@@ -169,22 +170,32 @@ def test_pending_reasons_are_counted(client: httpx.Client) -> None:
     assert all(pod["message"].startswith("0/20 nodes") for pod in answer["pods"])
 
 
-async def test_a_pod_that_may_not_be_attempted_yet_is_told_why(postgres_server_dsn: str) -> None:
+GATED = PodGated(namespace="n", name="g", message="gang group n/g has too few children")
+GIVEN_UP = DecisionAbandoned(namespace="n", name="g", attempt=3, reason="refused by the log")
+
+
+@pytest.mark.parametrize(("verdicts", "attempts"), [((GATED,), 0), ((GIVEN_UP, GATED), 3)])
+async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_was(
+    postgres_server_dsn: str, verdicts: Sequence[PodGated | DecisionAbandoned], attempts: int
+) -> None:
     log = MemoryLog()
     submitted = PodSpecAdded(object=Pod(metadata=ObjectMeta(name="g", namespace="n", uid="u")))
     origin = Origin(causation_id="c", correlation_id="u", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
     [sealed] = CATALOGUE.seal([Draft(AggregateRef("podspec", "u"), submitted, 0)], origin)
     log.store(sealed.ref, sealed.headers, sealed.body)
     bus = memory_bus(log=log)
-    gated = PodGated(namespace="n", name="g", message="gang group n/g has too few children")
-    await bus.verdicts.publish(AggregateRef("pod", "u"), gated, origin)
+    for second, verdict in enumerate(verdicts):
+        then = msgspec.structs.replace(origin, occurred_at=f"2026-01-01T00:00:0{second}.000000Z")
+        await bus.verdicts.publish(AggregateRef("pod", "u"), verdict, then)
     with fresh_database(postgres_server_dsn) as dsn:
         async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+            messages: list[str] = []
             async with asyncio.timeout(10):
-                while not (answer := (await client.get("/api/pending")).json())["judged"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-    assert [pod["message"] for pod in answer["pods"]] == [gated.message]
-    assert (answer["pending"], answer["judged"], answer["reasons"]) == (1, 1, [])
+                while messages != [GATED.message]:
+                    answer = (await client.get("/api/pending")).json()
+                    messages = [pod["message"] for pod in answer["pods"]]
+    assert (answer["pending"], answer["examined"], answer["judged"], answer["reasons"]) == (1, 1, 1, [])
+    assert (answer["attempted"], answer["pods"][0]["attempts"]) == (attempts > 0, attempts)
 
 
 def test_events_are_paged_backwards_and_filtered(client: httpx.Client) -> None:

@@ -37,9 +37,13 @@ def var_directory() -> Path:
 
 def live_directory() -> Path:
     """Where the commands look for a running stack: `var_directory()`, or the demo below it while only that one runs."""
-    var = var_directory()
-    demo = var / "demo"
+    var, demo = var_directory(), demo_directory()
     return demo if running_stack(var) is None and running_stack(demo) is not None else var
+
+
+def demo_directory() -> Path:
+    """Where the demo lives: below `var_directory()`."""
+    return var_directory() / "demo"
 
 
 def state_file(var: Path) -> Path:

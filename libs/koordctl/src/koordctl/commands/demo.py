@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from koordctl.clients import running_stack, var_directory
+from koordctl.clients import demo_directory, running_stack, var_directory
 from koordctl.demo.run import DemoOptions, Watching, run
 from koordctl.demo.summary import Summary, invariants, table, write_summary
 from koordctl.demo.tail import PodCounts
@@ -54,7 +54,12 @@ def demo(
 
       koord demo --nodes 60 --limit 300 --seconds 5 --exit
     """
-    folder = (var or var_directory() / "demo").absolute()
+    folder = (var or demo_directory()).absolute()
+    if var is None and running_stack(var_directory()) is not None:
+        fail(
+            f"a stack runs already in {var_directory()}, and the commands would go on asking that one;"
+            " end it with `koord down`, or give the demo another folder: --var FOLDER"
+        )
     if running_stack(folder) is not None:
         fail(f"a demo runs already in {folder}; end it with Ctrl-C or `koord down --var {folder}`")
     source = trace or _find_trace()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from http.client import HTTPException
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import typer
@@ -69,9 +69,9 @@ def _existing() -> set[tuple[str, str]]:
     base = find_service("manager")
     try:
         answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None
-        items = answer.json()["items"] if answer is not None and answer.is_success else []
+        items: list[dict[str, Any]] = answer.json()["items"] if answer is not None and answer.is_success else []
     except (OSError, HTTPException, ValueError):
-        items = []
+        return set()
     return {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
 
 

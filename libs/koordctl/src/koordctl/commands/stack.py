@@ -12,7 +12,7 @@ from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
-from koordctl.clients import running_stack, state_file, var_directory
+from koordctl.clients import demo_directory, running_stack, state_file, var_directory
 from koordctl.commands.running import Var, dashboard
 from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
 from koordctl.output import console, errors, fail
@@ -70,6 +70,11 @@ def up(
             highlight=False,
         )
         return
+    if var is None and running_stack(demo_directory()) is not None:
+        fail(
+            f"a demo runs in {demo_directory()}, and the commands would ask this stack instead of it;"
+            " end it with Ctrl-C or `koord down`, or give this stack another folder: --var FOLDER"
+        )
     began = time.monotonic()
     argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
     argv += ["--speed", str(speed), "--simulated-nodes", nodes, "--agent" if agent else "--no-agent", "--sync", sync]

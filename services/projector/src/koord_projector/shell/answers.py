@@ -186,11 +186,15 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Why pods are pending. `judged`: those with a verdict; the others were not tried yet."""
+    """Why pods are pending: `examined` are the oldest of them, `judged` those with a verdict, `attempted` those for
+    which nodes were looked for: a pod that may not be attempted yet has a verdict, too.
+    """
 
     moment: Moment
     pending: int
+    examined: int
     judged: int
+    attempted: int
     reasons: list[PendingReason]
     pods: list[PodItem]
 

@@ -38,7 +38,9 @@ _COLUMNS = f"""
 """
 _VERDICT_OF_PENDING = """
     LEFT JOIN LATERAL (
-         SELECT v.body, v.attempt, v.type AS verdict FROM verdicts AS v
+         SELECT v.body, v.type AS verdict,
+                (SELECT max(a.attempt) FROM verdicts AS a WHERE a.uid = p.uid AND a.occurred_at <= :until) AS attempt
+           FROM verdicts AS v
           WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until
           ORDER BY v.occurred_at DESC LIMIT 1
     ) AS w ON true
@@ -217,6 +219,8 @@ async def explain_pending(connection: AsyncConnection, moment: Moment) -> Pendin
         moment=moment,
         pending=counts.get("pending", 0),
         judged=sum(row.body is not None for row in rows),
+        attempted=sum((row.attempt or 0) > 0 for row in rows),
+        examined=len(rows),
         reasons=[
             PendingReason(plugin=each.plugin, reason=each.reason, pods=each.pods, nodes_max=each.nodes_max)
             for each in count_reasons(verdicts)

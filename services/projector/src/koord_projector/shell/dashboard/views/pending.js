@@ -9,8 +9,8 @@ export async function pendingView(root, { at, signal, go }) {
   const suffix = at ? `?at=${encodeURIComponent(at)}` : "";
   fill(root, h("div", { class: "stack" },
     h("section", { class: "panel" },
-      h("div", { class: "bar" }, h("h2", {}, `${grouped(answer.pending)} pods are pending`),
-        h("span", { class: "note" }, answer.judged === answer.pending ? "all were tried" : `${grouped(answer.judged)} were tried at least once`)),
+      h("div", { class: "bar" }, h("h2", {}, answer.pending === 1 ? "1 pod is pending" : `${grouped(answer.pending)} pods are pending`),
+        h("span", { class: "note" }, attempted(answer))),
       answer.reasons.length === 0 ? h("p", { class: "empty" }, "Nothing keeps a pod waiting.")
         : h("div", { class: "gauge", css: { "grid-template-columns": "minmax(200px, max-content) minmax(0, 1fr) 210px" } }, answer.reasons.map((reason) => [
           h("span", {}, reason.reason, h("span", { class: "note" }, ` ${reason.plugin}`)),
@@ -24,6 +24,15 @@ export async function pendingView(root, { at, signal, go }) {
         h("tbody", {}, answer.pods.map((pod) => h("tr", { class: "link", onclick: (event) => { if (!event.target.closest("a")) go(`/pods/${encodeURIComponent(pod.uid)}`, at); } },
           h("td", { class: "nowrap" }, h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}${suffix}` }, h("span", { class: "note" }, `${pod.namespace}/`), pod.name)),
           h("td", {}, h("span", { class: `qos ${pod.qos}` }, pod.qos)), h("td", { class: "nowrap" }, moment(pod.submitted_at)),
-          h("td", { class: "number" }, grouped(pod.attempts)), h("td", {}, pod.message || "not tried yet")))))))));
+          h("td", { class: "number" }, grouped(pod.attempts)), h("td", {}, pod.message || "not attempted yet")))))))));
   return answer.moment;
+}
+
+function attempted(answer) {
+  const looked = answer.examined < answer.pending ? `of the oldest ${grouped(answer.examined)}, ` : "";
+  const waiting = answer.examined - answer.attempted;
+  if (answer.pending === 0) return "";
+  if (answer.attempted === 0) return `${looked}${answer.pending === 1 ? "it has not" : "none has"} been attempted yet`;
+  if (waiting === 0) return `${looked}${answer.pending === 1 ? "it was" : "all were"} attempted`;
+  return `${looked}${grouped(answer.attempted)} were attempted, ${grouped(waiting)} not yet`;
 }
