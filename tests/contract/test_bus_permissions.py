@@ -38,6 +38,8 @@ from koordcore.events.verdict import DecisionAbandoned
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot
+from koordcore.service.lease import LeaseRecord, LeaseUnavailable
+from koordcore.service.lease_kv import KvLeaseStore, lease_key
 from servers import run_now, server_directory
 
 pytestmark = pytest.mark.nats
@@ -189,6 +191,22 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
         async with guarded.connected("operator") as connection:
             with pytest.raises(Denied):
                 await connection.request(subject, b"{}", timeout=2)
+
+
+async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(guarded: Guarded):
+    lease = LeaseRecord(holder="s_1", epoch=0, acquired_at_unix=1.0, renewed_at_unix=1.0, duration_seconds=15.0)
+    async with guarded.connected("scheduler") as leader, guarded.connected("operator") as operator:
+        written = await _leases(leader).write(lease, "0", acquiring=True)
+        seen = await _leases(operator).read()
+        assert seen.record is not None
+        assert (seen.record.holder, seen.version) == ("s_1", written.version)
+        with pytest.raises(LeaseUnavailable):
+            await _leases(operator).write(lease, seen.version, acquiring=True)
+
+
+def _leases(connection: BusConnection) -> KvLeaseStore:
+    js = connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+    return KvLeaseStore(js, bucket=NAMES.leader_bucket, key=lease_key("scheduler"), ttl_real_seconds=None)
 
 
 @pytest.mark.parametrize(

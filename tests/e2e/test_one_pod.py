@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -98,11 +100,13 @@ def test_a_demo_beside_a_stack_says_whom_the_commands_would_ask(koord: Koord) ->
     assert why.startswith(f"error: a stack runs already in {koord.var}, and the commands would go on asking that one")
 
 
-def test_status_shows_every_process_ready(koord: Koord) -> None:
-    lines = koord.run("status").splitlines()[1:-1]
+def test_status_shows_every_process_ready_and_who_leads(koord: Koord) -> None:
+    *lines, manager, scheduler, _ = koord.run("status").splitlines()[1:]
     names = [line.split()[0] for line in lines]
     assert names == ["nats", "postgres", "manager", "scheduler", "projector", "agent-sim-1"]
     assert all(line.split()[1:3] == ["ready", "ready"] for line in lines)
+    assert re.match(r"manager: manager_\w+ leads since ", manager)
+    assert re.match(r"scheduler: scheduler_\w+ leads since ", scheduler)
 
 
 def test_the_priority_classes_of_the_system_are_there(koord: Koord) -> None:
@@ -225,6 +229,23 @@ def test_events_are_shown_as_lines_of_json(koord: Koord) -> None:
         json.loads(line) for line in koord.run("events", "--since", "1", "--kind", "pod", "-o", "json").splitlines()
     ]
     assert {"PodPlaced"} <= {line["type"] for line in lines}
+
+
+def test_nobody_leads_after_a_kill_until_the_lease_has_ended() -> None:
+    with server_directory() as folder:
+        koord = Koord(folder / "var")
+        try:
+            koord.run("up", "--no-agent", "--simulated-nodes", "1")
+            scheduler = koord.stack().find("scheduler")
+            assert scheduler is not None
+            assert scheduler.process is not None
+            os.kill(scheduler.process.pid, signal.SIGKILL)
+
+            *_, told, phase = koord.run("status", status=1).splitlines()
+            assert re.fullmatch(r"scheduler: nobody leads \(the last one's lease ends in [\d.]+ s\)", told)
+            assert phase.startswith("degraded; ")
+        finally:
+            koord.run("down")
 
 
 def test_up_names_every_process_that_is_ready_and_down_leaves_nothing_running() -> None:

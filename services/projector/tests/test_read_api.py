@@ -189,11 +189,10 @@ async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_w
         await bus.verdicts.publish(AggregateRef("pod", "u"), verdict, then)
     with fresh_database(postgres_server_dsn) as dsn:
         async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
-            messages: list[str] = []
+            answer: Any = {"pods": []}
             async with asyncio.timeout(10):
-                while messages != [GATED.message]:
+                while [pod["message"] for pod in answer["pods"]] != [GATED.message]:
                     answer = (await client.get("/api/pending")).json()
-                    messages = [pod["message"] for pod in answer["pods"]]
     assert (answer["pending"], answer["examined"], answer["judged"], answer["reasons"]) == (1, 1, 1, [])
     assert (answer["attempted"], answer["pods"][0]["attempts"]) == (attempts > 0, attempts)
 

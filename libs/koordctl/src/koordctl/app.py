@@ -14,7 +14,7 @@ COMMANDS = (
     Entry(
         "status",
         RUN,
-        "Show the processes of the stack. Exit status 0 when all are ready, 1 otherwise.",
+        "Show the processes of the stack, and who leads. Exit status 0 when all are ready and led, 1 otherwise.",
         "running",
         "status",
     ),

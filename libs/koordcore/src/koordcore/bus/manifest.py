@@ -21,6 +21,7 @@ class ServiceManifest:
     snapshots       keeps snapshots of its folds
     checkpoints     reads the snapshots that others keep
     leads           takes part in leadership by the KV bucket
+    sees_leaders    reads there who leads
     parks           may park, retry and drop work items
     agent_nodes     subject token of the agent's node; "*": a process with many simulated nodes; "": no agent
     streams         "", "purge" (the retention job) or "create" (the bootstrap job)
@@ -36,6 +37,7 @@ class ServiceManifest:
     snapshots: bool = False
     checkpoints: bool = False
     leads: bool = False
+    sees_leaders: bool = False
     parks: bool = False
     agent_nodes: str = ""
     streams: str = ""
@@ -100,6 +102,7 @@ OPERATOR = ServiceManifest(
     desired="read",
     commands=("*",),
     checkpoints=True,
+    sees_leaders=True,
     parks=True,
 )
 """The `koord` command of an administrator: looks at everything, records skips, handles parked items."""

@@ -39,6 +39,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += _object_reads(names)
     if manifest.leads:
         publish += _leader_bucket(names)
+    elif manifest.sees_leaders:
+        publish += _leader_reads(names.leader)
     if manifest.parks:
         publish += [f"koord.{names.cluster}.dlq.*", f"$JS.API.STREAM.MSG.DELETE.{names.dlq}"]
         publish += _leader_reads(names.dlq)

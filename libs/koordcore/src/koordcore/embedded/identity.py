@@ -48,6 +48,15 @@ def is_alive(process: ProcessIdentity) -> bool:
     return start_mark(process.pid) == process.started
 
 
+def running_seconds(process: ProcessIdentity) -> float | None:
+    """How long exactly this process has been running; None when it is gone, or where the kernel does not tell."""
+    try:
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        return None
+    return uptime - int(process.started) / os.sysconf("SC_CLK_TCK") if is_alive(process) else None
+
+
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
     """Signal exactly this process; False when it is gone already."""
     if not is_alive(process):

@@ -12,7 +12,7 @@ from koordcore.bus.factory import Bus, BusSettings
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
 from koordcore.service.lease import LeaseTimes, unique_holder
-from koordcore.service.lease_kv import KvLeadership
+from koordcore.service.lease_kv import KvLeadership, lease_key
 from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from koordcore.service.sole_leader import SoleLeader
 
@@ -60,7 +60,7 @@ def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
     return KvLeadership(
         bus.connection.client.jetstream(),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
         bucket=bus.names.leader_bucket,
-        key=f"leader.{settings.service}",
+        key=lease_key(settings.service),
         holder=unique_holder(settings.instance),
         clock=SystemClock(),
         times=LeaseTimes(

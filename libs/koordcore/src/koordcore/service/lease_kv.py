@@ -40,6 +40,11 @@ class _Body(msgspec.Struct, frozen=True):
     duration_seconds: float
 
 
+def lease_key(service: str) -> str:
+    """The key of the lease for which the instances of a service stand."""
+    return f"leader.{service}"
+
+
 class KvLeaseStore:
     """One key.
 

@@ -50,7 +50,7 @@ def recommend(
     if name is not None and not found:
         fail(f"there is no Recommendation {name}" + (f" in namespace {namespace}" if namespace else ""))
     if output in (Format.JSON, Format.YAML):
-        documents = [
+        documents: list[dict[str, Any]] = [
             {"namespace": key[0], "name": key[1], **(msgspec.to_builtins(state) if state else {})}
             for key, state in found.items()
         ]

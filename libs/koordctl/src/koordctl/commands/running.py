@@ -1,15 +1,19 @@
 """`koord down`, `status`: the embedded stack that runs."""
 
 import asyncio
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from koordcore.embedded.process import http_ok
-from koordcore.embedded.stack import Phase, Stack, read_stack, stop_stack
+from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
 
 from koordctl.clients import live_directory, state_file
 from koordctl.output import console, fail, show_table
+
+if TYPE_CHECKING:
+    from koordctl.leaders import Leading
 
 Var = Annotated[Path | None, typer.Option("--var", help="Folder of data and logs; default: KOORD_VAR or ./var.")]
 
@@ -29,7 +33,7 @@ def down(var: Var = None) -> None:
 
 
 def status(var: Var = None) -> None:
-    """Show the processes of the stack. Exit status 0 when all are ready, 1 otherwise.
+    """Show the processes of the stack, and who leads. Exit status 0 when all are ready and led, 1 otherwise.
 
     Examples:
 
@@ -52,10 +56,23 @@ def status(var: Var = None) -> None:
         ports = ",".join(str(port) for port in process.ports.values())
         rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
     show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
+    for leading in _leaders(stack, folder):
+        fine = fine and leading.leads
+        console.print(leading.sentence, highlight=False)
     phase = Phase.DEGRADED if stack.phase is Phase.READY and not fine else stack.phase
     console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
     if not fine:
         raise typer.Exit(1)
+
+
+def _leaders(stack: Stack, var: Path) -> "list[Leading]":
+    """Who leads; nobody is asked while the log's server does not run."""
+    nats = stack.find("nats")
+    if nats is None or nats.state is not ProcessState.READY:
+        return []
+    from koordctl.leaders import leaders
+
+    return asyncio.run(leaders(stack, var, time.time()))
 
 
 def dashboard(stack: Stack) -> str:
