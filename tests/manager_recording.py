@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 from koord_manager.compose import assemble
 from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.settings import ManagerSettings
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.streams import StreamSizes
@@ -34,11 +35,10 @@ class Recorder:
         self._shell = shell
         self._client = client
 
-    async def apply(self, *documents: Json) -> None:
-        """Documents, all of them taken."""
+    async def apply(self, *documents: Json, taken: Sequence[str] = ("created", "configured", "unchanged")) -> None:
+        """Documents, all of them taken; taken: what may become of them"""
         for document in documents:
             answer = await self._client.post("/v1/apply", content=json.dumps(document))
-            taken = ("created", "configured", "unchanged")
             assert all(result["action"] in taken for result in answer.json()["results"]), answer.text
 
     async def report(self, name: str, system_milli: int, pods: Sequence[PodUsage] = ()) -> None:
@@ -71,10 +71,12 @@ class Recorder:
         begin: int = 0,
         *,
         settings: RecommenderSettings | None = None,
+        admitting: AdmissionTried | None = None,
     ) -> ManagerComparison:
         """The log decided anew."""
-        asked = Question(begin=begin, end=(await self.bus.events.head()).last_seq, chosen=chosen, settings=settings)
-        return await compare(self.bus.events, self.bus.observations, self.bus.snapshots, asked, lambda _: None)
+        end, bus = (await self.bus.events.head()).last_seq, self.bus
+        asked = Question(begin=begin, end=end, chosen=chosen, settings=settings, admitting=admitting)
+        return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.verdicts)
 
 
 @contextlib.asynccontextmanager

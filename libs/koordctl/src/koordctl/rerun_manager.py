@@ -13,6 +13,7 @@ from koord_manager.domain.recommender.book import book_fingerprint
 from koord_manager.domain.recommender.settings import RecommenderSettings, settings_told
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView
+from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.domain.what_if.told import ManagerTold
 from koord_manager.shell.recommender_history import FOLD
@@ -29,6 +30,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.folding import BATCH, everything_kept, skipped_positions
 from koordctl.log import LogTrouble
+from koordctl.rerun_admission import AdmissionComparison, compare_admission, kept_verdicts
 from koordctl.rerun_nodes import NodeComparison, compare_nodes
 from koordctl.rerun_recommendations import RecommendationComparison, compare_recommendations
 
@@ -42,6 +44,7 @@ class Question:
     settings     of the recommender, to try; None: those that were in force
     names        of the ConfigMap that the manager took its configuration from; None: as by default
     told         flags of the recorded manager; None: as by default
+    admitting    colocation profiles and gates to try; None: those that were in force
     """
 
     begin: int
@@ -50,6 +53,7 @@ class Question:
     settings: RecommenderSettings | None = None
     names: ConfigNames | None = None
     told: ManagerTold | None = None
+    admitting: AdmissionTried | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class ManagerComparison:
     notes: tuple[str, ...]
     nodes: NodeComparison
     recommendations: RecommendationComparison
+    admission: AdmissionComparison
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,6 +86,7 @@ class ManagerComparison:
             "notes": list(self.notes),
             **self.nodes.document(),
             "recommendations": self.recommendations.document(),
+            "admission": self.admission.document(),
         }
 
 
@@ -104,15 +110,18 @@ async def compare(
     snapshots: SnapshotStore | None,
     asked: Question,
     progress: Callable[[int], None],
+    verdicts: ObservationLog | None = None,
 ) -> ManagerComparison:
     """Fold to the beginning of the window, decide what lies in it anew.
 
+    verdicts    on admission; None: there are none
     snapshots   with the recommender's checkpoints; None: what it learned comes from the reports alone
     progress    called with positions, from 0 to the end
     raises      LogTrouble naming an event that cannot be read and that nobody said to skip
     """
     skipped = await skipped_positions(log)
     reports = await everything_kept(observations)
+    told, since = await kept_verdicts(verdicts) if verdicts is not None else ([], "")
     until = await _next(log, asked.end)
     first = await _first_known(log, asked)
     checkpoint, notes = None, ()
@@ -129,6 +138,9 @@ async def compare(
         settings=asked.settings,
         checkpoint=checkpoint,
         first=settings_told(first.settings) if first is not None else None,
+        verdicts=told,
+        admitting=asked.admitting,
+        verdicts_since=since,
     )
     begun = False
     try:
@@ -156,6 +168,7 @@ async def compare(
         notes=notes,
         nodes=compare_nodes(what_if.nodes),
         recommendations=compare_recommendations(what_if),
+        admission=compare_admission(what_if.admission),
     )
 
 

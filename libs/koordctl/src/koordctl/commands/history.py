@@ -38,7 +38,7 @@ def replay(
         bool,
         typer.Option(
             "--rerun-manager",
-            help="Decide about nodes and recommendations between --from and --to anew; nothing is done.",
+            help="Decide about nodes, recommendations and admission between --from and --to anew; nothing is done.",
         ),
     ] = False,
     config: Annotated[
@@ -47,6 +47,16 @@ def replay(
             "--config",
             help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the shipped one."
             " With --rerun-manager: the ConfigMap slo-controller-config; default: what was in force.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(
+            "--profiles",
+            help="With --rerun-manager: ClusterColocationProfiles to admit with; default: those that were in force.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -97,7 +107,8 @@ def replay(
 
     With --rerun-scheduler: what another configuration of the scheduler would have decided. With --rerun-manager: what
     nodes would lend to batch and mid pods, and their NodeSLO, under another slo-controller-config; what containers
-    would be recommended under other settings of the recommender.
+    would be recommended under other settings of the recommender; what would be let in, and how it would be changed,
+    with other colocation profiles or feature gates.
 
     Examples:
 
@@ -112,6 +123,8 @@ def replay(
       koord replay --rerun-manager --config my.yaml
 
       koord replay --rerun-manager --recommender-settings targetCPUPercentile=0.95,safetyMarginFraction=0.3
+
+      koord replay --rerun-manager --profiles my.yaml
 
       koord replay --rerun-manager --controllers '*,-nodeslo'
 
@@ -132,13 +145,14 @@ def replay(
             config_namespace=config_namespace,
             slo_config_name=slo_config_name,
         )
-        decide_anew(config, recommender_settings, begin, to, output, flags)
+        decide_anew(config, profiles, recommender_settings, begin, to, output, flags)
         return
     told = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
-    if recommender_settings is not None or told != (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME):
+    as_by_default = told == (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
+    if profiles is not None or recommender_settings is not None or not as_by_default:
         fail(
-            "--recommender-settings, --controllers, --noderesource-plugins, --feature-gates, --config-namespace and"
-            " --slo-config-name belong to --rerun-manager",
+            "--profiles, --recommender-settings, --controllers, --noderesource-plugins, --feature-gates,"
+            " --config-namespace and --slo-config-name belong to --rerun-manager",
             status=2,
         )
     if rerun_scheduler:

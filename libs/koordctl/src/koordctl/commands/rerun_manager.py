@@ -1,13 +1,14 @@
-"""`koord replay --rerun-manager`: what another configuration would have made of nodes and recommendations."""
+"""`koord replay --rerun-manager`: what nodes, recommendations and admission would have been under other settings."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.profiles import ColocationProfile
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
-from koord_manager.domain.recommender.settings import RecommenderSettings, read_settings
+from koord_manager.domain.recommender.settings import read_settings
 from koord_manager.domain.what_if.fates import NodeFate
 from koord_manager.domain.what_if.told import ManagerTold
 from koord_manager.settings import ManagerSettings
@@ -18,10 +19,12 @@ from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.commands.history import target
+from koordctl.commands.rerun_admission import show_admission
 from koordctl.commands.rerun_recommendations import show_recommendations
 from koordctl.log import LogTrouble, open_log, wait_for
 from koordctl.node_policy import formula_line, mid_line
 from koordctl.output import Format, console, errors, fail, show_document, show_table
+from koordctl.rerun_admission import read_gates, read_profiles, tried_of
 from koordctl.rerun_manager import ManagerComparison, Question, compare, read_chosen
 from koordctl.rerun_nodes import (
     Difference,
@@ -65,6 +68,11 @@ class ManagerFlags:
     slo_config_name: str
 
     @property
+    def given_gates(self) -> dict[str, bool]:
+        """The gates that are named. Raises InvalidInput for one that the manager does not know."""
+        return read_gates(self.gates)
+
+    @property
     def told(self) -> ManagerTold:
         """What ran. Raises InvalidInput for a gate that the manager does not know."""
         gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
@@ -81,24 +89,32 @@ class ManagerFlags:
 
 
 def rerun_manager(
-    config: Path | None, settings: str | None, begin: str | None, to: str | None, output: Format, flags: ManagerFlags
+    config: Path | None,
+    profiles: Path | None,
+    settings: str | None,
+    begin: str | None,
+    to: str | None,
+    output: Format,
+    flags: ManagerFlags,
 ) -> None:
     """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window.
 
+    profiles   ClusterColocationProfiles that stand instead of the recorded ones; None: those stand
     settings   of the recommender, as written: `targetCPUPercentile=0.95`; None: those that were in force
 
     Exit status 1 when what was in force does not give what was recorded.
     """
     chosen = _chosen(config)
     try:
-        told = flags.told
+        told, admitting = flags.told, tried_of(_profiles(profiles), flags.given_gates)
     except InvalidInput as error:
         fail(f"--feature-gates: {error.sentence()}", status=2)
     try:
         tried = read_settings(settings) if settings is not None else None
     except InvalidInput as error:
         fail(f"--recommender-settings: {error.sentence()}", status=2)
-    comparison = wait_for(_compare(chosen, tried, begin, to, told, flags.names))
+    asked = Question(begin=0, end=0, chosen=chosen, settings=tried, names=flags.names, told=told, admitting=admitting)
+    comparison = wait_for(_compare(asked, begin, to))
     if output is Format.TABLE:
         _show(comparison)
     else:
@@ -111,6 +127,8 @@ def rerun_manager(
         )
     if tried is None and not comparison.recommendations.tally.explained:
         fail("recommended otherwise with the settings that were in force: what was recorded does not explain it")
+    if admitting is None and comparison.admission.unexplained:
+        fail("admitted otherwise with what was in force: what was recorded does not explain it")
 
 
 def _words(text: str) -> list[str]:
@@ -128,27 +146,36 @@ def _chosen(config: Path | None) -> dict[str, str] | None:
         fail(f"{config}: {error.sentence()}")
 
 
-async def _compare(
-    chosen: Mapping[str, str] | None,
-    settings: RecommenderSettings | None,
-    begin: str | None,
-    to: str | None,
-    told: ManagerTold,
-    names: ConfigNames,
-) -> ManagerComparison:
+def _profiles(file: Path | None) -> dict[str, ColocationProfile] | None:
+    if file is None:
+        return None
+    try:
+        return read_profiles(file.read_bytes())
+    except InvalidManifest as refused:
+        fail("; ".join(violation.sentence() for violation in refused.violations))
+    except InvalidInput as error:
+        fail(f"{file}: {error.sentence()}")
+
+
+async def _compare(question: Question, begin: str | None, to: str | None) -> ManagerComparison:
     async with open_log() as log:
         start = 0 if begin is None else await target(log, begin, "--from")
         end = await target(log, to)
         if start > end:
             fail(f"--from {start} lies behind --to {end}", status=2)
-        asked = Question(begin=start, end=end, chosen=chosen, settings=settings, names=names, told=told)
+        asked = replace(question, begin=start, end=end)
         columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
             task = bar.add_task("rerun", total=max(end, 1))
             bus = log.bus
             try:
                 return await compare(
-                    bus.events, bus.observations, bus.snapshots, asked, lambda at: bar.update(task, completed=at)
+                    bus.events,
+                    bus.observations,
+                    bus.snapshots,
+                    asked,
+                    lambda at: bar.update(task, completed=at),
+                    bus.verdicts,
                 )
             except LogTrouble as error:
                 fail(str(error))
@@ -170,6 +197,7 @@ def _show(found: ManagerComparison) -> None:
         console.print(line, highlight=False, markup=False)
     _show_nodes(found.nodes)
     show_recommendations(found.recommendations)
+    show_admission(found.admission)
 
 
 def _show_nodes(found: NodeComparison) -> None:
