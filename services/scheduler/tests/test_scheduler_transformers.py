@@ -9,93 +9,28 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import NodeColumns, Rows
-from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
-from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.decision import Placed, Unschedulable
 from koord_scheduler.domain.engine import UNRESTRICTED, ScoredAs
 from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
-from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.recompute import Recomputed, recompute
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.shell.configuration import known_plugins
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import PlacementExplanation, PluginExclusion
 from koordcore.events.node import NodeResourcesTaken
 from koordcore.events.pod import PodNominated, PodPlaced
 from koordcore.events.verdict import PodUnschedulable
-from koordcore.protocol.objects import Node, Pod, Taint
+from koordcore.protocol.objects import Pod, Taint
 from scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
+from scheduling_plugins import MadeUp, frameworks_with, scheduler_with
 from scheduling_stories import play
-
-POINTS = {
-    "preFilter": ("before_pre_filter", "after_pre_filter"),
-    "filter": ("before_filter",),
-    "score": ("before_score",),
-    "reserve": ("resize_pod",),
-}
-
-
-class Lens:
-    """A plugin that knows the nodes by row, and counts what it is asked."""
-
-    name = "Lens"
-
-    def __init__(self) -> None:
-        self.nodes: dict[int, Node] = {}
-        self.asked: list[str] = []
-
-    def put_node(self, row: int, node: Node) -> None:
-        self.nodes[row] = node
-
-    def drop_node(self, row: int) -> None:
-        del self.nodes[row]
-
-    def row(self, name: str) -> int:
-        return next(row for row, each in self.nodes.items() if each.metadata.name == name)
-
-
-def configured(*plugins: type[Lens]) -> EffectiveConfiguration:
-    points = {point: [one for one in plugins if any(hasattr(one, each) for each in POINTS[point])] for point in POINTS}
-    profile = {
-        "schedulerName": "koord-scheduler",
-        "plugins": {point: {"enabled": [{"name": one.name} for one in found]} for point, found in points.items()},
-    }
-    document = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "profiles": [profile],
-    }
-    known = {
-        one.name: KnownPlugin(name=one.name, points=frozenset(Point(point) for point in POINTS if one in points[point]))
-        for one in plugins
-    }
-    return effective_configuration(msgspec.json.encode(document), {**known_plugins(), **known})
-
-
-def with_plugins(*plugins: type[Lens], gates: SchedulerGates | None = None) -> Frameworks:
-    def maker(plugin: type[Lens]) -> Any:
-        def make(_: Cluster, __: EffectiveProfile) -> Lens:
-            return plugin()
-
-        return make
-
-    return frameworks_of(configured(*plugins), gates, more={one.name: maker(one) for one in plugins})
-
-
-def scheduler_with(log: SmallLog, *plugins: type[Lens], gates: SchedulerGates | None = None) -> Scheduler:
-    scheduler = Scheduler(log)
-    scheduler.state = SchedulerState(with_plugins(*plugins, gates=gates))
-    return scheduler
 
 
 def cluster(*names: str, **more: Any) -> SmallLog:
@@ -131,7 +66,7 @@ def refusal(scheduler: Scheduler) -> PodUnschedulable:
 # --- preFilter -------------------------------------------------------------------------------------------------------
 
 
-class Pinned(Lens):
+class Pinned(MadeUp):
     """A label says which node the pod is to select."""
 
     name = "Pinned"
@@ -163,7 +98,7 @@ def test_a_copy_stands_for_the_pod_until_a_node_is_chosen_and_counts_nowhere() -
 
 
 @pytest.mark.parametrize(("plugins", "node"), [((Pinned, Elsewhere), "c"), ((Elsewhere, Pinned), "a")])
-def test_transformers_go_in_the_order_of_the_point(plugins: Sequence[type[Lens]], node: str) -> None:
+def test_transformers_go_in_the_order_of_the_point(plugins: Sequence[type[MadeUp]], node: str) -> None:
     scheduler = scheduler_with(cluster("a", "b", "c"), *plugins)
     assert node_of(scheduler, with_metadata(pod("p"), labels={"to": "a"})) == node
 
@@ -174,7 +109,7 @@ def test_a_refusal_before_pre_filter_ends_the_cycle_with_its_words() -> None:
     assert refusal(scheduler).message == "0/1 nodes are available: there is no nowhere."
 
 
-class Strict(Lens):
+class Strict(MadeUp):
     """Refuses pods that a PreFilter has restricted."""
 
     name = "Strict"
@@ -184,7 +119,7 @@ class Strict(Lens):
         return Rejection(plugin=self.name, message=f"restricted by {restricted}") if restricted else None
 
 
-class Restricting(Lens):
+class Restricting(MadeUp):
     """A PreFilter that leaves one node."""
 
     name = "Strict"
@@ -207,7 +142,7 @@ def test_after_pre_filter_hears_what_the_pre_filters_have_said() -> None:
 TAINT = {"key": "kept", "value": "", "effect": "NoSchedule"}
 
 
-class Making(Lens):
+class Making(MadeUp):
     """What is said of the pod by its label `see`."""
 
     name = "Making"
@@ -318,13 +253,12 @@ def test_pods_that_only_a_view_makes_room_for_are_woken_by_what_happens_on_nodes
 # --- score -----------------------------------------------------------------------------------------------------------
 
 
-class Choosy(Lens):
+class Choosy(MadeUp):
     """The label `score` names the nodes that are scored, or as what the pod is."""
 
     name = "Choosy"
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
-        self.asked.append(pod.metadata.uid)
         wanted = pod.metadata.labels.get("score", "")
         if wanted == "refused":
             return Rejection(plugin=self.name, message="I cannot choose")
@@ -375,7 +309,7 @@ def test_nothing_is_scored_where_one_node_is_feasible() -> None:
 # --- ResizePod -------------------------------------------------------------------------------------------------------
 
 
-class Fitted(Lens):
+class Fitted(MadeUp):
     """A label says what the pod is to ask for on its node."""
 
     name = "Fitted"
@@ -406,7 +340,7 @@ def test_a_pod_counts_as_resized_from_its_assumption_on(gates: SchedulerGates | 
     [taken] = [found for each in log.events if isinstance(found := CATALOGUE.read(each), NodeResourcesTaken)]
     assert [each.requests for each in taken.pods] == [{"cpu": cores}]
 
-    followed, restored = (SchedulerState(with_plugins(Fitted, gates=gates)) for _ in range(2))
+    followed, restored = (SchedulerState(frameworks_with(Fitted, gates=gates)) for _ in range(2))
     for stored in log.events:
         fold(followed, stored)
     load_state(restored, b"".join(Picture(scheduler.state).pieces()))
@@ -449,7 +383,7 @@ def test_decisions_on_top_of_resized_pods_are_recomputed() -> None:
     scheduler.run(1.0)
     placed = [stored.seq for stored in log.events if stored.type == "PodPlaced"]
     answers = [
-        recompute(SchedulerState(with_plugins(Fitted, gates=GATES)), log.events, (), position) for position in placed
+        recompute(SchedulerState(frameworks_with(Fitted, gates=GATES)), log.events, (), position) for position in placed
     ]
     assert answers
     assert all(isinstance(answer, Recomputed) and answer.agrees for answer in answers)
@@ -458,7 +392,7 @@ def test_decisions_on_top_of_resized_pods_are_recomputed() -> None:
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 
-class Wild(Lens):
+class Wild(MadeUp):
     """Shows anything: other copies, fewer pods, more pods, other taints, fewer nodes; drawn from the pod's name."""
 
     name = "Wild"
@@ -502,7 +436,7 @@ class WithWild(Scheduler):
         optimisations: Optimisations = ALL_ON,
     ) -> None:
         super().__init__(log, configuration, gates, optimisations)
-        self.state = SchedulerState(with_plugins(Wild))
+        self.state = SchedulerState(frameworks_with(Wild))
 
 
 def columns_of(state: SchedulerState) -> Mapping[str, object]:
@@ -521,7 +455,7 @@ def columns_of(state: SchedulerState) -> Mapping[str, object]:
 @given(st.integers(0, 1 << 32))
 def test_whatever_transformers_show_nothing_of_it_stays(seed: int) -> None:
     world = play(seed, kind=WithWild)
-    again = SchedulerState(with_plugins(Wild))
+    again = SchedulerState(frameworks_with(Wild))
     for stored in world.log.events:
         fold(again, stored)
     assert columns_of(world.scheduler.state) == columns_of(again)

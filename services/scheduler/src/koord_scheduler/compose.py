@@ -15,7 +15,8 @@ from koordcore.service.logging import set_level
 from koordcore.service.run import Shell
 
 from koord_scheduler.cycle import Cycle
-from koord_scheduler.domain.controllers import chosen_controllers, enabled_plugins
+from koord_scheduler.domain.controllers import CONTROLLERS, chosen_controllers, enabled_plugins
+from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.snapshot import schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState, Settings
@@ -66,7 +67,8 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         Settings(
             initial_backoff_seconds=settings.pod_initial_backoff or configuration.pod_initial_backoff_seconds,
             max_backoff_seconds=settings.pod_max_backoff or configuration.pod_max_backoff_seconds,
-            controllers=chosen_controllers(settings.controller_plugins) & enabled_plugins(configuration),
+            controllers=chosen_controllers(settings.controller_plugins, _controllers(frameworks))
+            & enabled_plugins(configuration),
             tells_topology=settings.enable_network_topology_manager,
         ),
     )
@@ -159,3 +161,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle
+
+
+def _controllers(frameworks: Frameworks) -> frozenset[str]:
+    return CONTROLLERS | {plugin.name for plugin in frameworks.controllers.values()}

@@ -1,5 +1,5 @@
 """What the leader says beside placements: how quotas, gangs and the network stand, what ScheduleExplanations are told,
-and which pods a quota has to give up.
+which pods a quota has to give up, and what controllers of users' plugins want.
 
 One call a round. Quotas, PodGroups and questions are looked at once a second at most, only those that changed; the
 network every ten seconds; overuse every revokePodInterval. Each answer becomes a notice, so the log says it once
@@ -31,7 +31,7 @@ from koord_scheduler.domain.said import phase_event, topology_event
 from koord_scheduler.domain.state import SchedulerState
 
 CONTROLLERS: Final = frozenset({"Coscheduling", "ElasticQuota"})
-"""Plugins that run a controller."""
+"""Built-in plugins that run a controller."""
 LOOK_SECONDS: Final = 1.0
 TOPOLOGY_SECONDS: Final = 10.0
 REVOKED: Final = "QuotaOveruse"
@@ -65,8 +65,8 @@ def status_facts(state: SchedulerState, now: float) -> list[Notice]:
 
     now    unix seconds of the run's clock
     """
-    facts: list[Notice] = []
     chosen, said = state.settings.controllers, state.said
+    facts = _controlled(state, now)
     if "ElasticQuota" in chosen:
         _let_expire(state, now)
         if now >= said.next_revoke and state.cluster.quotas.settings.revokes_overuse:
@@ -84,6 +84,17 @@ def status_facts(state: SchedulerState, now: float) -> list[Notice]:
     return facts
 
 
+def _controlled(state: SchedulerState, now: float) -> list[Notice]:
+    """What the controllers of plugins want whose turn it is."""
+    notices: list[Notice] = []
+    for key, plugin in state.frameworks.controllers.items():
+        if plugin.name in state.settings.controllers and now >= state.said.next_control.get(key, 0.0):
+            state.said.next_control[key] = now + plugin.control_seconds
+            for eviction in plugin.control(now):
+                notices += _eviction(state, eviction.uid, plugin.name, eviction.message)
+    return notices
+
+
 def next_status_due(state: SchedulerState) -> float | None:
     """When `status_facts` will have something to look at; None: not before another event."""
     chosen, quotas = state.settings.controllers, state.cluster.quotas
@@ -98,6 +109,11 @@ def next_status_due(state: SchedulerState) -> float | None:
             dues.append(state.said.next_look)
     if "Coscheduling" in chosen and state.cluster.gangs.roster.touched:
         dues.append(state.said.next_look)
+    dues += [
+        state.said.next_control.get(key, 0.0)
+        for key, plugin in state.frameworks.controllers.items()
+        if plugin.name in chosen
+    ]
     if _owes_topology(state):
         dues.append(state.said.next_topology)
     explanations = state.explanations.next_due(state.said.next_look)
@@ -200,21 +216,26 @@ def _revocations(state: SchedulerState, now: float) -> list[Notice]:
             if used.get(resource, 0) > limit
         )
         for uid in uids:
-            pod = state.pods.get(uid)
-            if pod is None or uid in state.evictions:
-                continue
-            event = PodEvictionRequested(
-                namespace=pod.namespace,
-                name=pod.name,
-                node=pod.node or pod.bound_node,
-                initiator="scheduler",
-                method="evict",
-                reason=REVOKED,
-                message=f"quota {name} uses more than its runtime: {over}",
-            )
-            state.evictions[uid] = REVOKED
-            notices.append(_notice(state, AggregateRef("eviction", uid), event))
+            notices += _eviction(state, uid, REVOKED, f"quota {name} uses more than its runtime: {over}")
     return notices
+
+
+def _eviction(state: SchedulerState, uid: str, reason: str, message: str) -> list[Notice]:
+    """A pod is asked to leave; nothing for one that has been asked, or is not there."""
+    pod = state.pods.get(uid)
+    if pod is None or uid in state.evictions:
+        return []
+    event = PodEvictionRequested(
+        namespace=pod.namespace,
+        name=pod.name,
+        node=pod.node or pod.bound_node,
+        initiator="scheduler",
+        method="evict",
+        reason=reason,
+        message=message,
+    )
+    state.evictions[uid] = reason
+    return [_notice(state, AggregateRef("eviction", uid), event)]
 
 
 def _notice(state: SchedulerState, ref: AggregateRef, event: Event) -> Notice:

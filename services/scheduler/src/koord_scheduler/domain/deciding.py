@@ -132,17 +132,17 @@ def _let_go(state: SchedulerState, works: Sequence[Place], waiting: Sequence[str
 
 
 def _annotated(state: SchedulerState, work: Place) -> Place:
-    """The placement with what PreBind writes on a member of a gang.
+    """The placement with what PreBind writes on the pod.
 
     Annotations that a pod was made with and must not keep are emptied: a binding can set them, not remove them.
     source    scheduler-core spec, 8.7
     """
-    pod = state.pods[work.uid].pod
-    annotations = pod.metadata.annotations if pod is not None else {}
-    if not annotations and state.cluster.gangs.roster.gang_of(work.uid) is None:
-        return work
-    wanted = bind_annotations(state.cluster.gangs, work.uid)
-    written = {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}
+    record = state.pods[work.uid]
+    annotations = record.pod.metadata.annotations if record.pod is not None else {}
+    written = record.framework.pre_bind(record, work.node) if record.framework is not None else {}
+    if annotations or state.cluster.gangs.roster.gang_of(work.uid) is not None:
+        wanted = bind_annotations(state.cluster.gangs, work.uid)
+        written |= {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}
     return msgspec.structs.replace(work, annotations={**work.annotations, **written}) if written else work
 
 
@@ -151,16 +151,19 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     block = Block(rejection.plugin, rejection.key) if rejection is not None else None
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
     state.queue.unschedulable(pod.uid, now, block, refused_by)
-    failure = state.framework_of(pod).after_post_filter(pod, found.message)
+    framework = state.framework_of(pod)
+    failure = framework.after_post_filter(pod, found.message)
     lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
     reject(state, failure.rejected)
     turn = turn_of(state, found.explanation.based_on, now)
-    verdicts = [refusal(pod, queued, failure.message or found.message, found, now, turn)]
+    own = refusal(pod, queued, failure.message or found.message, found, now, turn)
+    verdicts = [] if framework.is_dealt_with(pod, found.message) else [own]
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
             verdicts.append(refusal(other, waits, failure.message, found, now, lost.get(uid)))
+    framework.after_failure(pod, found.message)
     return verdicts
 
 

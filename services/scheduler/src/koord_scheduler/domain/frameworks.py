@@ -20,6 +20,7 @@ from koord_scheduler.domain.plugins.interface import (
     Allow,
     Candidates,
     Failure,
+    Named,
     NextPodPlugin,
     Rejection,
     Wait,
@@ -150,9 +151,25 @@ class Framework:
                     allowed = answer
         return allowed if wait is None else wait
 
+    def pre_bind(self, pod: PodRecord, node: str) -> dict[str, str]:
+        """Annotations to be written on the pod when it is bound."""
+        written: dict[str, str] = {}
+        for plugin in self.profile.pre_binds:
+            written.update(plugin.pre_bind(pod, node))
+        return written
+
     def post_bind(self, pod: PodRecord, node: str) -> list[str]:
         """The log has the placement; returns the uids of pods worth an attempt because of it."""
         return [uid for plugin in self.profile.reserves for uid in plugin.post_bind(pod, node)]
+
+    def is_dealt_with(self, pod: PodRecord, message: str) -> bool:
+        """Whether a plugin has dealt with the failed attempt, so that its user is not to be told."""
+        return any(plugin.before_failure(pod, message) for plugin in self.profile.before_failures)
+
+    def after_failure(self, pod: PodRecord, message: str) -> None:
+        """The failed attempt is handled."""
+        for plugin in self.profile.after_failures:
+            plugin.after_failure(pod, message)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
         """The pod found no node: what that means for others."""
@@ -166,6 +183,7 @@ class Frameworks:
     aliases        further names, whose pods the first profile schedules
     gates          the feature gates
     folding        plugins with a state of their own, by `<scheduler name>/<plugin>`
+    controllers    plugins that do something from time to time, likewise
     folded_kinds   aggregate kinds that these fold
     next_pod       the plugin that picks the next pod past the queue; None: there is none
     watch          measures the present attempt; None: nobody does
@@ -185,9 +203,8 @@ class Frameworks:
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}
         self.next_pod: NextPodPlugin | None = next((each.next_pod for each in profiles if each.next_pod), None)
-        self.folding = {
-            f"{profile.scheduler_name}/{plugin.name}": plugin for profile in profiles for plugin in profile.folding
-        }
+        self.folding = {_key(profile, plugin): plugin for profile in profiles for plugin in profile.folding}
+        self.controllers = {_key(profile, plugin): plugin for profile in profiles for plugin in profile.controllers}
         self.folded_kinds = frozenset(kind for plugin in self.folding.values() for kind in plugin.kinds)
         self.watch: Stopwatch | None = None
         self._loads = [plugin for plugin in cluster.node_followers if isinstance(plugin, LoadAwareScheduling)]
@@ -226,3 +243,7 @@ class Frameworks:
         """It is `now`, in unix seconds: reports may have expired."""
         for load in self._loads:
             load.advance(now)
+
+
+def _key(profile: Profile, plugin: Named) -> str:
+    return f"{profile.scheduler_name}/{plugin.name}"

@@ -5,6 +5,13 @@ from hashlib import blake2b
 
 from koordcore.values import codec
 
+from koord_scheduler.domain.plugins.beside import (
+    AfterFailurePlugin,
+    BeforeFailurePlugin,
+    ControllerPlugin,
+    PagesPlugin,
+    PreBindPlugin,
+)
 from koord_scheduler.domain.plugins.interface import (
     AfterPostFilterPlugin,
     CoupledFilterPlugin,
@@ -47,6 +54,10 @@ class Profile:
     resizers         change what a pod asks for once its node is chosen
     find_one_node    plans whole jobs; None: nobody does
     preemptions      what is tried for a pod that no node suits, in order
+    pre_binds        write on pods that are bound
+    before_failures, after_failures   hear of failed attempts
+    controllers      do something from time to time
+    pages            answer over HTTP
     folding          plugins with a state of their own
     percentage_of_nodes_to_score   0: all nodes are examined, unless random relaxation is on (`sampled`)
     """
@@ -71,6 +82,11 @@ class Profile:
     permits: tuple[PermitPlugin, ...] = ()
     after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()
     preemptions: tuple[PreemptionPlugin | JobPreempting, ...] = ()
+    pre_binds: tuple[PreBindPlugin, ...] = ()
+    before_failures: tuple[BeforeFailurePlugin, ...] = ()
+    after_failures: tuple[AfterFailurePlugin, ...] = ()
+    controllers: tuple[ControllerPlugin, ...] = ()
+    pages: tuple[PagesPlugin, ...] = ()
     folding: tuple[FoldingPlugin, ...] = ()
     percentage_of_nodes_to_score: int = 0
 

@@ -71,9 +71,9 @@ class _Made:
         """The plugins of an extension point, in order."""
         return [plugin for name in self.profile.points[point] if (plugin := self._of(name)) is not None]
 
-    def having(self, method: str, point: Point) -> tuple[Plugin, ...]:
-        """Those of them that have a method."""
-        return tuple(plugin for plugin in self.at(point) if hasattr(plugin, method))
+    def having(self, method: str, point: Point | None = None) -> tuple[Plugin, ...]:
+        """Those of them that have a method; None: of all plugins."""
+        return tuple(plugin for plugin in (self.all() if point is None else self.at(point)) if hasattr(plugin, method))
 
     def all(self) -> list[Plugin]:
         """Every plugin that runs somewhere in the profile."""
@@ -268,7 +268,12 @@ def _profile(
         permits=made.having("permit", Point.PERMIT),
         after_post_filters=made.having("after_post_filter", Point.POST_FILTER),
         preemptions=tuple(_preemptions(made)),
-        folding=tuple(plugin for plugin in made.all() if hasattr(plugin, "apply")),
+        pre_binds=made.having("pre_bind", Point.PRE_BIND),
+        before_failures=made.having("before_failure"),
+        after_failures=made.having("after_failure"),
+        controllers=made.having("control"),
+        pages=made.having("pages"),
+        folding=made.having("apply"),
     )
 
 

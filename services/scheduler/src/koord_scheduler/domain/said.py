@@ -26,6 +26,7 @@ class Said:
     next_look      when quotas and gangs are looked at again, seconds of the run's clock
     next_topology  when the network's domains are looked at again
     next_revoke    when overuse is looked at again
+    next_control   when plugins' controllers run again, by `<scheduler name>/<plugin>`
     """
 
     quotas: dict[str, QuotaStatusComputed] = field(default_factory=dict[str, QuotaStatusComputed])
@@ -35,6 +36,7 @@ class Said:
     next_look: float = 0.0
     next_topology: float = 0.0
     next_revoke: float = 0.0
+    next_control: dict[str, float] = field(default_factory=dict[str, float])
 
     def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
         """The log has this status of a gang; a PodGroup that does not exist has none."""

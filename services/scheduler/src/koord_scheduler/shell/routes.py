@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views
 from koord_scheduler.domain.loadaware.debugging import describe_node
 from koord_scheduler.domain.node_page import node_page
+from koord_scheduler.domain.plugins.beside import Answer
 from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.quota.reports import QuotaReports
 from koord_scheduler.domain.state import SchedulerState
@@ -94,6 +95,11 @@ def routes(
         f"{_PLUGINS}/ElasticQuota/trees": quota_trees,
     }
 
+    for framework in state.frameworks.all():
+        for plugin in framework.profile.pages:
+            for path, answer in plugin.pages().items():
+                pages.setdefault(f"{_PLUGINS}/{plugin.name}/{path}", _of_plugin(answer))
+
     def configz(_: Request) -> object:
         return {"kubescheduler.config.k8s.io": configuration}
 
@@ -129,6 +135,13 @@ def _page(answer: _Answer, may_answer: Callable[[], bool]) -> Callable[[Request]
             return JSONResponse({"message": str(missing)}, status_code=404)
 
     return page
+
+
+def _of_plugin(answer: Answer) -> _Answer:
+    def asked(request: Request) -> object:
+        return _found(answer({**request.query_params, **request.path_params}), f"cannot find {request.url.path}")
+
+    return asked
 
 
 def _asks_for_pods(request: Request) -> bool:

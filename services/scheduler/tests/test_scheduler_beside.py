@@ -1,0 +1,164 @@
+"""What plugins do beside choosing nodes: write on bound pods, hear of failures, control, answer over HTTP."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import httpx
+import pytest
+from koord_scheduler.domain.controllers import next_status_due, status_facts
+from koord_scheduler.domain.plugins.beside import Answer, Eviction
+from koord_scheduler.domain.pods import PodRecord
+from koord_scheduler.domain.state import Settings
+from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
+from koord_scheduler.shell.routes import routes
+from koordcore.events import CATALOGUE
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import PodPlaced
+from koordcore.protocol import keys
+from koordcore.service.logging import logger, set_level
+from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from scheduling_plugins import MadeUp, scheduler_with
+from starlette.applications import Starlette
+
+
+def cluster(*names: str) -> SmallLog:
+    log = SmallLog()
+    for name in names:
+        log.add_node(node(name))
+    return log
+
+
+def placed(log: SmallLog) -> dict[str, PodPlaced]:
+    return {stored.ref.id: event for stored in log.events if isinstance(event := CATALOGUE.read(stored), PodPlaced)}
+
+
+class Stamping(MadeUp):
+    """Writes the node, and its own name."""
+
+    name = "Stamping"
+
+    def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
+        return {"example.com/rack": f"rack of {node}", "example.com/by": self.name}
+
+
+class Overwriting(Stamping):
+    """Comes after it."""
+
+    name = "Overwriting"
+
+    def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
+        return {"example.com/by": self.name}
+
+
+def test_what_plugins_write_on_a_pod_goes_with_its_placement_merged_in_the_order_of_the_point() -> None:
+    log = cluster("a")
+    log.add_pod(pod("p"))
+    scheduler_with(log, Stamping, Overwriting).run()
+    assert placed(log)["p"].annotations == {"example.com/rack": "rack of a", "example.com/by": "Overwriting"}
+
+
+def test_members_of_a_gang_keep_what_is_written_because_of_it() -> None:
+    log = cluster("a")
+    own = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+    for uid in "pq":
+        log.add_pod(with_metadata(pod(uid), annotations=own))
+    scheduler = Scheduler(log)
+    framework = scheduler.state.frameworks.first
+    framework.profile = replace(framework.profile, pre_binds=(Stamping(),))
+    scheduler.run()
+    written = placed(log)["p"].annotations
+    assert written["example.com/rack"] == "rack of a"
+    assert written[keys.BIND_GANG_MEMBER_COUNT] == "2"
+
+
+class Patient(MadeUp):
+    """Deals with the failures of pods that say so."""
+
+    name = "Patient"
+    heard: list[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = []
+
+    def before_failure(self, pod: PodRecord, message: str) -> bool:
+        return pod.name.startswith("quiet")
+
+    def after_failure(self, pod: PodRecord, message: str) -> None:
+        self.heard.append(f"{pod.name}: {message}")
+
+
+def test_a_failure_that_a_plugin_deals_with_is_told_nobody_and_the_pod_waits_on() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Patient)
+    for uid in ("quiet", "loud"):
+        log.add_pod(pod(uid, {"cpu": "8"}))
+    scheduler.run()
+    assert [verdict.uid for verdict in scheduler.verdicts] == ["loud"]
+    [plugin] = scheduler.state.frameworks.first.profile.after_failures
+    assert isinstance(plugin, Patient)
+    assert {heard.partition(":")[0] for heard in plugin.heard} == {"quiet", "loud"}
+    assert all("Insufficient cpu" in heard for heard in plugin.heard)
+    log.add_node(node("b", cpu="16"))
+    scheduler.run(now=60.0)
+    assert sorted(placed(log)) == ["loud", "quiet"]
+
+
+class Tidy(MadeUp):
+    """Wants pods to leave that are called so; answers who they are."""
+
+    name = "Tidy"
+    control_seconds = 30.0
+
+    def control(self, now: float) -> Sequence[Eviction]:
+        return [Eviction(uid, f"untidy at {now:.0f}") for uid in ("untidy", "unknown")]
+
+    def pages(self) -> Mapping[str, Answer]:
+        return {"untidy/{name}": self._page}
+
+    def _page(self, asked: Mapping[str, str]) -> object:
+        return {"name": asked["name"], "verbose": asked.get("v", "")} if asked["name"] == "untidy" else None
+
+
+def asked_to_leave(scheduler: Scheduler, now: float) -> list[PodEvictionRequested]:
+    facts = [event for notice in status_facts(scheduler.state, now) for _, event in notice.facts]
+    return [event for event in facts if isinstance(event, PodEvictionRequested)]
+
+
+def test_a_controller_runs_at_its_interval_and_asks_each_pod_once() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Tidy, settings=Settings(controllers=frozenset({"Tidy"})))
+    for uid in ("tidy", "untidy"):
+        log.add_pod(pod(uid))
+    scheduler.run()
+    [asked] = asked_to_leave(scheduler, 100.0)
+    assert (asked.name, asked.node, asked.reason, asked.message) == ("untidy", "a", "Tidy", "untidy at 100")
+    assert next_status_due(scheduler.state) == 130.0
+    scheduler.state.evictions.clear()
+    assert asked_to_leave(scheduler, 129.0) == []
+    assert len(asked_to_leave(scheduler, 130.0)) == 1
+    assert asked_to_leave(scheduler, 160.0) == []
+
+
+def test_a_controller_that_is_not_chosen_does_not_run() -> None:
+    scheduler = scheduler_with(cluster("a"), Tidy, settings=Settings(controllers=frozenset()))
+    scheduler.log.add_pod(pod("untidy"))
+    scheduler.run()
+    assert asked_to_leave(scheduler, 100.0) == []
+    assert next_status_due(scheduler.state) is None
+
+
+@pytest.mark.parametrize(("leads", "status"), [(True, 200), (False, 503)])
+async def test_a_plugin_answers_over_http_on_the_leader(leads: bool, status: int) -> None:
+    scheduler = scheduler_with(cluster("a"), Tidy)
+    frameworks = scheduler.state.frameworks
+    decision_log = DecisionLog(DebugFlags(), frameworks, logger("test"), queue_size=1, set_level=set_level)
+    pages = routes(scheduler.state, configuration={}, decision_log=decision_log, is_leader=lambda: leads)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(Starlette(routes=pages)), base_url="http://s") as client:
+        answer = await client.get("/apis/v1/plugins/Tidy/untidy/untidy?v=1")
+        assert answer.status_code == status
+        if leads:
+            assert answer.json() == {"name": "untidy", "verbose": "1"}
+            assert (await client.get("/apis/v1/plugins/Tidy/untidy/other")).status_code == 404
+            known = (await client.get("/apis/v1/__services__")).json()["GET"]
+            assert "/apis/v1/plugins/Tidy/untidy/{name}" in known

@@ -1,0 +1,86 @@
+"""Plugins that a test makes up, enabled at the points for which they have a method."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
+from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.shell.configuration import known_plugins
+from koordcore.protocol.objects import Node
+from scheduling import Scheduler, SmallLog
+
+POINTS: Final = {
+    "preFilter": ("before_pre_filter", "pre_filter", "after_pre_filter", "before_failure", "control", "pages"),
+    "filter": ("before_filter",),
+    "score": ("before_score",),
+    "reserve": ("resize_pod",),
+    "preBind": ("pre_bind",),
+}
+"""Point -> methods; what belongs to no point of its own is enabled at preFilter."""
+
+
+class MadeUp:
+    """A plugin that knows the nodes by row."""
+
+    name = "MadeUp"
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+
+    def put_node(self, row: int, node: Node) -> None:
+        """See `Cluster.put_node`."""
+        self.nodes[row] = node
+
+    def drop_node(self, row: int) -> None:
+        """See `Cluster.drop_node`."""
+        del self.nodes[row]
+
+    def row(self, name: str) -> int:
+        """The row of a node that there is."""
+        return next(row for row, each in self.nodes.items() if each.metadata.name == name)
+
+
+def configuration_with(plugins: Sequence[type[MadeUp]]) -> EffectiveConfiguration:
+    """The base plugins of Kubernetes, and these in this order at each of their points."""
+    points = {point: [one for one in plugins if any(hasattr(one, each) for each in POINTS[point])] for point in POINTS}
+    profile = {
+        "schedulerName": "koord-scheduler",
+        "plugins": {point: {"enabled": [{"name": one.name} for one in found]} for point, found in points.items()},
+    }
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+    known = {
+        one.name: KnownPlugin(name=one.name, points=frozenset(Point(point) for point in POINTS if one in points[point]))
+        for one in plugins
+    }
+    return effective_configuration(msgspec.json.encode(document), {**known_plugins(), **known})
+
+
+def frameworks_with(*plugins: type[MadeUp], gates: SchedulerGates | None = None) -> Frameworks:
+    """The profile with these plugins."""
+
+    def maker(plugin: type[MadeUp]) -> Any:
+        def make(_: Cluster, __: EffectiveProfile) -> MadeUp:
+            return plugin()
+
+        return make
+
+    return frameworks_of(configuration_with(plugins), gates, more={one.name: maker(one) for one in plugins})
+
+
+def scheduler_with(
+    log: SmallLog, *plugins: type[MadeUp], gates: SchedulerGates | None = None, settings: Settings | None = None
+) -> Scheduler:
+    """A scheduler with these plugins."""
+    scheduler = Scheduler(log)
+    scheduler.state = SchedulerState(frameworks_with(*plugins, gates=gates), settings)
+    return scheduler
