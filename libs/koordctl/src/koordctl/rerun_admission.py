@@ -17,8 +17,6 @@ from koordcore.protocol.manifests import CustomObject, check_manifest, read_docu
 from koordcore.service.gates import parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.rerun_nodes import tally_document
-
 _GROUPS = frozenset(("AllAlpha", "AllBeta"))
 
 
@@ -60,7 +58,12 @@ class AdmissionComparison:
     def document(self) -> dict[str, Any]:
         """The same as JSON values."""
         return {
-            "decisions": tally_document(self.tally),
+            "decisions": {
+                "recorded": self.tally.recorded,
+                "rerun": self.tally.anew,
+                "same": self.tally.same,
+                "notKept": self.tally.not_kept,
+            },
             "notJudged": self.not_judged,
             "changed": list(map(_fate, self.changed)),
             "refusedInsteadOfLetIn": list(map(_fate, self.refused)),

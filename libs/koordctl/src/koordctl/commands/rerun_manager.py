@@ -128,7 +128,10 @@ def rerun_manager(
     if tried is None and not comparison.recommendations.tally.explained:
         fail("recommended otherwise with the settings that were in force: what was recorded does not explain it")
     if admitting is None and comparison.admission.unexplained:
-        fail("admitted otherwise with what was in force: what was recorded does not explain it")
+        fail(
+            "admitted otherwise with what was in force: what was recorded does not explain it; was the manager told"
+            " --feature-gates that no verdict names?"
+        )
 
 
 def _words(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.state.aggregates import PodSpecState, WorkloadState
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
@@ -244,7 +245,7 @@ def _created(world: World, template: JsonObject, namespace: str, uid: str, now: 
             options=world.options,
             accounts=world.accounts,
         )
-    except InvalidManifest as refused:
+    except (InvalidManifest, InvalidInput) as refused:
         return invalid_outcome(refused)
     if found.quota is not None:
         world.accounts[found.quota.ref] = found.quota
@@ -253,7 +254,7 @@ def _created(world: World, template: JsonObject, namespace: str, uid: str, now: 
 
 def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
     """A managed profile reached a waiting pod."""
-    _, name, version, uid, *_ = stored.causation_id.split("/")
+    _, name, _, uid, *_ = stored.causation_id.split("/")
     spec = view.state.of_kind(PodSpecState).get(uid)
     before = spec.object if spec is not None else pod
     document = pod_document(before)
@@ -266,26 +267,28 @@ def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
         profile = next((one for one in facts.profiles().all if one.name == name), None)
         if profile is None or profile.terminating or not profile.has_pod_selector:
             return standing
-        if not (profile.managed or handles_all) or not is_wanted(profile, uid, before, facts):
-            return standing
-        after = reconciled_pod(document, profile, facts)
+        try:
+            if not (profile.managed or handles_all) or not is_wanted(profile, uid, before, facts):
+                return standing
+            after = reconciled_pod(document, profile, facts)
+        except InvalidInput:
+            return standing  # a patch that does not fit is left
         if after is None:
             return standing
         changed = stored_object(PodSpecChanged(object=pod_from_json(after)))
         return Outcome(True, (f"ClusterColocationProfile/{name}",), object=changed)
 
-    del version
     named = (pod.metadata.namespace, pod.metadata.name)
     return _let_in(stored, PodSpecChanged(object=pod), named, "controller", again)
 
 
 def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
-    metadata = seen(document, "metadata")
-    if plural_of_ref(stored.ref.id) not in APPLIED_KINDS or metadata.get("uid") != stored.correlation_id:
-        return None
     try:
+        metadata = seen(document, "metadata")
+        if plural_of_ref(stored.ref.id) not in APPLIED_KINDS or metadata.get("uid") != stored.correlation_id:
+            return None
         manifest = codec.decode(str(seen(metadata, "annotations").get(LAST_APPLIED)), JsonObject)
-    except codec.DecodeError:
+    except (codec.DecodeError, InvalidInput):
         return None
     named = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
     uid, now = stored.correlation_id, stored.occurred_at

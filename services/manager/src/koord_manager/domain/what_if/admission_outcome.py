@@ -19,13 +19,13 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.chain import admit, mutate, read_pod, surroundings, validate
+from koord_manager.domain.admission.chain import UNREADABLE, admit, mutate, read_pod, surroundings, validate
 from koord_manager.domain.admission.colocation_profile import pod_namespace
 from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.kept import LAST_APPLIED, digest_of
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.patch import WITHHELD
-from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict
+from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict, violation_of
 from koord_manager.domain.admitting import AdmissionRefused, quota_account
 from koord_manager.domain.apply import APPLIED_DIGEST, decide_apply
 from koord_manager.domain.remove import Target, decide_delete
@@ -102,6 +102,8 @@ def admit_again(view: ManagerView, request: Request, options: Options) -> Outcom
             quota_account(view, pod, read_pod(request.old_object or {}) if is_update else None, options)
     except AdmissionRefused as refused:
         return _refused(refused.verdict, verdict.steps)
+    except InvalidInput as error:
+        return _refused(Verdict(object=None, violations=[violation_of(error, UNREADABLE)]), verdict.steps)
     return _outcome(request, verdict)
 
 
@@ -171,8 +173,10 @@ def _refused(verdict: Verdict, steps: tuple[str, ...] = ()) -> Outcome:
     return Outcome(False, steps, rules, fields, verdict.message)
 
 
-def invalid_outcome(refused: InvalidManifest) -> Outcome:
+def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
     """The refusal by admission or by the rules of the kind."""
+    if isinstance(refused, InvalidInput):
+        refused = InvalidManifest([refused])
     if isinstance(refused, AdmissionRefused):
         return _refused(refused.verdict)
     fields = tuple(violation.path for violation in refused.violations)
