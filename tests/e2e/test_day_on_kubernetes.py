@@ -14,12 +14,15 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from koordcore.bus.factory import BusSettings, open_bus
+from koord_manager.domain.what_if.admission import AdmissionTried
+from koordcore.bus.factory import Bus, BusSettings, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
 from koordcore.state.aggregates import ConfigState, NodePolicyState, PodState
 from koordcore.values.quantity import parse_milli
+from koordctl.rerun_admission import tried_of
+from koordctl.rerun_manager import ManagerComparison, Question, compare
 from koordctl.verification import verify_now
 from kubernetes.apiserver import ApiServer
 from kubernetes.cluster_day import CLUSTER, cluster_day, fold_of, manifests
@@ -114,6 +117,12 @@ async def create(server: ApiServer, numbers: range) -> None:
         await asyncio.gather(*(creator() for _ in range(CREATORS)))
 
 
+async def admitted(bus: Bus, tried: AdmissionTried | None) -> ManagerComparison:
+    """The whole log admitted anew."""
+    asked = Question(begin=0, end=(await bus.events.head()).last_seq, admitting=tried)
+    return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.verdicts)
+
+
 @pytest.mark.timeout(900)
 async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
     tmp_path: Path, fresh_nats_server: NatsServer, postgres_dsn: str
@@ -206,7 +215,14 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
 
         # 9. the manager's fold, the projector's rows and the log from zero agree
         async with open_bus(BusSettings(urls=(whole.nats.url,), cluster=CLUSTER)) as bus:
+            explained, without = [(await admitted(bus, tried)).admission for tried in (None, tried_of({}, {}))]
             verdict = await verify_now(
                 bus.events, manager=whole.urls["manager-c"], projector=whole.urls["projector"], seconds=120
             )
         assert verdict.equal, json.dumps({"live": verdict.live, "projector": verdict.projector})
+
+        # 10. what was admitted follows from what was recorded, and without the profile less would have been changed
+        assert (explained.unexplained, explained.fates) == ([], [])
+        assert explained.tally.same >= 0.9 * PODS
+        assert 0 < len(without.changed) <= len(best_effort)
+        assert (without.refused, without.let_in) == ([], [])
