@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import hostile_objects as hostile
 import msgspec
 import pytest
 from koord_manager.domain.admission.profiles import ColocationProfile, read_profile
@@ -23,7 +25,8 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.timestamps import rfc3339
 from koordctl.folding import everything_kept
-from webhook_world import ALL_GATES, WebhookWorld, webhook_world
+from mutations import mutated
+from webhook_world import ALL_GATES, WebhookWorld, review_body, webhook_world
 
 Json = dict[str, Any]
 PREFIX = "quota.scheduling.koordinator.sh/"
@@ -377,3 +380,28 @@ def test_the_fields_that_differ_are_named(before: Json | None, after: Json | Non
     found = changes(before, after)
     assert [change.field for change in found] == fields
     assert all(change.recorded != "secret" for change in found)
+
+
+async def test_whatever_was_asked_is_answered_alike(tmp_path: Path) -> None:
+    rng = random.Random(20261122)
+    bus = memory_bus()
+    async with webhook_world(tmp_path, ALL_GATES, bus=bus) as world:
+        tree = hostile.QUOTA["metadata"]["labels"]
+        parent = {**quota("all"), "metadata": {**quota("all")["metadata"], "labels": {**tree, f"{PREFIX}parent": ""}}}
+        parent["metadata"]["labels"][f"{PREFIX}is-parent"] = "true"
+        profile = {**PROFILE, "metadata": {"name": "p"}, "spec": {**hostile.PROFILE["spec"], "patch": None}}
+        await world.apply(NAMESPACE, PRIORITY, profile, parent, hostile.CONFIG, hostile.NODE)
+        # an accepted quota would be judged with for as long as it is not observed, which it never is here
+        bases = [(path, base) for path, base in hostile.BASES if not path.endswith("quota")]
+        for number in range(400):
+            path, base = rng.choice(bases)
+            document = base if number % 4 == 0 else mutated(rng, base)
+            operation = rng.choice(("CREATE", "CREATE", "UPDATE", "DELETE"))
+            old = None if operation == "CREATE" else rng.choice((base, mutated(rng, base)))
+            given = None if operation == "DELETE" else document
+            body = review_body(path, given, operation=operation, old=old)
+            await world.tls.post(path, content=json.dumps(body).encode("utf-8", "surrogatepass"))
+    found = (await recorded(bus)).again({})
+    assert [(one.name, one.recorded[:4], one.anew[:4]) for one in found.unexplained] == []
+    assert found.tally.same > 40, "what has not the shape of its kind is not kept"
+    assert found.fates

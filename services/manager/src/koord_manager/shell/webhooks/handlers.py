@@ -33,6 +33,7 @@ from koord_manager.shell.webhooks.telling import Telling
 
 Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"
+_JUDGED_BY_QUOTAS: Final = frozenset((_QUOTAS, "pods"))
 
 
 class Desk(NamedTuple):
@@ -90,7 +91,8 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     )
     if not request.dry_run and (verdict.steps or not verdict.allowed):
         now, traceparent = rfc3339(desk.clock.now()), span.context.traceparent
-        occasion = Occasion(now, traceparent, position, pending=sorted(pending))
+        judged_with = sorted(pending) if request.resource in _JUDGED_BY_QUOTAS else ()
+        occasion = Occasion(now, traceparent, position, pending=judged_with)
         desk.telling.later(lambda: tell(desk, _subject(asked, kind), verdict, decided.patch, occasion))
     return answer
 
