@@ -134,6 +134,7 @@ class NodeColumns:
 
     allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, negative when over
     non_zero                       int64 (2, N)  cpu, memory requested, with defaults
+    allocatable_at, ... non_zero_at   the same memory for single elements, `free_at[column, row]`: that is faster
     alive                          bool (N,)     the row is a node
     unschedulable                  bool (N,)
     taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
@@ -160,6 +161,7 @@ class NodeColumns:
         self.name_hash = np.zeros(capacity, np.uint64)
         self.weight = np.full(capacity, 100, np.int64)
         self.unhealthy = 0
+        self._look_at_single()
         self._capacity = capacity
         self._rows: dict[str, int] = {}
         self._free_rows: list[int] = []
@@ -206,6 +208,7 @@ class NodeColumns:
                 self.allocatable = _grown(self.allocatable, shape)
                 self.requested = _grown(self.requested, shape)
                 self.free = _grown(self.free, shape)
+                self._look_at_single()
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
@@ -279,22 +282,22 @@ class NodeColumns:
 
     def take(self, row: int, demand: Demand) -> None:
         """A pod takes its place."""
-        requested, free = self.requested, self.free
+        requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] += amount
             free[column, row] -= amount
-        self.non_zero[0, row] += demand.non_zero[0]
-        self.non_zero[1, row] += demand.non_zero[1]
+        non_zero[0, row] += demand.non_zero[0]
+        non_zero[1, row] += demand.non_zero[1]
         self.load.record(row)
 
     def give(self, row: int, demand: Demand) -> None:
         """A pod gives its place back: the exact inverse of `take`."""
-        requested, free = self.requested, self.free
+        requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] -= amount
             free[column, row] += amount
-        self.non_zero[0, row] -= demand.non_zero[0]
-        self.non_zero[1, row] -= demand.non_zero[1]
+        non_zero[0, row] -= demand.non_zero[0]
+        non_zero[1, row] -= demand.non_zero[1]
         self.load.record(row)
 
     def judge_anew(self) -> None:
@@ -321,6 +324,12 @@ class NodeColumns:
                 column.put(row, shape.labels.get(key))
         return column
 
+    def _look_at_single(self) -> None:
+        self.allocatable_at = self.allocatable.data
+        self.requested_at = self.requested.data
+        self.free_at = self.free.data
+        self.non_zero_at = self.non_zero.data
+
     def _new_row(self, name: str) -> int:
         if self._free_rows:
             row = self._free_rows.pop()
@@ -341,6 +350,7 @@ class NodeColumns:
         self.requested = _grown(self.requested, wide)
         self.free = _grown(self.free, wide)
         self.non_zero = _grown(self.non_zero, (2, capacity))
+        self._look_at_single()
         self.alive = _grown(self.alive, capacity)
         self.unschedulable = _grown(self.unschedulable, capacity)
         self.taint_set = _grown(self.taint_set, capacity)

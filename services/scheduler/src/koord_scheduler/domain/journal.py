@@ -11,8 +11,6 @@ class Journal:
     position    where the next entry goes; readers keep it
     """
 
-    __slots__ = ("_base", "_rows")
-
     def __init__(self) -> None:
         self._base = 0
         self._rows: list[int] = []

@@ -7,6 +7,7 @@ worked out again before the next question. `verdict` is the definition; the answ
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
@@ -56,21 +57,19 @@ _LAST_RESOURCE: Final = 126
 _PROD, _OTHER = range(2)
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """What is known of one row."""
 
-    __slots__ = ("capacity", "expires_at", "facts", "is_resized", "metric", "pods", "queued_at", "sums", "thresholds")
-
-    def __init__(self) -> None:
-        self.facts: NodeFacts | None = None
-        self.thresholds: NodeThresholds | None = None
-        self.capacity: Vector = ()
-        self.is_resized = True
-        self.metric: NodeMetric | None = None
-        self.sums: NodeSums | None = None
-        self.pods: dict[str, AssignedPod] = {}
-        self.expires_at = math.inf
-        self.queued_at = math.inf
+    facts: NodeFacts | None = None
+    thresholds: NodeThresholds | None = None
+    capacity: Vector = ()
+    is_resized: bool = True
+    metric: NodeMetric | None = None
+    sums: NodeSums | None = None
+    pods: dict[str, AssignedPod] = field(default_factory=dict[str, AssignedPod])
+    expires_at: float = math.inf
+    queued_at: float = math.inf
 
 
 class NodeLoad(NamedTuple):
@@ -108,6 +107,7 @@ class LoadColumns:
         self._basis = np.zeros((2, capacity), np.uint8)
         self._left = np.full((2, count, capacity), -1, np.int64)
         self._capacity = np.ones((count, capacity), np.int64)
+        self._look_at_single()
         self._limited: tuple[set[int], set[int]] = (set(), set())
         self._score_aggregation = score_aggregation(args)
         self._weights = np.array([args.resource_weights.get(name, 0) for name in self.resources], np.int64)
@@ -239,7 +239,7 @@ class LoadColumns:
             if row not in limited:
                 return 0
             for index, estimate in estimates:
-                if estimate >= self._room.item(group, index, row):
+                if estimate >= self._room_at[group, index, row]:
                     basis = self._basis.item(group, row)
                     if basis == EXPIRED:
                         return _EXPIRED_CODE
@@ -283,11 +283,11 @@ class LoadColumns:
         def score(row: int) -> int:
             if self._dirty:
                 self._work_out()
-            left, capacity = self._left.item, self._capacity.item
+            left, capacity = self._left_at, self._capacity_at
             total, least = 0, MAX_SCORE
             for index, estimate, weight in items:
-                remaining = left(group, index, row) - estimate
-                part = remaining * MAX_SCORE // capacity(index, row) if remaining > 0 else 0
+                remaining = left[group, index, row] - estimate
+                part = remaining * MAX_SCORE // capacity[index, row] if remaining > 0 else 0
                 total += part * weight
                 if part < least:
                     least = part
@@ -378,6 +378,13 @@ class LoadColumns:
         self._basis = np.pad(self._basis, ((0, 0), (0, more)))
         self._left = np.pad(self._left, ((0, 0), (0, 0), (0, more)), constant_values=-1)
         self._capacity = np.pad(self._capacity, ((0, 0), (0, more)), constant_values=1)
+        self._look_at_single()
+
+    def _look_at_single(self) -> None:
+        """The same memory for single elements."""
+        self._room_at = self._room.data
+        self._left_at = self._left.data
+        self._capacity_at = self._capacity.data
 
 
 def _column(estimate: Vector) -> IntArray:

@@ -3,8 +3,6 @@
 source    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -15,6 +13,7 @@ from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.plugins import resource_scores
 from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.plugins.node_resources_fit import is_scalar
+from koord_scheduler.domain.single_rows import balanced
 from koord_scheduler.domain.templates import PodTemplate
 
 
@@ -49,20 +48,7 @@ class NodeResourcesBalancedAllocation:
     def row_score(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
         """See `SingleRowScore.row_score`."""
         items = self._items_of(pod, nodes)
-        if not items:
-            return None
-
-        def score(row: int) -> int:
-            allocatable, requested = nodes.allocatable.item, nodes.requested.item
-            fractions: list[float] = []
-            for column, amount in items:
-                capacity = allocatable(column, row)
-                if capacity > 0:
-                    fraction = (requested(column, row) + amount) / capacity
-                    fractions.append(fraction if fraction < 1.0 else 1.0)
-            return math.trunc((1.0 - _spread(fractions)) * resource_scores.MAX_SCORE)
-
-        return score
+        return balanced(nodes, items) if items else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""
@@ -77,13 +63,3 @@ class NodeResourcesBalancedAllocation:
             is_skipped = not any(amount for _, amount in amounts)
             items = self._items[pod] = () if is_skipped else tuple(counted)
         return items
-
-
-def _spread(fractions: Sequence[float]) -> float:
-    """Standard deviation of the fractions, as `resource_scores.balanced_allocation` has it; 0 of less than two."""
-    if len(fractions) == 2:
-        return abs(fractions[0] - fractions[1]) / 2
-    if len(fractions) < 2:
-        return 0.0
-    mean = sum(fractions) / len(fractions)
-    return math.sqrt(sum((each - mean) ** 2 for each in fractions) / len(fractions))

@@ -16,6 +16,7 @@ from koord_scheduler.domain.columns import PODS_COLUMN, BoolArray, Demand, IntAr
 from koord_scheduler.domain.plugins import resource_scores
 from koord_scheduler.domain.plugins.interface import Reads, RowJudge
 from koord_scheduler.domain.plugins.resource_scores import ShapePoint
+from koord_scheduler.domain.single_rows import allocated, lacking
 from koord_scheduler.domain.templates import PodTemplate
 
 StrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
@@ -81,22 +82,13 @@ class NodeResourcesFit:
         if not short.any():
             return None
         codes = np.zeros(len(rows), np.int64)
-        for (bit, _, _), lacking in zip(checks, short, strict=True):
-            codes |= np.where(lacking, bit, 0)
+        for (bit, _, _), is_short in zip(checks, short, strict=True):
+            codes |= np.where(is_short, bit, 0)
         return codes
 
     def row_filter(self, pod: PodTemplate, nodes: NodeColumns) -> RowJudge | None:
         """See `SingleRowFilter.row_filter`."""
-        checks = self.checks_of(pod, nodes)
-
-        def code(row: int) -> int:
-            of, lacking = nodes.free.item, 0
-            for bit, column, amount in checks:
-                if amount > of(column, row):
-                    lacking |= bit
-            return lacking
-
-        return code
+        return lacking(nodes, self.checks_of(pod, nodes))
 
     def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
@@ -147,25 +139,11 @@ class NodeResourcesFit:
 
             return by_shape
 
-        is_least = strategy == "LeastAllocated"
-
-        def score(row: int) -> int:
-            of, total, weights = nodes.allocatable.item, 0, 0
-            for column, non_zero, amount, weight in items:
-                capacity = of(column, row)
-                if capacity <= 0:
-                    continue
-                taken = nodes.requested.item(column, row) if non_zero is None else nodes.non_zero.item(non_zero, row)
-                left = capacity - taken - amount
-                if is_least:
-                    part = left * 100 // capacity if left > 0 else 0
-                else:
-                    part = (capacity - left) * 100 // capacity if left > 0 else 100
-                total += part * weight
-                weights += weight
-            return total // weights if weights else 0
-
-        return score
+        return allocated(
+            nodes,
+            [(each.column, -1 if each.non_zero is None else each.non_zero, each.amount, each.weight) for each in items],
+            is_least=strategy == "LeastAllocated",
+        )
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""

@@ -1,6 +1,5 @@
 """What the plugins' raw scores are worth: weighted, normalized over the feasible nodes, in sum and part by part."""
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ class _PartsPlan(NamedTuple):
     """
 
     constant: dict[str, int]
-    raw: list[tuple[str, int, Callable[[int], int]]]
+    raw: list[tuple[str, int, memoryview[int]]]
     normalized: bool
 
 
@@ -110,21 +109,23 @@ class Scores:
             plan = self._plan = self._plan_parts()
         if plan.normalized:
             return self.parts(rows, self.bounds)
-        parts = [plan.constant.copy() for _ in rows]
-        for name, weight, score_of in plan.raw:
-            for part, row in zip(parts, rows, strict=True):
-                part[name] = weight * score_of(row)
+        parts: list[dict[str, int]] = []
+        for row in rows:
+            part = plan.constant.copy()
+            for name, weight, raw in plan.raw:
+                part[name] = weight * raw[row]
+            parts.append(part)
         return parts
 
     def _plan_parts(self) -> _PartsPlan:
         constant: dict[str, int] = {}
-        raw: list[tuple[str, int, Callable[[int], int]]] = []
+        raw: list[tuple[str, int, memoryview[int]]] = []
         normalized = False
         for index, (plugin, weight) in enumerate(self._scores):
             scores = self._raw(index)
             constant[plugin.name] = weight * self._of_zero[index]
             if scores is not None:
-                raw.append((plugin.name, weight, scores.item))
+                raw.append((plugin.name, weight, scores.data))
                 normalized = normalized or plugin.normalizes
         return _PartsPlan(constant, raw, normalized)
 
