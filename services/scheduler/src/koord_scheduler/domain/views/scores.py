@@ -25,7 +25,7 @@ class _PartsPlan(NamedTuple):
     """
 
     constant: dict[str, int]
-    raw: list[tuple[str, int, memoryview[int]]]
+    raw: list[tuple[str, int, memoryview]]
     normalized: bool
 
 
@@ -119,7 +119,7 @@ class Scores:
 
     def _plan_parts(self) -> _PartsPlan:
         constant: dict[str, int] = {}
-        raw: list[tuple[str, int, memoryview[int]]] = []
+        raw: list[tuple[str, int, memoryview]] = []
         normalized = False
         for index, (plugin, weight) in enumerate(self._scores):
             scores = self._raw(index)
