@@ -25,7 +25,7 @@ $(UV):
 
 $(VENV)/.synced: uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml) | $(UV)
 	@echo "==> syncing the environment from uv.lock"
-	@$(UV) sync --frozen --all-packages --python $(PYTHON)
+	@$(UV) sync --frozen --all-packages $(if $(wildcard $(VENV)/bin/python),,--python $(PYTHON))
 	@touch $@
 
 setup: $(VENV)/.synced ## make the environment (.venv) from uv.lock
