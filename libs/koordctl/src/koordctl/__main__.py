@@ -18,6 +18,7 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from koordctl.trouble import LogTrouble
 
+PROGRAM = "koord"
 USAGE = 2
 INTERRUPTED = 130
 
@@ -39,7 +40,8 @@ def run(app: typer.Typer) -> int:
     """Runs the command line of the process; returns the exit status."""
     try:
         # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
-        status = app(standalone_mode=False)
+        # Always by this name: how it was started (`python -m`, a test) changes neither help nor completion.
+        status = app(prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except Exit as end:
         return end.exit_code
