@@ -1,13 +1,19 @@
 """What applying and deleting a document decides."""
 
+import json
+from typing import Any
+
 import pytest
 from histories import Recorder, node, pod, stored
+from koord_manager.domain.admitting import pod_document
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.remove import Target, decide_delete
 from koord_manager.domain.view import ManagerView
 from koord_manager.domain.workloads import reconcile_workload
-from koordcore.events.envelope import Draft
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft
+from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.mirror import ConfigRejected, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol.manifests import InvalidManifest, read_documents, shape_manifest
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
@@ -93,6 +99,56 @@ def test_a_changed_label_is_a_change_and_a_changed_request_is_refused(cluster: C
     assert cluster.apply(POD.replace("name: web", "name: web\n  labels: {tier: front}")) == "configured"
     assert isinstance(cluster.last[0].event, PodSpecChanged)
     assert "spec.containers: must be unchanged" in cluster.refusal(POD.replace("500m", "600m"))
+
+
+def shown(cluster: Cluster, node: str) -> dict[str, Any]:
+    """The pod as `koord get` shows it once it is placed."""
+    found = cluster.view.pod("default", "web")
+    assert found is not None
+    uid, state = found
+    explanation = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn())
+    placed = PodPlaced(
+        namespace="default", name="web", node=node, attempt=1, queued_at="", requests={}, explanation=explanation
+    )
+    cluster.fold([Draft(AggregateRef("pod", uid), placed, 0)])
+    document = pod_document(state.object)
+    return {**document, "spec": {**document["spec"], "nodeName": node}, "status": {"phase": "Running"}}
+
+
+def test_a_placed_pod_is_unchanged_when_it_is_applied_as_it_is_shown(cluster: Cluster) -> None:
+    cluster.apply(POD)
+    document = shown(cluster, "node-a")
+
+    assert cluster.apply(json.dumps(document)) == "unchanged"
+    assert cluster.apply(POD) == "unchanged"
+    document["metadata"]["labels"] = {"tier": "front"}
+    assert cluster.apply(json.dumps(document)) == "configured"
+    event = cluster.last[0].event
+    assert isinstance(event, PodSpecChanged)
+    assert event.object.spec.node_name == ""
+    assert cluster.apply(json.dumps(document)) == "unchanged"
+    document["spec"]["nodeName"] = "node-b"
+    assert cluster.refusal(json.dumps(document)).startswith("spec.nodeName: must be unchanged ('node-a')")
+
+
+def test_a_pod_that_admission_changed_is_unchanged_when_it_is_applied_as_it_is_shown(cluster: Cluster) -> None:
+    cluster.apply(
+        "{apiVersion: config.koordinator.sh/v1alpha1, kind: ClusterColocationProfile, metadata: {name: p}, "
+        "spec: {selector: {matchLabels: {app: web}}, labelSuffixes: {app: '-0'}}}"
+    )
+    written = POD.replace("name: web", "name: web\n  labels: {app: web}")
+    cluster.apply(written)
+    document = shown(cluster, "node-a")
+
+    assert document["metadata"]["labels"] == {"app": "web-0"}
+    assert cluster.apply(json.dumps(document)) == "unchanged"
+    document["metadata"]["labels"]["tier"] = "front"
+    assert cluster.apply(json.dumps(document)) == "configured"
+    assert cluster.apply(json.dumps(document)) == "unchanged"
+    assert cluster.apply(written) == "configured"
+    found = cluster.view.pod("default", "web")
+    assert found is not None
+    assert found[1].object.metadata.labels == {"app": "web-0"}
 
 
 def test_an_unknown_priority_class_is_refused_with_its_name(cluster: Cluster) -> None:

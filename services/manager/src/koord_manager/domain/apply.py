@@ -3,7 +3,9 @@
     Manifest --decide_apply(view, ids, now)--> Applied(drafts) | raises InvalidManifest
 
 The chain of admission (`admitting`) changes and judges it before anything is decided. A pod's node, uid and status are
-not the user's to change; what Kubernetes keeps immutable is immutable here. Custom resources: `apply_custom`.
+not the user's to change; what Kubernetes keeps immutable is immutable here. A pod that is applied as it is shown, with
+the node it was placed on and what admission made of it, is unchanged. Custom resources: `apply_custom`.
+
 source    protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
 """
 
@@ -37,7 +39,7 @@ from koordcore.protocol.objects import (
     Workload,
     node_from_json,
 )
-from koordcore.state.aggregates import NamespaceState, NodeSpecState, PriorityClassState
+from koordcore.state.aggregates import NamespaceState, NodeSpecState, PodState, PriorityClassState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -130,7 +132,8 @@ def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, no
     kept = old.metadata.annotations.get(APPLIED_DIGEST)
     if kept == digest:
         return Applied("unchanged", uid, [])
-    if kept is not None:
+    is_shown = kept is not None and pod.metadata.annotations.get(APPLIED_DIGEST) == kept
+    if kept is not None and not is_shown:
         # what admission made of the new manifest is compared with what it made of the old one
         pod = created_pod(view, document, namespace=namespace, uid=uid, now=now, options=_uncounted(options)).pod
         pod.metadata.annotations[APPLIED_DIGEST] = digest
@@ -140,13 +143,23 @@ def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, no
     pod.spec.scheduler_name = pod.spec.scheduler_name or old.spec.scheduler_name
     resolve_priority(view, pod.spec)
     pod.status = old.status
-    refuse_immutable_changes(pod.spec, old.spec)
+    node = old.spec.node_name or _node_of(view, uid)
+    was = msgspec.structs.replace(old.spec, node_name=node) if pod.spec.node_name else old.spec
+    refuse_immutable_changes(pod.spec, was)
+    pod.spec.node_name = old.spec.node_name  # where it was placed is the scheduler's fact
     judge_pod(view, pod, old, options)
     if pod == old:
         return Applied("unchanged", uid, [])
+    if is_shown:
+        pod.metadata.annotations[APPLIED_DIGEST] = digest
     account = quota_account(view, pod, old, options)
     drafts = [Draft(AggregateRef("podspec", uid), PodSpecChanged(object=pod), state.seq)]
     return Applied("configured", uid, [*drafts, account] if account else drafts)
+
+
+def _node_of(view: ManagerView, uid: str) -> str:
+    placed = view.state.of_kind(PodState).get(uid)
+    return placed.node if placed else ""
 
 
 def _uncounted(options: Options) -> Options:
