@@ -90,6 +90,22 @@ def test_a_patch_that_cannot_be_merged_names_its_place(patch: Json) -> None:
         strategic_merge({"spec": {"containers": [{"name": "a"}]}}, patch)
 
 
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [{"env": [{"name": "TOKEN", "value": "hunter2"}]}],
+        [{"name": "a", "env": [{"value": "hunter2"}]}],
+        [{"name": "a", "env": ["hunter2"]}],
+        [{"name": "a", "$setElementOrder/env": "hunter2"}],
+    ],
+)
+def test_what_is_said_of_a_patch_that_cannot_be_merged_repeats_no_value_of_it(containers: list[Json]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        strategic_merge({"spec": {"containers": [{"name": "a"}]}}, {"spec": {"containers": containers}})
+
+    assert "hunter2" not in str(caught.value)
+
+
 def quota(name: str, *, namespace: str = "kube-system", parent: str = "", tree: str = "") -> Json:
     labels = {f"{PREFIX}parent": parent, f"{PREFIX}tree-id": tree}
     return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {"max": {"cpu": 1}}}

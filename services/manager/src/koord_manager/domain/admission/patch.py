@@ -21,13 +21,18 @@ WITHHELD: Final = "(withheld)"
 _CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
 _OF_A_CONTAINER: Final = frozenset({"env", "command", "args", "httpHeaders"})
 """Fields of a container, its probes and its hooks included, in which people write passwords."""
+_VOLUMES: Final = "volumes"
+_OF_A_VOLUME: Final = frozenset({"volumeAttributes", "options"})
+"""Fields of a volume that its driver is given as they are (`csi`, `flexVolume`)."""
 _WHOLE_OBJECT: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _A_CONTAINER: Final = re.compile(rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})(?:/|$)")
+_A_VOLUME: Final = re.compile(rf"(?:^|/){_VOLUMES}(?:/|$)")
 _SECRET: Final = re.compile(
     rf"{re.escape(_WHOLE_OBJECT.replace('/', '~1'))}"
     rf"|(?:^|/)(?:{'|'.join(_CONTAINERS)})/(?:[^/]*/)*(?:{'|'.join(_OF_A_CONTAINER)})(?:/|$)"
+    rf"|(?:^|/){_VOLUMES}/(?:[^/]*/)*(?:{'|'.join(_OF_A_VOLUME)})(?:/|$)"
 )
-"""Pointers to what may hold a secret: the whole object, and fields of a container, however deep."""
+"""Pointers to what may hold a secret: the whole object, and fields of containers and volumes, however deep."""
 _ABSENT: Final = object()
 
 
@@ -49,8 +54,8 @@ def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
 def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
     """The patch as it may be told: what could hold a secret is replaced by WITHHELD, paths and all else stay.
 
-    Withheld are environment, command, arguments and probe headers of containers, wherever in an object they stand, and
-    kubectl's copy of the whole object, and values nested too deeply to look through.
+    Withheld are environment, command, arguments and probe headers of containers, what volumes give their drivers,
+    wherever in an object they stand, kubectl's copy of the whole object, and values nested too deeply to look through.
     """
     return [_without_secrets(operation) if "value" in operation else operation for operation in patch]
 
@@ -61,24 +66,31 @@ def _without_secrets(operation: Operation) -> Operation:
         return operation | {"value": WITHHELD}
     if not isinstance(value, dict | list):
         return operation
-    is_below_a_container = _A_CONTAINER.search(pointer) is not None
+    withheld = _OF_A_CONTAINER if _A_CONTAINER.search(pointer) is not None else frozenset[str]()
+    if _A_VOLUME.search(pointer) is not None:
+        withheld |= _OF_A_VOLUME
     try:
-        return operation | {"value": _told(cast("JsonObject | list[Any]", value), is_below_a_container)}
+        return operation | {"value": _told(cast("JsonObject | list[Any]", value), withheld)}
     except RecursionError:
         return operation | {"value": WITHHELD}
 
 
-def _told(value: Any, is_below_a_container: bool) -> Any:
+def _told(value: Any, withheld: frozenset[str]) -> Any:
+    """The value without the fields that are withheld where it stands."""
     if isinstance(value, dict):
         return {
-            name: WITHHELD
-            if name == _WHOLE_OBJECT or (is_below_a_container and name in _OF_A_CONTAINER)
-            else _told(inner, is_below_a_container or name in _CONTAINERS)
+            name: WITHHELD if name == _WHOLE_OBJECT or name in withheld else _told(inner, withheld | _below_it(name))
             for name, inner in cast("JsonObject", value).items()
         }
     if isinstance(value, list):
-        return [_told(inner, is_below_a_container) for inner in cast("list[Any]", value)]
+        return [_told(inner, withheld) for inner in cast("list[Any]", value)]
     return value
+
+
+def _below_it(name: str) -> frozenset[str]:
+    if name in _CONTAINERS:
+        return _OF_A_CONTAINER
+    return _OF_A_VOLUME if name == _VOLUMES else frozenset()
 
 
 def _of_objects(before: JsonObject, after: JsonObject, at: str, found: list[Operation]) -> None:

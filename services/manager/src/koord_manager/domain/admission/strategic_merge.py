@@ -102,13 +102,13 @@ def _merged_list(present: list[Any], patch: list[Any], key: str, path: str) -> l
     result = list(present)
     for index, item in enumerate(patch):
         if not isinstance(item, dict):
-            raise InvalidInput("an object", item, f"patch.{path}[{index}]")
+            raise InvalidInput("an object", _shown(item), f"patch.{path}[{index}]")
         entry = cast("JsonObject", item)
         if entry.get(_PATCH) == "replace" and key not in entry:
             # `- $patch: replace` stands for the whole list: the other items of the patch are all that remains
             return [_plain(other) for other in patch if other is not item]
         if key not in entry:
-            raise InvalidInput(f"an item with its merge key {key}", entry, f"patch.{path}[{index}]")
+            raise InvalidInput(f"an item with its merge key {key}", _shown(entry), f"patch.{path}[{index}]")
         place = next((at for at, found in enumerate(result) if _key_of(found, key) == entry[key]), None)
         if entry.get(_PATCH) == "delete":
             if place is not None:
@@ -166,5 +166,10 @@ def _bare(path: str) -> str:
 
 def _listed(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidInput("a list", value, f"patch.{path}")
+        raise InvalidInput("a list", _shown(value), f"patch.{path}")
     return cast("list[Any]", value)
+
+
+def _shown(value: Any) -> object:
+    """What an error says of a value: of an environment it must not say more."""
+    return sorted(cast("JsonObject", value)) if isinstance(value, dict) else type(value).__name__

@@ -34,7 +34,11 @@ from koord_manager.domain.view import ManagerView
 MANIFEST_RULE: Final = "manifest"
 """Stands for the rules of a kind, which are looked at after admission."""
 _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
-_WITHHELD_IN_CONTAINERS: Final = ("env", "envFrom", "command", "args", "lifecycle")
+_WITHHELD: Final = {
+    "ontainers[": ("env", "envFrom", "command", "args", "lifecycle", "httpHeaders"),
+    "volumes[": ("volumeAttributes", "options"),
+}
+"""Place -> fields below it that could hold a secret."""
 
 
 class Outcome(NamedTuple):
@@ -201,7 +205,7 @@ def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:
     if (isinstance(before, dict) and isinstance(after, dict | None)) or (isinstance(after, dict) and before is None):
         one, other = cast("JsonObject", before or {}), cast("JsonObject", after or {})
         for name in sorted(one.keys() | other.keys()):
-            if name in _WITHHELD_IN_CONTAINERS and "ontainers[" in at:
+            if any(place in at and name in fields for place, fields in _WITHHELD.items()):
                 if one.get(name) != other.get(name):
                     yield Change(_below(at, name), *(WITHHELD if name in each else None for each in (one, other)))
             else:
