@@ -46,12 +46,18 @@ class MadeUp:
         return next(row for row, each in self.nodes.items() if each.metadata.name == name)
 
 
-def configuration_with(plugins: Sequence[type[MadeUp]]) -> EffectiveConfiguration:
-    """The base plugins of Kubernetes, and these in this order at each of their points."""
+def configuration_with(plugins: Sequence[type[MadeUp]], built_in: Sequence[str] = ()) -> EffectiveConfiguration:
+    """The base plugins of Kubernetes, and these in this order at each of their points.
+
+    built_in    filters and scores of ours that are enabled, too
+    """
     points = {point: [one for one in plugins if any(hasattr(one, each) for each in POINTS[point])] for point in POINTS}
+    enabled = {point: [one.name for one in found] for point, found in points.items()}
+    for point in ("filter", "score"):
+        enabled[point] = [*built_in, *enabled[point]]
     profile = {
         "schedulerName": "koord-scheduler",
-        "plugins": {point: {"enabled": [{"name": one.name} for one in found]} for point, found in points.items()},
+        "plugins": {point: {"enabled": [{"name": name} for name in names]} for point, names in enabled.items()},
     }
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -65,7 +71,9 @@ def configuration_with(plugins: Sequence[type[MadeUp]]) -> EffectiveConfiguratio
     return effective_configuration(msgspec.json.encode(document), {**known_plugins(), **known})
 
 
-def frameworks_with(*plugins: type[MadeUp], gates: SchedulerGates | None = None) -> Frameworks:
+def frameworks_with(
+    *plugins: type[MadeUp], gates: SchedulerGates | None = None, built_in: Sequence[str] = ()
+) -> Frameworks:
     """The profile with these plugins."""
 
     def maker(plugin: type[MadeUp]) -> Any:
@@ -74,13 +82,18 @@ def frameworks_with(*plugins: type[MadeUp], gates: SchedulerGates | None = None)
 
         return make
 
-    return frameworks_of(configuration_with(plugins), gates, more={one.name: maker(one) for one in plugins})
+    configuration = configuration_with(plugins, built_in)
+    return frameworks_of(configuration, gates, more={one.name: maker(one) for one in plugins})
 
 
 def scheduler_with(
-    log: SmallLog, *plugins: type[MadeUp], gates: SchedulerGates | None = None, settings: Settings | None = None
+    log: SmallLog,
+    *plugins: type[MadeUp],
+    gates: SchedulerGates | None = None,
+    settings: Settings | None = None,
+    built_in: Sequence[str] = (),
 ) -> Scheduler:
     """A scheduler with these plugins."""
     scheduler = Scheduler(log)
-    scheduler.state = SchedulerState(frameworks_with(*plugins, gates=gates), settings)
+    scheduler.state = SchedulerState(frameworks_with(*plugins, gates=gates, built_in=built_in), settings)
     return scheduler

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import BasedOn
@@ -68,8 +69,10 @@ class Attempt:
         self._state = state
         self._pod = pod
         self._own = pod
-        self._sight = Sight(subject)
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        self._sight = Sight(pod.pod, subject)
         self._now = now
+        self._needs: dict[Subject, Needs | None] = {}
         self._framework = state.framework_of(pod)
         self._engine = self._framework.engine
 
@@ -79,8 +82,8 @@ class Attempt:
         if isinstance(pod, Rejection):
             return self._rejected(pod, based_on)
         if pod is not self._pod:
-            assert pod.subject is not None, f"the copy of pod {pod.uid} has no subject"
-            self._pod, self._sight = pod, Sight(pod.subject)
+            assert pod.pod is not None and pod.subject is not None, f"the copy of pod {pod.uid} has no subject"  # noqa: PT018
+            self._pod, self._sight = pod, Sight(pod.pod, pod.subject)
         answer = self._framework.pre_filter(self._pod, self._now)
         if isinstance(answer, Rejection):
             return self._rejected(answer, based_on)
@@ -135,12 +138,14 @@ class Attempt:
         resized = self._framework.resized(self._own, placed.node)
         if resized is None:
             return Found(placed)
-        if not isinstance(resized, Rejection):
-            if self._engine.passes(self._framework.subject_of(resized), placed.row):
+        if isinstance(resized, Rejection):
+            message = resized.message
+        else:
+            subject = self._framework.subject_of(_with_resources_of(resized, self._sight.pod_at(placed.row)))
+            if self._engine.passes(subject, placed.row) and not self._is_barred(placed.node, placed.row, subject):
                 return Found(placed, resized)
-            resized = Rejection(plugin="ResizePod", message="the pod does not fit with what it is to ask for")
-        message = f"node {placed.node}: {resized.message}"
-        return NotFound(message=message, explanation=placed.explanation, diagnosis=None, rejection=resized)
+            message = "the pod does not fit with what it is to ask for"
+        return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
         """The job found no nodes: room on any of them may help it, as it does a pod that no node suited."""
@@ -206,27 +211,40 @@ class Attempt:
 
         source    scheduler-core spec, 1.3 (pass 1)
         """
-        state, occupancy = self._state, self._state.cluster.occupancy
-        needs: dict[Subject, Needs | None] = {}
+        state = self._state
         for node in state.nominations.nodes():
             row = state.nodes.row(node)
-            rivals = rivals_on(state, node, self._pod)
-            if row is None or not rivals:
-                continue
-            subject = self._sight.at(row)
-            if subject not in needs:
-                sums_decide = only_amounts_refuse(self._engine, subject, occupancy)
-                needs[subject] = needs_of(self._engine, subject) if sums_decide else None
-            sums = needs[subject]
-            if sums is not None:
-                if not suffices(sums.left(state.nodes, row, rivals)):
-                    yield row
-                continue
-            with occupancy.trial():
-                for rival in rivals:
-                    occupancy.take(row, rival)
-                fits = self._engine.passes(subject, row)
-                for rival in rivals:
-                    occupancy.give(row, rival)
-            if not fits:
+            if row is not None and self._is_barred(node, row, self._sight.at(row)):
                 yield row
+
+    def _is_barred(self, node: str, row: int, subject: Subject) -> bool:
+        state, occupancy = self._state, self._state.cluster.occupancy
+        rivals = rivals_on(state, node, self._pod)
+        if not rivals:
+            return False
+        if subject not in self._needs:
+            sums_decide = only_amounts_refuse(self._engine, subject, occupancy)
+            self._needs[subject] = needs_of(self._engine, subject) if sums_decide else None
+        sums = self._needs[subject]
+        if sums is not None:
+            return not suffices(sums.left(state.nodes, row, rivals))
+        with occupancy.trial():
+            for rival in rivals:
+                occupancy.take(row, rival)
+            fits = self._engine.passes(subject, row)
+            for rival in rivals:
+                occupancy.give(row, rival)
+        return not fits
+
+
+def _with_resources_of(resized: Pod, judged: Pod) -> Pod:
+    """The pod that a node judges, with what the pod is to ask for there."""
+    own = resized.spec
+    spec = msgspec.structs.replace(
+        judged.spec,
+        containers=own.containers,
+        init_containers=own.init_containers,
+        overhead=own.overhead,
+        resources=own.resources,
+    )
+    return msgspec.structs.replace(judged, spec=spec)

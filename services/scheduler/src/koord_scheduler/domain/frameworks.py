@@ -10,6 +10,7 @@ import numpy as np
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Pod
+from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.columns import Rows
@@ -57,11 +58,14 @@ class Framework:
         seen = pod
         for plugin in self.profile.before_pre_filters:
             assert seen.pod is not None, f"pod {pod.uid} has no spec"
-            answer = plugin.before_pre_filter(seen.pod, now)
-            if isinstance(answer, Rejection):
-                return answer
-            if answer is not None:
-                seen = replace(seen, pod=answer, subject=self.subject_of(answer))
+            try:
+                answer = plugin.before_pre_filter(seen.pod, now)
+                if isinstance(answer, Rejection):
+                    return answer
+                if answer is not None:
+                    seen = replace(seen, pod=answer, subject=self.subject_of(answer))
+            except InvalidInput as error:
+                return unreadable(plugin, error)
         return seen
 
     def after_pre_filter(self, pod: PodRecord, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
@@ -76,22 +80,25 @@ class Framework:
     def before_score(self, pod: PodRecord, rows: Rows) -> Rejection | ScoredAs:
         """As what which of the feasible rows are scored."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
-        seen, left_out = pod.pod, dict[str, int]()
+        assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
+        seen, subject, left_out = pod.pod, pod.subject, dict[str, int]()
         for plugin in self.profile.before_scores:
-            answer = plugin.before_score(seen, self.engine.nodes, rows)
-            if isinstance(answer, Rejection):
-                return answer
-            if answer is None:
-                continue
-            seen = seen if answer.pod is None else answer.pod
+            try:
+                answer = plugin.before_score(seen, self.engine.nodes, rows)
+                if isinstance(answer, Rejection):
+                    return answer
+                if answer is None:
+                    continue
+                if answer.pod is not None:
+                    seen, subject = answer.pod, self.subject_of(answer.pod)
+            except InvalidInput as error:
+                return unreadable(plugin, error)
             kept = rows if answer.rows is None else np.intersect1d(rows, answer.rows)
             if len(kept) == 0:
                 return Rejection(plugin=plugin.name, message="no feasible node is left to be scored")
             if len(kept) < len(rows):
                 left_out[plugin.name] = len(rows) - len(kept)
             rows = kept
-        subject = pod.subject if seen is pod.pod else self.subject_of(seen)
-        assert subject is not None, f"pod {pod.uid} has no spec that can be read"
         return ScoredAs(subject, rows, left_out)
 
     def resized(self, pod: PodRecord, node: str) -> Pod | Rejection | None:
@@ -99,14 +106,19 @@ class Framework:
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         resized = pod.pod
         for plugin in self.profile.resizers:
-            answer = plugin.resize_pod(resized, node)
-            if isinstance(answer, Rejection):
-                return answer
-            resized = resized if answer is None else answer
+            try:
+                answer = plugin.resize_pod(resized, node)
+                if isinstance(answer, Rejection):
+                    return answer
+                if answer is not None:
+                    self.subject_of(answer)
+                    resized = answer
+            except InvalidInput as error:
+                return unreadable(plugin, error)
         return None if resized is pod.pod else resized
 
     def subject_of(self, pod: Pod) -> Subject:
-        """What a pod that stands for another is to the plugins."""
+        """What a pod that stands for another is to the plugins; see `Templates.as_is`."""
         return self._templates.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
@@ -243,6 +255,11 @@ class Frameworks:
         """It is `now`, in unix seconds: reports may have expired."""
         for load in self._loads:
             load.advance(now)
+
+
+def unreadable(plugin: Named, error: InvalidInput) -> Rejection:
+    """What a plugin showed asks for what is no quantity: the attempt fails, and with it nothing else."""
+    return Rejection(plugin=plugin.name, message=f"plugin {plugin.name} shows what cannot be read: {error.sentence()}")
 
 
 def _key(profile: Profile, plugin: Named) -> str:

@@ -143,7 +143,9 @@ class Ledgers:
     def pods(self, node: str) -> tuple[str, ...]:
         """Uids of all pods that count on the node."""
         ledger = self._by_node.get(node)
-        return tuple(ledger.holdings) if ledger is not None else ()
+        if ledger is None:
+            return ()
+        return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
 
     def items(self) -> ItemsView[str, NodeLedger]:
         """Every ledger by node."""

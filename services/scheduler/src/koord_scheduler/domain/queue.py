@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.templates import Subject
-from koord_scheduler.domain.waiting import Fits, Group, Rank, WaitingRoom
+from koord_scheduler.domain.waiting import Fits, Group, Rank, SeesOtherwise, WaitingRoom
 
 LONGEST_WAIT_SECONDS: Final = 300.0
 FLUSH_PERIOD_SECONDS: Final = 30.0
@@ -119,6 +119,7 @@ class SchedulingQueue:
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
         gate: Gate = lambda _: None,
+        sees_otherwise: SeesOtherwise = lambda _: False,
     ) -> None:
         self._gate = gate
         self._blocked: dict[Block, Group] = {}
@@ -129,7 +130,7 @@ class SchedulingQueue:
         self._active: list[Rank] = []
         self._backoff: list[tuple[float, int, str]] = []
         self._waiting_since: dict[str, float] = {}
-        self._room = WaitingRoom(nodes)
+        self._room = WaitingRoom(nodes, sees_otherwise)
         self._tickets = 0
         self._next_flush = 0.0
         self._now = 0.0

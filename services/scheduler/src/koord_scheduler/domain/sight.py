@@ -7,43 +7,60 @@ Views are put on the columns as facts are, so every kept answer follows, row by 
 source    scheduler-core spec, 1 (step 6), 3 (FilterTransformer)
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from koordcore.protocol.objects import Node, Pod
+from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns import NodeShape, Rows, node_shape
 from koord_scheduler.domain.engine import Engine
+from koord_scheduler.domain.frameworks import Framework, unreadable
 from koord_scheduler.domain.occupant import Occupant
 from koord_scheduler.domain.plugins.interface import Rejection
-from koord_scheduler.domain.plugins.transforming import NodeView
+from koord_scheduler.domain.plugins.transforming import NodeView, Views
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 from koord_scheduler.domain.views.verdicts import Refusals
 
 
+class Part(NamedTuple):
+    """A copy of the pod, and the rows that judge it."""
+
+    pod: Pod
+    subject: Subject
+    rows: Rows
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """As what the nodes judge the pod.
 
-    subject    where nothing else is said
-    apart      as what, and which rows; no row twice
+    pod, subject    where nothing else is said
+    apart           where it is; no row twice
     """
 
+    pod: Pod
     subject: Subject
-    apart: tuple[tuple[Subject, Rows], ...] = ()
+    apart: tuple[Part, ...] = ()
 
     def at(self, row: int) -> Subject:
         """As what one node judges it."""
-        return next((subject for subject, rows in self.apart if row in rows), self.subject)
+        return next((part.subject for part in self.apart if row in part.rows), self.subject)
+
+    def pod_at(self, row: int) -> Pod:
+        """The pod that one node judges."""
+        return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
         """Some rows by what they judge; each row once, nothing without rows."""
         rest, found = rows, list[tuple[Subject, Rows]]()
-        for subject, part in self.apart:
+        for _, subject, part in self.apart:
             found.append((subject, np.intersect1d(rows, part, assume_unique=True)))
             rest = np.setdiff1d(rest, part, assume_unique=True)
         return [(subject, part) for subject, part in ((self.subject, rest), *found) if len(part)]
@@ -80,43 +97,73 @@ def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[Sight |
     framework = state.framework_of(pod)
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
-    parts: list[tuple[Pod, Rows]] = [(pod.pod, rows)]
+    parts = [Part(pod.pod, pod.subject, rows)]
+    guests = count()
     with ExitStack() as views:
         for plugin in framework.profile.before_filters:
-            after: list[tuple[Pod, Rows]] = []
-            for judged, part in parts:
-                answer = plugin.before_filter(judged, state.nodes, part)
+            after: list[Part] = []
+            for part in parts:
+                try:
+                    answer = plugin.before_filter(part.pod, state.nodes, part.rows)
+                    if isinstance(answer, Views):
+                        views.enter_context(_viewed(state, answer.nodes, guests))
+                        answer = list(_divided(framework, part, answer.pods))
+                except InvalidInput as error:
+                    answer = unreadable(plugin, error)
                 if isinstance(answer, Rejection):
                     yield answer
                     return
-                rest = part
-                if answer is not None:
-                    views.enter_context(_viewed(state, answer.nodes))
-                    for own, instead in answer.pods:
-                        after.append((instead, np.intersect1d(own, rest)))
-                        rest = np.setdiff1d(rest, own)
-                after.append((judged, rest))
-            parts = [(judged, part) for judged, part in after if len(part)]
-        apart = tuple((framework.subject_of(judged), part) for judged, part in parts if judged is not pod.pod)
-        yield Sight(pod.subject, apart)
+                after += [part] if answer is None else answer
+            parts = after
+        yield Sight(pod.pod, pod.subject, tuple(part for part in parts if part.pod is not pod.pod))
+
+
+def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]]) -> Iterator[Part]:
+    """The copies with their rows of the part, and what is left of it; nothing without rows."""
+    rest = part.rows
+    for rows, copy in copies:
+        own = Part(copy, framework.subject_of(copy), np.intersect1d(rows, rest))
+        rest = np.setdiff1d(rest, own.rows)
+        if len(own.rows):
+            yield own
+    if len(rest):
+        yield part._replace(rows=rest)
 
 
 @contextmanager
-def _viewed(state: SchedulerState, views: Mapping[int, NodeView]) -> Generator[None]:
+def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterator[int]) -> Generator[None]:
+    """guests: numbers the pods that are shown beside others; one may be shown on many nodes, and run on one."""
     with ExitStack() as undone:
-        for row, view in views.items():
-            name = state.nodes.names[row]
-            if view.node is not None:
-                undone.callback(_show, state, row, state.node_objects[name], state.nodes.shape_of(row))
-                _show(state, row, view.node, _shape_as(state, name, view.node))
-            for uid in view.without:
-                if state.ledgers.set_aside(name, uid):
-                    undone.callback(state.ledgers.put_back, name, uid)
-            for more in view.beside:
-                occupant = _occupant(state, more)
-                state.cluster.occupancy.take(row, occupant)
-                undone.callback(state.cluster.occupancy.give, row, occupant)
-        yield
+        with _waking_nobody(state):
+            for row, view in views.items():
+                _change(state, row, view, guests, undone)
+        try:
+            yield
+        finally:
+            with _waking_nobody(state):
+                undone.close()
+
+
+def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[int], undone: ExitStack) -> None:
+    name = state.nodes.names[row]
+    if view.node is not None:
+        undone.callback(_show, state, row, state.node_objects[name], state.nodes.shape_of(row))
+        _show(state, row, view.node, _shape_as(state, name, view.node))
+    for uid in view.without:
+        if state.ledgers.set_aside(name, uid):
+            undone.callback(state.ledgers.put_back, name, uid)
+    for more in view.beside:
+        occupant = _occupant(state, more, f"{more.metadata.uid}@{next(guests)}")
+        state.cluster.occupancy.take(row, occupant)
+        undone.callback(state.cluster.occupancy.give, row, occupant)
+
+
+@contextmanager
+def _waking_nobody(state: SchedulerState) -> Generator[None]:
+    """Pods that seem to come and go in here are no reason to attempt those that wait for pods elsewhere."""
+    moves = state.cluster.population.moves
+    yield
+    state.population_moves_seen += state.cluster.population.moves - moves
 
 
 def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None:
@@ -133,7 +180,7 @@ def _shape_as(state: SchedulerState, name: str, node: Node) -> NodeShape:
     return replace(shape, allocatable=policy.allocatable(shape.allocatable), weight=policy.weight)
 
 
-def _occupant(state: SchedulerState, pod: Pod) -> Occupant:
+def _occupant(state: SchedulerState, pod: Pod, uid: str) -> Occupant:
     subject = state.cluster.templates.as_is(pod)
     template = subject.template
-    return Occupant(pod.metadata.uid, template.demand, template, subject.kind, pod, pod.spec.priority or 0)
+    return Occupant(uid, template.demand, template, subject.kind, pod, pod.spec.priority or 0)

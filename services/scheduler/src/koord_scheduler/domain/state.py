@@ -94,6 +94,7 @@ class SchedulerState:
             initial_backoff=self.settings.initial_backoff_seconds,
             max_backoff=self.settings.max_backoff_seconds,
             gate=self._gate,
+            sees_otherwise=self._sees_otherwise,
         )
         self.outbox = Outbox()
         self.own = OwnAppends()
@@ -150,6 +151,9 @@ class SchedulerState:
         """Scheduler name of a pod; "" for one that is gone, or not readable."""
         pod = self.pods.get(uid)
         return pod.subject.profile if pod is not None and pod.subject is not None else ""
+
+    def _sees_otherwise(self, subject: Subject) -> bool:
+        return self.frameworks.engine_of(subject).profile.sees_otherwise
 
     def _gate(self, uid: str) -> str | None:
         pod = self.pods[uid]

@@ -4,6 +4,7 @@ Pods of one template wait as one group: what helps one helps all, so an event wa
 helps, and each success wakes the next. A storm of pods of one kind therefore costs one attempt per event, not one per
 pod. Every filter so far judges a node by itself, so an event helps a group exactly if the group fits on one of the
 nodes that the event changed: that is asked, after a comparison of all groups' requests at once has left few of them.
+Of groups that a cycle may see otherwise (`Profile.sees_otherwise`) amounts say nothing, and they are not compared.
 
 source    scheduler-core spec, 2 (events and hints)
 """
@@ -19,6 +20,8 @@ from koord_scheduler.domain.plugins.node_resources_fit import can_be_ignored
 from koord_scheduler.domain.templates import Subject
 
 Fits = Callable[[Subject, Rows], bool]
+SeesOtherwise = Callable[[Subject], bool]
+"""Whether an attempt may find room for a kind of pod where what it asks for and what is free say that there is none."""
 Rank = tuple[int, int, str]
 """(-priority, ticket, uid): the order in which pods are attempted."""
 
@@ -55,8 +58,9 @@ class _Group(Group):
 class WaitingRoom:
     """Groups of waiting pods by template. Knows nothing of time."""
 
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
         self._nodes = nodes
+        self._sees_otherwise = sees_otherwise
         self._groups: dict[Subject, _Group] = {}
         self._slots: list[_Group] = []
         self._need = np.zeros((16, len(nodes.allocatable)), np.int64)
@@ -111,6 +115,8 @@ class WaitingRoom:
             grown[: len(self._need), : self._need.shape[1]] = self._need
             self._need = grown
         self._need[group.slot] = 0
+        if self._sees_otherwise(group.subject):
+            return
         for column, amount in group.subject.template.demand.pairs:
             # What the profile may be told to ignore is left to the exact answer.
             if not can_be_ignored(self._nodes.resources[column]):

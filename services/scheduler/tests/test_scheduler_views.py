@@ -1,0 +1,239 @@
+"""What plugins show to one cycle leaves no trace, counts where it is seen, and wakes whom it should."""
+
+import msgspec
+import pytest
+from koord_scheduler.domain.columns import NodeColumns, Rows
+from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.plugins.interface import Rejection
+from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
+from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
+from koord_scheduler.domain.state import SchedulerState
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.protocol.objects import Pod
+from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from scheduling_plugins import MadeUp, scheduler_with
+
+
+def cluster(*names: str, cpu: str = "4") -> SmallLog:
+    log = SmallLog()
+    for name in names:
+        log.add_node(node(name, cpu=cpu, labels={"name": name}))
+    return log
+
+
+def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
+    scheduler.log.add_pod(wanted)
+    scheduler.run(now)
+    return scheduler.state.pods[wanted.metadata.uid].node
+
+
+def message_of(scheduler: Scheduler) -> str:
+    event = scheduler.verdicts[-1].event
+    assert isinstance(event, PodUnschedulable)
+    return event.message
+
+
+def asking(pod: Pod, cores: str) -> Pod:
+    [container] = pod.spec.containers
+    resources = msgspec.structs.replace(container.resources, requests={"cpu": cores})
+    containers = [msgspec.structs.replace(container, resources=resources)]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+
+# --- nothing stays ---------------------------------------------------------------------------------------------------
+
+
+class Ghosts(MadeUp):
+    """Shows a running pod on every node, to whoever asks for it."""
+
+    name = "Ghosts"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        if "ghosts" not in pod.metadata.labels:
+            return None
+        ghost = globals()["pod"]("real", {"cpu": "1"})
+        return Views(nodes={row: NodeView(beside=(ghost, ghost)) for row in self.nodes})
+
+
+def load_of(state: SchedulerState) -> dict[str, list[str]]:
+    """The pods that LoadAwareScheduling knows, by node."""
+    [plugin] = [each for each in state.cluster.node_followers if isinstance(each, LoadAwareScheduling)]
+    names = {row: name for name in state.nodes.node_names() if (row := state.nodes.row(name)) is not None}
+    known = {name: plugin.load.node_load(row) for row, name in names.items()}
+    return {name: [each.uid for each in load.pods] for name, load in known.items() if load is not None}
+
+
+def test_a_pod_that_is_shown_on_other_nodes_still_loads_its_own_afterwards() -> None:
+    scheduler = scheduler_with(cluster("a", "b"), Ghosts, built_in=["LoadAwareScheduling"])
+    home = node_of(scheduler, pod("real", {"cpu": "1"}))
+    assert node_of(scheduler, with_metadata(pod("q", {"cpu": "3"}), labels={"ghosts": ""})) == ""
+    assert load_of(scheduler.state)[home] == ["real"]
+
+
+class Failing(Ghosts):
+    """Breaks off after the nodes are shown otherwise."""
+
+    name = "Failing"
+
+    def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | None:
+        raise RuntimeError("a bug")
+
+
+def test_an_exception_in_the_middle_of_a_cycle_leaves_the_columns_as_they_were() -> None:
+    scheduler = scheduler_with(cluster("a", "b"), Failing)
+    scheduler.log.add_pod(with_metadata(pod("q", {"cpu": "1"}), labels={"ghosts": ""}))
+    scheduler.follow()
+    before = scheduler.state.nodes.free.copy()
+    with pytest.raises(RuntimeError, match="a bug"):
+        scheduler.decide()
+    assert scheduler.state.nodes.free.tolist() == before.tolist()
+
+
+# --- who is woken ----------------------------------------------------------------------------------------------------
+
+
+class Keeping(MadeUp):
+    """The pods called keeper are not there for those that are labelled."""
+
+    name = "Keeping"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        if "team" not in pod.metadata.labels:
+            return None
+        return Views(nodes={row: NodeView(without=frozenset({"keeper"})) for row in self.nodes})
+
+
+def test_a_pod_is_woken_although_the_room_that_it_sees_is_taken() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Keeping)
+    assert node_of(scheduler, pod("keeper", {"cpu": "2"})) == "a"
+    assert node_of(scheduler, pod("other", {"cpu": "2"})) == "a"
+    assert node_of(scheduler, with_metadata(pod("p", {"cpu": "4"}), labels={"team": ""})) == ""
+    log.remove_pod("other")
+    scheduler.run(now=30.0)
+    scheduler.run(now=60.0)
+    assert scheduler.state.pods["p"].node == "a"
+
+
+def test_a_failed_attempt_does_not_wake_its_own_pod() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Keeping)
+    assert node_of(scheduler, pod("keeper", {"cpu": "2"})) == "a"
+    term = {"labelSelector": {"matchLabels": {"no": "such"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    wanted = with_metadata(pod("p", {"cpu": "5"}, affinity=affinity), labels={"team": "", "no": "such"})
+    assert node_of(scheduler, wanted) == ""
+    for now in (20.0, 40.0, 60.0):
+        scheduler.run(now)
+    assert len(scheduler.verdicts) <= 1
+
+
+def test_a_diagnosis_names_no_pod_that_is_not_seen() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Keeping)
+    for uid in ("keeper", "seen"):
+        assert node_of(scheduler, with_metadata(pod(uid, {"cpu": "1"}), labels={"app": "x"})) == "a"
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "name"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    assert node_of(scheduler, with_metadata(pod("p", affinity=affinity), labels={"team": ""})) == ""
+    event = scheduler.verdicts[-1].event
+    assert isinstance(event, PodUnschedulable)
+    assert event.diagnosis is not None
+    [failure] = event.diagnosis.failures
+    assert "default/seen on a" in str(failure.details)
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+class Nonsense(MadeUp):
+    """Makes copies that ask for what is no quantity, where the label says so."""
+
+    name = "Nonsense"
+
+    def _copy(self, pod: Pod, where: str) -> Pod | None:
+        return asking(pod, "many") if pod.metadata.labels.get("nonsense") == where else None
+
+    def before_pre_filter(self, pod: Pod, now: float) -> Pod | None:
+        return self._copy(pod, "pre_filter")
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        copy = self._copy(pod, "filter")
+        if copy is not None:
+            return Views(pods=[(rows[:1], copy)])
+        copy = self._copy(pod, "beside")
+        return None if copy is None else Views(nodes={0: NodeView(beside=(copy,))})
+
+    def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | None:
+        return Scored(pod=self._copy(pod, "score"))
+
+    def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
+        return self._copy(pod, "resize")
+
+
+@pytest.mark.parametrize("where", ["pre_filter", "filter", "beside", "score", "resize"])
+def test_a_copy_that_cannot_be_read_fails_the_attempt_of_its_pod_and_nothing_else(where: str) -> None:
+    scheduler = scheduler_with(cluster("a", "b"), Nonsense, gates=SchedulerGates(resize_pod=True))
+    assert node_of(scheduler, with_metadata(pod("p", {"cpu": "1"}), labels={"nonsense": where})) == ""
+    assert "Nonsense" in message_of(scheduler)
+    assert "'many'" in message_of(scheduler)
+    assert node_of(scheduler, pod("q", {"cpu": "1"})) != ""
+
+
+# --- ResizePod -------------------------------------------------------------------------------------------------------
+
+
+class Fitted(MadeUp):
+    """A label says what the pod is to ask for on its node."""
+
+    name = "Fitted"
+
+    def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
+        cores = pod.metadata.labels.get("cores")
+        return None if cores is None else asking(pod, cores)
+
+
+def fitted(*names: str) -> Scheduler:
+    return scheduler_with(cluster(*names), Fitted, gates=SchedulerGates(resize_pod=True))
+
+
+def sized(uid: str, cores: str) -> Pod:
+    return with_metadata(pod(uid, {"cpu": "1"}), labels={"cores": cores})
+
+
+def test_a_pod_that_did_not_fit_as_resized_is_tried_again_when_room_appears() -> None:
+    scheduler = fitted("a")
+    assert node_of(scheduler, pod("other", {"cpu": "2"})) == "a"
+    assert node_of(scheduler, sized("p", "3")) == ""
+    scheduler.log.remove_pod("other")
+    scheduler.run(now=30.0)
+    scheduler.run(now=60.0)
+    assert scheduler.state.pods["p"].node == "a"
+
+
+def test_a_resized_pod_leaves_room_for_those_that_are_nominated() -> None:
+    scheduler = fitted("a")
+    scheduler.log.add_pod(pod("promised", {"cpu": "3"}, schedulingGates=[{"name": "later"}]))
+    scheduler.run()
+    scheduler.state.nominations.put("promised", "a", 0)
+    assert node_of(scheduler, sized("p", "2")) == ""
+    assert message_of(scheduler) == "node a: the pod does not fit with what it is to ask for"
+    assert node_of(scheduler, sized("q", "1")) == "a"
+
+
+class Pinned(Fitted):
+    """Nodes judge a copy of the pod that goes to node b only."""
+
+    name = "Pinned"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        spec = msgspec.structs.replace(pod.spec, node_selector={"name": "b"})
+        return Views(pods=[(rows, msgspec.structs.replace(pod, spec=spec))])
+
+
+def test_a_node_judges_a_resized_pod_as_the_copy_that_it_was_chosen_for() -> None:
+    scheduler = scheduler_with(cluster("a", "b"), Pinned, gates=SchedulerGates(resize_pod=True))
+    wanted = sized("p", "3")
+    spec = msgspec.structs.replace(wanted.spec, node_selector={"name": "a"})
+    assert node_of(scheduler, msgspec.structs.replace(wanted, spec=spec)) == "b"
+    assert scheduler.state.nodes.free[1].tolist()[:2] == [4000, 1000]
