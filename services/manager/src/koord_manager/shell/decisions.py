@@ -15,8 +15,9 @@ from koordcore.events.envelope import Origin
 from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import CustomObject
 from koordcore.service.logging import Logger
+from koordcore.values import codec
 
-from koord_manager.domain.admission.kept import digest_of, kept_of
+from koord_manager.domain.admission.kept import digest_of, kept_of, violations_told
 from koord_manager.domain.admission.options import Options, settings_told
 from koord_manager.domain.admission.patch import Operation, json_patch, without_secrets
 from koord_manager.domain.admission.request import JsonObject, Verdict
@@ -25,7 +26,11 @@ from koord_manager.domain.remove import Target
 from koord_manager.shell.intake import Work
 
 MAX_PATCH_OPERATIONS: Final = 200
-"""Of a larger patch the beginning is told: a message of the bus has a size."""
+MAX_PATCH_BYTES: Final = 64 * 1024
+"""Of a larger patch the beginning is told: a message of the bus has a size, and who sends a larger one is cut off."""
+MAX_NAME: Final = 253
+"""Letters of a name: a webhook is asked before the API server looks at them."""
+MAX_USER: Final = 512
 _SUBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PLURALS: Final = {
     "Pod": "pods",
@@ -93,7 +98,7 @@ class Occasion(NamedTuple):
     now        RFC 3339
     based_on   position of the fold
     draws      what draws of profiles with a probability follow from, "" for the uid of the request
-    pending    quotas that had not been observed yet
+    pending    quotas that had not been observed yet, the first of them when there are many
     """
 
     now: str
@@ -122,15 +127,17 @@ async def tell(
     world: Teller, subject: Subject, verdict: Verdict, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
     """Publishes one verdict; returns at once, also while the bus is away (the newest are kept)."""
+    rules, fields = violations_told(verdict.violations)
+    shown, name = subject.shown[:MAX_NAME], subject.name[:MAX_NAME]
     if not verdict.allowed:
         world.logger.info(
             "admission_refused",
             door=subject.door,
-            resource=subject.shown,
-            namespace=subject.namespace,
-            name=subject.name,
+            resource=shown,
+            namespace=subject.namespace[:MAX_NAME],
+            name=name,
             operation=subject.operation,
-            rules=[violation.rule for violation in verdict.violations],
+            rules=rules,
             reason=verdict.message[:500],
         )
     if world.verdicts is None:
@@ -138,17 +145,17 @@ async def tell(
     event = AdmissionDecided(
         uid=subject.uid,
         door=subject.door,
-        resource=subject.shown,
-        namespace=subject.namespace,
-        name=subject.name,
+        resource=shown,
+        namespace=subject.namespace[:MAX_NAME],
+        name=name,
         operation=subject.operation,
-        user=subject.user,
+        user=subject.user[:MAX_USER],
         allowed=verdict.allowed,
         steps=list(verdict.steps),
-        rules=[violation.rule for violation in verdict.violations],
-        fields=[violation.field for violation in verdict.violations],
+        rules=rules,
+        fields=fields,
         message=verdict.message[:2000],
-        patch=without_secrets(patch[:MAX_PATCH_OPERATIONS]),
+        patch=_beginning(without_secrets(patch[:MAX_PATCH_OPERATIONS])),
         webhook=subject.webhook,
         subresource=subject.subresource,
         object=kept_of(subject.resource, subject.object),
@@ -171,6 +178,18 @@ async def tell(
         traceparent=occasion.traceparent,
     )
     await world.verdicts.publish(ref, event, origin)
+
+
+def _beginning(patch: Sequence[Operation]) -> list[Operation]:
+    """As many operations as MAX_PATCH_BYTES take."""
+    left = MAX_PATCH_BYTES
+    told: list[Operation] = []
+    for operation in patch:
+        left -= len(codec.encode(operation))
+        if left < 0:
+            break
+        told.append(operation)
+    return told
 
 
 def _subject(work: Work, operation: str) -> Subject:

@@ -1,4 +1,4 @@
-"""What a verdict keeps of the object that it is about: as much as deciding it anew reads.
+"""What a verdict keeps of the object that it is about, as much as deciding it anew reads, and of why it was refused.
 
 Of pods and nodes what the log mirrors of them, so no environment, command or arguments; kubectl's copy of the whole
 object and managed fields are left out of every kind.
@@ -7,7 +7,7 @@ source    manager spec, 17.3
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -16,12 +16,16 @@ from koordcore.protocol.objects import ConfigMap, KubeStruct, Node, ObjectMeta, 
 from koordcore.values import codec
 
 from koord_manager.domain.admission.json_object import seen
-from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.admission.request import JsonObject, Violation
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's own copy of the manifest: whole pods (and what is secret in them) never enter the log."""
 MAX_BYTES: Final = 64 * 1024
 """A larger object is not kept: a message of the bus has a size."""
+MAX_VIOLATIONS: Final = 100
+"""Of more the beginning is told: an object of megabytes may break a rule in each of its containers."""
+MAX_FIELD: Final = 500
+"""Letters of one field: a key of a map may be of any length."""
 _QUOTA_FIELDS: Final = {"spec": frozenset(("min", "max")), "status": frozenset(("used",))}
 _RESERVATION_FIELDS: Final = frozenset(
     (
@@ -55,6 +59,12 @@ def digest_of(resource: str, document: JsonObject | None) -> str:
     """Digest of the kept part of an object; "" when nothing is kept of it."""
     kept = kept_of(resource, document)
     return hashlib.blake2b(codec.encode_canonical(kept), digest_size=8).hexdigest() if kept is not None else ""
+
+
+def violations_told(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
+    """Rules and fields of a refusal as a verdict names them, aligned."""
+    told = violations[:MAX_VIOLATIONS]
+    return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
 
 
 def _typed(document: JsonObject, kind: type[KubeStruct]) -> JsonObject:

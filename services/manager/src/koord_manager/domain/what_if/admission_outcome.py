@@ -22,7 +22,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.chain import UNREADABLE, admit, mutate, read_pod, surroundings, validate
 from koord_manager.domain.admission.colocation_profile import pod_namespace
 from koord_manager.domain.admission.json_object import seen
-from koord_manager.domain.admission.kept import LAST_APPLIED, digest_of
+from koord_manager.domain.admission.kept import LAST_APPLIED, digest_of, violations_told
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.patch import WITHHELD
 from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict, violation_of
@@ -172,9 +172,8 @@ def _outcome(request: Request, verdict: Verdict) -> Outcome:
 
 
 def _refused(verdict: Verdict, steps: tuple[str, ...] = ()) -> Outcome:
-    rules = tuple(violation.rule for violation in verdict.violations)
-    fields = tuple(violation.field for violation in verdict.violations)
-    return Outcome(False, steps, rules, fields, verdict.message)
+    rules, fields = violations_told(verdict.violations)
+    return Outcome(False, steps, tuple(rules), tuple(fields), verdict.message)
 
 
 def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:

@@ -4,6 +4,7 @@ source    manager spec, 7.1, 10.4, 10.7, 17.3
 """
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from koordcore.ports.clock import Clock
@@ -34,6 +35,8 @@ from koord_manager.shell.webhooks.telling import Telling
 Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"
 _JUDGED_BY_QUOTAS: Final = frozenset((_QUOTAS, "pods"))
+_MOST_PENDING: Final = 20
+"""Are named in one verdict: who creates thousands of quotas at once shall not have all of them named in each."""
 
 
 class Desk(NamedTuple):
@@ -91,7 +94,7 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     )
     if not request.dry_run and (verdict.steps or not verdict.allowed):
         now, traceparent = rfc3339(desk.clock.now()), span.context.traceparent
-        judged_with = sorted(pending) if request.resource in _JUDGED_BY_QUOTAS else ()
+        judged_with = sorted(islice(pending, _MOST_PENDING)) if request.resource in _JUDGED_BY_QUOTAS else ()
         occasion = Occasion(now, traceparent, position, pending=judged_with)
         desk.telling.later(lambda: tell(desk, _subject(asked, kind), verdict, decided.patch, occasion))
     return answer
