@@ -20,6 +20,7 @@ POINTS: Final = {
     "filter": ("before_filter",),
     "score": ("before_score",),
     "reserve": ("resize_pod",),
+    "permit": ("permit",),
     "preBind": ("pre_bind",),
 }
 """Point -> methods; what belongs to no point of its own is enabled at preFilter."""

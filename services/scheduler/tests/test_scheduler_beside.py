@@ -7,6 +7,7 @@ import httpx
 import pytest
 from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.plugins.beside import Answer, Eviction
+from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import Settings
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
@@ -104,6 +105,34 @@ def test_a_failure_that_a_plugin_deals_with_is_told_nobody_and_the_pod_waits_on(
     assert sorted(placed(log)) == ["loud", "quiet"]
 
 
+class Hesitant(Patient):
+    """Refuses some at Permit, and lets others wait."""
+
+    name = "Hesitant"
+
+    def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
+        match pod.name.rpartition("-")[2]:
+            case "refused":
+                return Rejection(plugin=self.name, message="not there")
+            case "waits":
+                return Wait(seconds=5.0)
+            case _:
+                return Allow()
+
+
+def test_plugins_hear_of_pods_that_lose_a_node_before_they_go_there() -> None:
+    scheduler = scheduler_with(cluster("a"), Hesitant)
+    for uid in ("loud-refused", "quiet-refused", "loud-waits", "quiet-waits"):
+        scheduler.log.add_pod(pod(uid))
+    scheduler.run()
+    scheduler.run(now=6.0)
+    [plugin] = scheduler.state.frameworks.first.profile.after_failures
+    assert isinstance(plugin, Patient)
+    heard = {heard.partition(":")[0] for heard in plugin.heard}
+    assert heard == {"loud-refused", "quiet-refused", "loud-waits", "quiet-waits"}
+    assert {verdict.uid for verdict in scheduler.verdicts} == {"loud-refused", "loud-waits"}
+
+
 class Tidy(MadeUp):
     """Wants pods to leave that are called so; answers who they are."""
 
@@ -138,6 +167,13 @@ def test_a_controller_runs_at_its_interval_and_asks_each_pod_once() -> None:
     assert asked_to_leave(scheduler, 129.0) == []
     assert len(asked_to_leave(scheduler, 130.0)) == 1
     assert asked_to_leave(scheduler, 160.0) == []
+
+
+def test_a_controller_evicts_nobody_who_has_no_node() -> None:
+    scheduler = scheduler_with(cluster("a"), Tidy, settings=Settings(controllers=frozenset({"Tidy"})))
+    scheduler.log.add_pod(pod("untidy", {"cpu": "64"}))
+    scheduler.run()
+    assert asked_to_leave(scheduler, 100.0) == []
 
 
 def test_a_controller_that_is_not_chosen_does_not_run() -> None:

@@ -91,6 +91,9 @@ def _controlled(state: SchedulerState, now: float) -> list[Notice]:
         if plugin.name in state.settings.controllers and now >= state.said.next_control.get(key, 0.0):
             state.said.next_control[key] = now + plugin.control_seconds
             for eviction in plugin.control(now):
+                pod = state.pods.get(eviction.uid)
+                if pod is None or not (pod.node or pod.bound_node):
+                    continue
                 notices += _eviction(state, eviction.uid, plugin.name, eviction.message)
     return notices
 

@@ -63,7 +63,8 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Place | li
             take_back(state, [work])
             if state.queue.get(pod.uid) is not None:
                 state.queue.unschedulable(pod.uid, now, Block(rejection.plugin, rejection.key))
-            return [refusal(pod, queued, rejection.message, found, now, turn_lost(work))]
+            own = refusal(pod, queued, rejection.message, found, now, turn_lost(work))
+            return _heard(state, own, rejection.message)
     return work
 
 
@@ -157,13 +158,25 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     reject(state, failure.rejected)
     turn = turn_of(state, found.explanation.based_on, now)
     own = refusal(pod, queued, failure.message or found.message, found, now, turn)
-    verdicts = [] if framework.is_dealt_with(pod, found.message) else [own]
+    verdicts = _heard(state, own, found.message)
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
-            verdicts.append(refusal(other, waits, failure.message, found, now, lost.get(uid)))
-    framework.after_failure(pod, found.message)
+            verdict = refusal(other, waits, failure.message, found, now, lost.get(uid))
+            verdicts += _heard(state, verdict, failure.message) if uid in lost else [verdict]
+    return verdicts
+
+
+def _heard(state: SchedulerState, verdict: Verdict, message: str) -> list[Verdict]:
+    """What is told about a failed attempt, once plugins have heard of it.
+
+    source    scheduler-core spec, 3 (error handler filters)
+    """
+    pod = state.pods[verdict.uid]
+    framework = state.framework_of(pod)
+    verdicts = [] if framework.is_dealt_with(pod, message) else [verdict]
+    framework.after_failure(pod, message)
     return verdicts
 
 
@@ -214,7 +227,8 @@ def give_up_overdue(state: SchedulerState, now: float) -> list[Verdict]:
         if uid in state.waiting:
             give_up_late(state, state.pods[uid], now)
     lost = (work for work in held if work.uid not in state.waiting and state.queue.get(work.uid) is not None)
-    return [waited_in_vain(work, now) for work in lost]
+    verdicts = [waited_in_vain(work, now) for work in lost]
+    return [told for verdict in verdicts for told in _heard(state, verdict, verdict.message)]
 
 
 def release_due(state: SchedulerState) -> int:

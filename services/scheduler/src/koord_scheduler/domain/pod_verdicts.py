@@ -28,6 +28,11 @@ class Verdict:
     decided_at: float = 0.0
 
     @property
+    def message(self) -> str:
+        """What the pod's user is told."""
+        return self.event.reason if isinstance(self.event, DecisionAbandoned) else self.event.message
+
+    @property
     def cause(self) -> str:
         """What tells it from other verdicts with the same trigger."""
         return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"

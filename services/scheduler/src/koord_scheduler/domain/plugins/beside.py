@@ -38,7 +38,7 @@ class AfterFailurePlugin(Named, Protocol):
     """Hears of every failed attempt after it was handled; any plugin of the profile may."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """The pod found no node."""
+        """The pod found no node, or may not keep the one that it had not gone to yet."""
         ...
 
 
@@ -59,7 +59,10 @@ class ControllerPlugin(Named, Protocol):
         ...
 
     def control(self, now: float) -> Sequence[Eviction]:
-        """One round at `now`, in unix seconds; who is to leave. Pods that are being evicted are passed over."""
+        """One round at `now`, in unix seconds; who is to leave.
+
+        Pods without a node, and those that are being evicted, are passed over.
+        """
         ...
 
 
