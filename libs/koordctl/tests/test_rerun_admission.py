@@ -71,6 +71,13 @@ def test_nothing_is_tried_unless_something_is_given() -> None:
     assert tried_of(None, {"MultiQuotaTree": False}) is not None
 
 
+def test_a_gate_that_says_what_the_manager_was_tries_nothing() -> None:
+    assert tried_of(None, {"EnableSyncGPUSharedResource": True}) is None
+    tried = tried_of(None, {"EnableSyncGPUSharedResource": True, "MultiQuotaTree": True})
+    assert tried is not None
+    assert tried.gates == {"MultiQuotaTree": True}
+
+
 async def test_verdicts_on_admission_are_picked_and_it_is_known_since_when() -> None:
     async def publish(stream: MemoryObservationLog, at: str) -> None:
         origin = Origin(causation_id=at, correlation_id="c", actor="a", occurred_at=at)

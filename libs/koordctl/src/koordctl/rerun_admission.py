@@ -18,6 +18,7 @@ from koordcore.service.gates import parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
 _GROUPS = frozenset(("AllAlpha", "AllBeta"))
+_NOT_OF_ADMISSION = "EnableSyncGPUSharedResource"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,9 @@ def read_gates(text: str) -> dict[str, bool]:
 
 
 def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[str, bool]) -> AdmissionTried | None:
-    """What is tried; None: nothing is."""
-    return AdmissionTried(profiles=profiles, gates=gates) if profiles is not None or gates else None
+    """What is tried; None: nothing is. Gates that admission does not ask say what the manager was, and try nothing."""
+    tried = {gate: is_on for gate, is_on in gates.items() if gate != _NOT_OF_ADMISSION}
+    return AdmissionTried(profiles=profiles, gates=tried) if profiles is not None or tried else None
 
 
 async def kept_verdicts(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
