@@ -36,7 +36,7 @@ async def told(subject: Subject, verdict: Verdict, *patch: dict[str, Any]) -> Ad
     await tell(world, subject, verdict, patch, Occasion("2026-01-01T00:00:00.000000Z", "", 1))
     assert world.verdicts is not None
     async for batch in world.verdicts.follow(0):
-        assert len(batch[0].body) < MOST_BYTES
+        assert len(batch[0].body) + len(codec.encode(batch[0].headers)) < MOST_BYTES
         event = CATALOGUE.read(batch[0])
         assert isinstance(event, AdmissionDecided)
         return event
@@ -66,10 +66,10 @@ async def test_of_many_violations_the_beginning_is_told(verdict: Verdict) -> Non
 
 
 async def test_names_of_any_length_are_cut_in_the_verdict_and_in_the_log() -> None:
-    subject = POD._replace(name=LARGE, namespace=LARGE, user=LARGE)
+    subject = POD._replace(uid=LARGE, name=LARGE, namespace=LARGE, user=LARGE)
 
     with capture_logs() as lines:
         event = await told(subject, broken(50_000))
 
-    assert event.name == event.namespace == LARGE[:MAX_NAME]
+    assert event.uid == event.name == event.namespace == LARGE[:MAX_NAME]
     assert len(codec.encode(lines)) < 16 * 1024

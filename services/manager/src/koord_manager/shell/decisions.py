@@ -29,7 +29,7 @@ MAX_PATCH_OPERATIONS: Final = 200
 MAX_PATCH_BYTES: Final = 64 * 1024
 """Of a larger patch the beginning is told: a message of the bus has a size, and who sends a larger one is cut off."""
 MAX_NAME: Final = 253
-"""Letters of a name: a webhook is asked before the API server looks at them."""
+"""Letters of a name or a uid: a webhook is asked before the API server looks at names, and by whoever reaches it."""
 MAX_USER: Final = 512
 _SUBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PLURALS: Final = {
@@ -128,7 +128,7 @@ async def tell(
 ) -> None:
     """Publishes one verdict; returns at once, also while the bus is away (the newest are kept)."""
     rules, fields = violations_told(verdict.violations)
-    shown, name = subject.shown[:MAX_NAME], subject.name[:MAX_NAME]
+    shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
     if not verdict.allowed:
         world.logger.info(
             "admission_refused",
@@ -143,7 +143,7 @@ async def tell(
     if world.verdicts is None:
         return
     event = AdmissionDecided(
-        uid=subject.uid,
+        uid=uid,
         door=subject.door,
         resource=shown,
         namespace=subject.namespace[:MAX_NAME],
@@ -167,11 +167,11 @@ async def tell(
     )
     # what stands in a subject has to be a name; an object without a good one (generateName) goes by its request
     names = (subject.namespace, subject.name, subject.uid)
-    namespace, name, uid = (text if _SUBJECT_NAME.fullmatch(text) else "" for text in names)
-    ref = admission_ref(subject.shown, namespace, name or uid or "unnamed")
+    namespace, name, request = (text if _SUBJECT_NAME.fullmatch(text) else "" for text in names)
+    ref = admission_ref(subject.shown, namespace, name or request or "unnamed")
     origin = Origin(
-        causation_id=subject.uid,
-        correlation_id=subject.uid,
+        causation_id=uid,
+        correlation_id=uid,
         actor=world.actor,
         occurred_at=occasion.now,
         based_on=occasion.based_on,
