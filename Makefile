@@ -25,7 +25,8 @@ $(UV):
 
 $(VENV)/.synced: uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml) | $(UV)
 	@echo "==> syncing the environment from uv.lock"
-	@$(UV) sync --frozen --all-packages $(if $(wildcard $(VENV)/bin/python),,--python $(PYTHON))
+	@# --inexact: a plugin that somebody has installed into it stays.
+	@$(UV) sync --frozen --all-packages --inexact $(if $(wildcard $(VENV)/bin/python),,--python $(PYTHON))
 	@touch $@
 
 setup: $(VENV)/.synced ## make the environment (.venv) from uv.lock
