@@ -9,6 +9,7 @@ from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.shell.configuration import known_plugins
@@ -98,3 +99,11 @@ def scheduler_with(
     scheduler = Scheduler(log)
     scheduler.state = SchedulerState(frameworks_with(*plugins, gates=gates, built_in=built_in), settings)
     return scheduler
+
+
+def load_of(state: SchedulerState) -> dict[str, list[str]]:
+    """The pods that LoadAwareScheduling knows, by node."""
+    [plugin] = [each for each in state.cluster.node_followers if isinstance(each, LoadAwareScheduling)]
+    rows = ((name, state.nodes.row(name)) for name in state.nodes.node_names())
+    loads = ((name, plugin.load.node_load(row)) for name, row in rows if row is not None)
+    return {name: [each.uid for each in load.pods] for name, load in loads if load is not None}

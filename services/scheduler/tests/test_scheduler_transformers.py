@@ -13,7 +13,7 @@ from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.decision import Placed, Unschedulable
 from koord_scheduler.domain.engine import UNRESTRICTED, ScoredAs
-from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.folding.log import fold, fold_report
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
@@ -29,7 +29,7 @@ from koordcore.events.pod import PodNominated, PodPlaced
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import Pod, Taint
 from scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
-from scheduling_plugins import MadeUp, frameworks_with, scheduler_with
+from scheduling_plugins import MadeUp, frameworks_with, load_of, scheduler_with
 from scheduling_stories import play
 
 
@@ -412,7 +412,7 @@ class Wild(MadeUp):
             views[row] = NodeView(
                 node=random.choice((None, msgspec.structs.replace(plain, spec=spec))),
                 without=frozenset(f"p{random.randrange(9)}" for _ in range(2)),
-                beside=random.choice(((), (globals()["pod"]("guest", {"cpu": "1"}),))),
+                beside=random.choice(((), (globals()["pod"](f"p{random.randrange(9)}", {"cpu": "1"}),))),
             )
         return Views(pods=[(some, asking(pod, {"cpu": "1"}))], nodes=views)
 
@@ -436,7 +436,7 @@ class WithWild(Scheduler):
         optimisations: Optimisations = ALL_ON,
     ) -> None:
         super().__init__(log, configuration, gates, optimisations)
-        self.state = SchedulerState(frameworks_with(Wild))
+        self.state = SchedulerState(frameworks_with(Wild, built_in=["LoadAwareScheduling"]))
 
 
 def columns_of(state: SchedulerState) -> Mapping[str, object]:
@@ -447,6 +447,7 @@ def columns_of(state: SchedulerState) -> Mapping[str, object]:
     return {
         "free": {name: {key: amount for key, amount in held.items() if amount} for name, held in free.items()},
         "non_zero": {name: nodes.non_zero[:, row].tolist() for name, row in rows.items()},
+        "loaded by": {name: sorted(pods) for name, pods in load_of(state).items()},
         "shape": {name: nodes.shape_of(row) for name, row in rows.items()},
     }
 
@@ -455,9 +456,13 @@ def columns_of(state: SchedulerState) -> Mapping[str, object]:
 @given(st.integers(0, 1 << 32))
 def test_whatever_transformers_show_nothing_of_it_stays(seed: int) -> None:
     world = play(seed, kind=WithWild)
-    again = SchedulerState(frameworks_with(Wild))
+    again = SchedulerState(frameworks_with(Wild, built_in=["LoadAwareScheduling"]))
     for stored in world.log.events:
         fold(again, stored)
+    for report in world.observed:
+        fold_report(again, report)
+    for state in (world.scheduler.state, again):
+        state.frameworks.advance(world.now)
     assert columns_of(world.scheduler.state) == columns_of(again)
     for uid, record in again.pods.items():
         if record.subject is None:

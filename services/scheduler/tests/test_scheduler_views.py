@@ -5,13 +5,11 @@ import pytest
 from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.plugins.interface import Rejection
-from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
-from koord_scheduler.domain.state import SchedulerState
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import Pod
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
-from scheduling_plugins import MadeUp, scheduler_with
+from scheduling_plugins import MadeUp, load_of, scheduler_with
 
 
 def cluster(*names: str, cpu: str = "4") -> SmallLog:
@@ -53,14 +51,6 @@ class Ghosts(MadeUp):
             return None
         ghost = globals()["pod"]("real", {"cpu": "1"})
         return Views(nodes={row: NodeView(beside=(ghost, ghost)) for row in self.nodes})
-
-
-def load_of(state: SchedulerState) -> dict[str, list[str]]:
-    """The pods that LoadAwareScheduling knows, by node."""
-    [plugin] = [each for each in state.cluster.node_followers if isinstance(each, LoadAwareScheduling)]
-    names = {row: name for name in state.nodes.node_names() if (row := state.nodes.row(name)) is not None}
-    known = {name: plugin.load.node_load(row) for row, name in names.items()}
-    return {name: [each.uid for each in load.pods] for name, load in known.items() if load is not None}
 
 
 def test_a_pod_that_is_shown_on_other_nodes_still_loads_its_own_afterwards() -> None:
