@@ -6,8 +6,9 @@ from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.plugins.interface import Rejection
 from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
+from koord_scheduler.domain.work import Place
 from koordcore.events.verdict import PodUnschedulable
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import ContainerImage, Pod
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
 from scheduling_plugins import MadeUp, load_of, scheduler_with
 
@@ -227,3 +228,40 @@ def test_a_node_judges_a_resized_pod_as_the_copy_that_it_was_chosen_for() -> Non
     spec = msgspec.structs.replace(wanted.spec, node_selector={"name": "a"})
     assert node_of(scheduler, msgspec.structs.replace(wanted, spec=spec)) == "b"
     assert scheduler.state.nodes.free[1].tolist()[:2] == [4000, 1000]
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+
+class Pulling(MadeUp):
+    """Node b has the image already, for those that are labelled."""
+
+    name = "Pulling"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        if "pulled" not in pod.metadata.labels:
+            return None
+        plain = self.nodes[self.row("b")]
+        images = [ContainerImage(names=["big:1"], size_bytes=1 << 30)]
+        status = msgspec.structs.replace(plain.status, images=images)
+        return Views(nodes={self.row("b"): NodeView(node=msgspec.structs.replace(plain, status=status))})
+
+
+def locality(scheduler: Scheduler, uid: str, labels: dict[str, str]) -> dict[str, int]:
+    """What ImageLocality gave each node when the pod was placed."""
+    wanted = with_metadata(pod(uid, {"cpu": "1"}), labels=labels)
+    [container] = wanted.spec.containers
+    containers = [msgspec.structs.replace(container, image="big:1")]
+    spec = msgspec.structs.replace(wanted.spec, containers=containers)
+    scheduler.log.add_pod(msgspec.structs.replace(wanted, spec=spec))
+    scheduler.follow()
+    placed = scheduler.decide()
+    assert isinstance(placed, Place)
+    return {top.node: top.parts["ImageLocality"] for top in placed.explanation.top}
+
+
+def test_images_are_seen_in_their_cycle_only() -> None:
+    scheduler = scheduler_with(cluster("a", "b"), Pulling)
+    assert locality(scheduler, "p", {})["b"] == 0
+    assert locality(scheduler, "q", {"pulled": ""})["b"] > 0
+    assert locality(scheduler, "r", {})["b"] == 0

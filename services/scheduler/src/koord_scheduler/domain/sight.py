@@ -137,11 +137,13 @@ def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterat
         with _waking_nobody(state):
             for row, view in views.items():
                 _change(state, row, view, guests, undone)
+            state.cluster.images.settle()
         try:
             yield
         finally:
             with _waking_nobody(state):
                 undone.close()
+                state.cluster.images.settle()
 
 
 def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[int], undone: ExitStack) -> None:
