@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_manager.domain.document_warnings.metadata import KNOWN, metadata_warnings
+from koord_manager.domain.document_warnings.metadata import KNOWN, MOST_KEYS, metadata_warnings
 from koord_manager.domain.document_warnings.metadata_rules import HOLDERS
 
 
@@ -83,6 +83,14 @@ def test_what_becomes_a_pods_metadata_is_judged_as_a_pods() -> None:
     assert warned("Deployment", spec=template)[0].startswith("spec.template.metadata.labels[koordinator.sh/qosClass]")
     assert warned("ClusterColocationProfile", spec={"labels": wrong})[0].startswith("spec.labels[koordinator.sh/qosC")
     assert warned("Deployment", labels=wrong) == []
+
+
+def test_of_a_map_with_thousands_of_keys_the_first_are_looked_at() -> None:
+    many = {f"koordinator.sh/of-my-own-{number}": "x" for number in range(MOST_KEYS - 1)}
+    misspelt = {"koordinator.sh/qos-class": "LS"}
+
+    assert len(warned(labels={**many, **misspelt})) == 1
+    assert warned(labels={**many, "koordinator.sh/of-my-own": "x", **misspelt}) == []
 
 
 def test_an_empty_value_counts_as_none() -> None:
