@@ -75,8 +75,8 @@ def test_an_exception_in_the_middle_of_a_cycle_leaves_the_columns_as_they_were()
     scheduler.log.add_pod(with_metadata(pod("q", {"cpu": "1"}), labels={"ghosts": ""}))
     scheduler.follow()
     before = scheduler.state.nodes.free.copy()
-    with pytest.raises(RuntimeError, match="a bug"):
-        scheduler.decide()
+    scheduler.decide()
+    assert refusal(scheduler) == "0/2 nodes are available: plugin Failing failed: RuntimeError: a bug."
     assert scheduler.state.nodes.free.tolist() == before.tolist()
 
 
@@ -132,6 +132,29 @@ def test_a_diagnosis_names_no_pod_that_is_not_seen() -> None:
     assert event.diagnosis is not None
     [failure] = event.diagnosis.failures
     assert "default/seen on a" in str(failure.details)
+
+
+class Picky(MadeUp):
+    """Wants node b to be there."""
+
+    name = "Picky"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Rejection | None:
+        is_there = any(node.metadata.name == "b" for node in self.nodes.values())
+        return None if is_there else Rejection(plugin=self.name, message="no node b")
+
+
+def test_a_pod_that_a_plugin_of_a_user_refuses_is_attempted_again_when_something_happens_on_nodes() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Picky)
+    assert node_of(scheduler, pod("p")) == ""
+    assert node_of(scheduler, pod("q")) == ""
+    scheduler.run(now=30.0)
+    assert len(scheduler.verdicts) == 2
+    log.add_node(node("b"))
+    for now in (60.0, 90.0):
+        scheduler.run(now)
+    assert all(scheduler.state.pods[uid].node for uid in "pq")
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------

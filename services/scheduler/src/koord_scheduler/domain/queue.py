@@ -17,7 +17,7 @@ source    scheduler-core spec, 2
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -243,6 +243,11 @@ class SchedulingQueue:
         """Each group that the plugin keeps waiting, with its first pod."""
         found = [(block, group.first()) for block, group in self._blocked.items() if block.plugin == plugin]
         return [(block, uid) for block, uid in found if uid is not None]
+
+    def refused_by_others(self, plugins: Collection[str]) -> list[str]:
+        """The first pod of each group that another plugin than these keeps waiting."""
+        firsts = (group.first() for block, group in self._blocked.items() if block.plugin not in plugins)
+        return [uid for uid in firsts if uid is not None]
 
     def unschedulable_pods(self) -> list[QueuedPod]:
         """All pods that wait for an event, in the order in which they began to."""

@@ -3,11 +3,16 @@
 source    scheduler-core spec, 2
 """
 
+from typing import Final
+
 import numpy as np
 
 from koord_scheduler.domain.columns import Rows, row_list
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
+
+_WOKEN_OTHERWISE: Final = frozenset({"ElasticQuota", "Coscheduling", "DynamicResources", "SchedulingHint"})
+"""Built-in plugins whose refusals nothing on a node changes: quotas and gangs call their pods, the others' stand."""
 
 
 def room_appeared(state: SchedulerState, node: str, trigger: str) -> None:
@@ -45,10 +50,14 @@ def wake(state: SchedulerState) -> int:
         if state.queue.get(uid) is not None:
             state.queue.wake_pod(uid, state.help_trigger)
 
+    refused = state.queue.refused_by_others(_WOKEN_OTHERWISE)
+    for uid in refused:
+        state.queue.wake_pod(uid, state.help_trigger)
+
     def fits(subject: Subject, rows: Rows) -> bool:
         return state.frameworks.engine_of(subject).may_suit(subject, rows)
 
-    return woken + state.queue.wake(rows, fits, state.help_trigger)
+    return woken + len(refused) + state.queue.wake(rows, fits, state.help_trigger)
 
 
 def _wake_blocked(state: SchedulerState) -> int:
