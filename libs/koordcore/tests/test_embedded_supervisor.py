@@ -39,6 +39,18 @@ spec = ProcessSpec(name="sleeper", argv=tuple(argv), log_file=Path(state).with_n
 asyncio.run(Supervisor([spec], state_file=Path(state), log=print).run_until_stopped())
 """
 
+DEGRADED = """
+import os, sys, time
+from pathlib import Path
+from koordcore.embedded.identity import identify
+from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, write_stack
+
+state, name, words = sys.argv[1:]
+down = ProcessStatus(name=name, state=ProcessState.BACKING_OFF, last_exit=1, last_words=words)
+write_stack(Path(state), Stack(phase=Phase.DEGRADED, supervisor=identify(os.getpid()), processes=(down,)))
+time.sleep(60)
+"""
+
 
 @pytest.fixture
 def state_file(tmp_path: Path) -> Path:
@@ -292,3 +304,44 @@ async def test_killed_supervisor_takes_its_processes_with_it(state_file: Path, t
     again = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=tmp_path / "log")
     assert again.supervisor != stack.supervisor
     assert await stop_stack(state_file) is True
+
+
+async def test_process_that_ends_before_it_is_ready_gives_its_reason_in_the_first_line(
+    state_file: Path, tmp_path: Path
+) -> None:
+    lines = (
+        """echo '{"level":"error","event":"compose_failed","error":"name: must be known"}'; echo '{"level":"info"}'"""
+    )
+    spec = ProcessSpec(
+        name="scheduler",
+        argv=("/bin/sh", "-c", f"{lines}; exit 1"),
+        ready="http://127.0.0.1:1/",
+        log_file=tmp_path / "scheduler.log",
+    )
+    with pytest.raises(StartError) as raised:
+        await Supervisor([spec], state_file=state_file).start()
+    said = "scheduler: ended with exit code 1 before it was ready: name: must be known (log: "
+    assert str(raised.value).startswith(said)
+
+
+async def test_process_that_backs_off_shows_how_it_ended(state_file: Path, tmp_path: Path) -> None:
+    spec = ProcessSpec(
+        name="scheduler",
+        argv=("/bin/sh", "-c", "echo 'ValueError: no slots'; exit 1"),
+        log_file=tmp_path / "scheduler.log",
+        restart=RestartPolicy(first_delay_seconds=60, max_delay_seconds=60),
+    )
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        await until(lambda: supervisor.status().processes[0].state is ProcessState.BACKING_OFF)
+        status = supervisor.status().processes[0]
+    assert (status.last_exit, status.last_words) == (1, "ValueError: no slots")
+
+
+async def test_start_in_the_background_ends_when_a_process_has_ended_after_all_were_ready(
+    state_file: Path, tmp_path: Path
+) -> None:
+    down = ProcessStatus(name="scheduler", state=ProcessState.BACKING_OFF, last_exit=1, last_words="no slots")
+    argv = (sys.executable, "-c", DEGRADED, str(state_file), down.name, down.last_words)
+    stack = await start_in_background(argv, state_file=state_file, log_file=tmp_path / "log")
+    send_signal(stack.supervisor, signal.SIGKILL)
+    assert (stack.phase, stack.processes) == (Phase.DEGRADED, (down,))

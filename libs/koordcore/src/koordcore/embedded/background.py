@@ -26,6 +26,9 @@ async def start_in_background(
 ) -> Stack:
     """Start the program detached and wait until its stack is ready; the stack.
 
+    A stack whose processes were all ready has come up, also when one of them has ended since: it is then DEGRADED, and
+    the supervisor brings that process back.
+
     argv        a program that runs a supervisor on `state_file`, e.g. (sys.executable, "-m", "koordctl", ...)
     log_file    its stdout and stderr, appended
     raises      AlreadyRunningError when a live supervisor has the state file; StartError with the reason when
@@ -39,7 +42,7 @@ async def start_in_background(
     while True:
         stack = read_stack(state_file)
         ours = stack if stack is not None and stack.supervisor.pid == daemon.pid else None
-        if ours is not None and ours.phase is Phase.READY:
+        if ours is not None and ours.phase in (Phase.READY, Phase.DEGRADED):
             return ours
         if daemon.poll() is not None:
             reason = ours.error if ours is not None and ours.error else f"ended with exit code {daemon.returncode}"

@@ -23,6 +23,7 @@ from typing import IO
 
 from koordcore.embedded.errors import StartError
 from koordcore.embedded.identity import ProcessIdentity, identify
+from koordcore.embedded.last_words import last_words
 
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0
@@ -181,7 +182,9 @@ class ChildProcess:
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:
             if not self.is_running:
-                raise self._start_error(f"ended with exit code {self.exit_code} before it was ready")
+                words = self.last_words()
+                why = f": {words}" if words else ""
+                raise self._start_error(f"ended with exit code {self.exit_code} before it was ready{why}")
             if await is_ready(self.spec.ready):
                 return
             if time.monotonic() > deadline:
@@ -216,6 +219,10 @@ class ChildProcess:
         """Signal the child if it runs."""
         if self._popen is not None:
             self._popen.send_signal(number)  # polls first: a reaped pid is never signalled
+
+    def last_words(self) -> str:
+        """The last error that the log of this run tells of, in one line; empty when it tells of none."""
+        return last_words(self.spec.log_file, since=self._log_began)
 
     def _is_passing(self, error: BaseException) -> bool:
         return isinstance(error, StartError) and any(text in error.log_tail for text in self.spec.retry_on)

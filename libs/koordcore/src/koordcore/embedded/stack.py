@@ -55,6 +55,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     process     None before the first start
     restarts    starts after the first, since the stack came up
     last_exit   exit code of the previous run, negative for a signal; None: never ended
+    last_words  the last error in the log of that run, in one line; empty: none was found
     stop_signal, stop_seconds   how to stop it, for who stops orphans
     """
 
@@ -63,6 +64,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     process: ProcessIdentity | None = None
     restarts: int = 0
     last_exit: int | None = None
+    last_words: str = ""
     ports: dict[str, int] = {}
     urls: dict[str, str] = {}
     log_file: str | None = None

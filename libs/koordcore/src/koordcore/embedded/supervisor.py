@@ -174,6 +174,7 @@ class Supervisor:
             began = time.monotonic()
             if managed.state is ProcessState.READY:
                 managed.last_exit = await managed.child.wait_exit()
+                managed.last_words = managed.child.last_words()
                 self._log(f"{managed.spec.name} ended with exit code {managed.last_exit}")
             if time.monotonic() - began >= policy.steady_after_seconds:
                 in_a_row = 0
@@ -190,6 +191,7 @@ class Supervisor:
                 await managed.child.start()
             except (EmbeddedError, OSError) as error:
                 managed.last_exit = managed.child.exit_code
+                managed.last_words = managed.child.last_words()
                 self._log(f"{managed.spec.name} could not be restarted: {error}")
                 continue
             self._set(managed, ProcessState.READY)
@@ -238,6 +240,7 @@ class _Managed:
         self.state = ProcessState.WAITING
         self.restarts = 0
         self.last_exit: int | None = None
+        self.last_words = ""
         self.first_ready = asyncio.Event()
         self.changed = asyncio.Event()
 
@@ -248,6 +251,7 @@ class _Managed:
             process=self.child.identity,
             restarts=self.restarts,
             last_exit=self.last_exit,
+            last_words=self.last_words,
             ports=dict(self.spec.ports),
             urls=dict(self.spec.urls),
             log_file=None if self.spec.log_file is None else str(self.spec.log_file),

@@ -31,6 +31,7 @@ from koordcore.service.logging import Logger, configure_logging, logger
 from koordcore.service.metrics import Metrics
 from koordcore.service.settings import InvalidSettings, ServiceSettings
 from koordcore.service.tracing import Tracer, make_tracer
+from koordcore.values.invalid import InvalidInput
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -149,7 +150,8 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
     try:
         await compose(shell)
     except Exception as error:
-        log.error("compose_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+        sentence = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+        log.error("compose_failed", error=sentence, exc_info=error)
         tracer.close()
         return EXIT_FAILED
     return await service.run(handle_signals=handle_signals)

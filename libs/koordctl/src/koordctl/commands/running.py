@@ -10,7 +10,7 @@ from koordcore.embedded.process import http_ok
 from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
 
 from koordctl.clients import live_directory, state_file
-from koordctl.output import console, fail, show_table
+from koordctl.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:
     from koordctl.leaders import Leading
@@ -56,6 +56,8 @@ def status(var: Var = None) -> None:
         ports = ",".join(str(port) for port in process.ports.values())
         rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
     show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
+    for sentence in endings(stack):
+        errors.print(sentence, highlight=False, markup=False)
     for leading in _leaders(stack, folder):
         fine = fine and leading.leads
         console.print(leading.sentence, highlight=False)
@@ -63,6 +65,19 @@ def status(var: Var = None) -> None:
     console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
     if not fine:
         raise typer.Exit(1)
+
+
+def endings(stack: Stack) -> list[str]:
+    """A sentence for each process that ended by itself and does not run again yet: how it ended, in its own words."""
+    sentences: list[str] = []
+    for process in stack.processes:
+        if process.last_exit is None or process.state in (ProcessState.READY, ProcessState.STOPPED):
+            continue
+        words = f": {process.last_words}" if process.last_words else ""
+        then = "is not started again" if process.state is ProcessState.GIVEN_UP else "is started again"
+        log = f" (log: {process.log_file})" if process.log_file else ""
+        sentences.append(f"{process.name} ended with exit code {process.last_exit} and {then}{words}{log}")
+    return sentences
 
 
 def _leaders(stack: Stack, var: Path) -> "list[Leading]":

@@ -13,7 +13,7 @@ from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.clients import demo_directory, running_stack, state_file, var_directory
-from koordctl.commands.running import Var, dashboard
+from koordctl.commands.running import Var, dashboard, endings
 from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
 from koordctl.output import console, errors, fail
 from koordctl.priority_classes import priority_class_manifests
@@ -87,6 +87,9 @@ def up(
         fail(str(error))
     console.print(f"ready after {duration_text(time.monotonic() - began)}", highlight=False)
     console.print(f"dashboard {dashboard(stack)}", highlight=False)
+    ended = endings(stack)
+    if ended:
+        fail("; ".join(ended))
 
 
 async def _started(argv: tuple[str, ...], var: Path) -> Stack:

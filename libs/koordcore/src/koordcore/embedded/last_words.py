@@ -1,0 +1,46 @@
+"""Why a child process ended, in its own words: the last error of its log.
+
+Our services log JSON lines, servers and a broken interpreter plain text. `process` asks when a child has ended.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+_READ_BYTES: Final = 262_144
+_SHOWN: Final = 400
+
+
+def last_words(log_file: Path | None, *, since: int = 0) -> str:
+    """What the last error in a log says, in one line; empty when it tells of none, or when there is no file.
+
+    since    byte where this run's log begins
+
+    A JSON line counts when its level is `error`: its `error`, else its `message`, else its `event` is told. A plain
+    line counts when it is not indented, as the last line of a Python traceback is not.
+    """
+    if log_file is None or not log_file.exists():
+        return ""
+    with log_file.open("rb") as log:
+        log.seek(max(since, log_file.stat().st_size - _READ_BYTES))
+        lines = log.read().decode(errors="replace").splitlines()
+    words = next((said for line in reversed(lines) if (said := _said(line))), "")
+    return words if len(words) <= _SHOWN else words[:_SHOWN] + "..."
+
+
+def _said(line: str) -> str:
+    if not line.strip() or line[0].isspace():
+        return ""
+    try:
+        decoded = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return line.strip()
+    if not isinstance(decoded, Mapping):
+        return line.strip()
+    fields = cast("Mapping[str, Any]", decoded)
+    if fields.get("level") != "error":
+        return ""
+    said = next((str(fields[name]) for name in ("error", "message", "event") if fields.get(name)), "")
+    return " ".join(said.split())
