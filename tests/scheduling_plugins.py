@@ -18,7 +18,7 @@ from scheduling import Scheduler, SmallLog
 
 POINTS: Final = {
     "preFilter": ("before_pre_filter", "pre_filter", "after_pre_filter", "before_failure", "control", "pages"),
-    "filter": ("before_filter",),
+    "filter": ("before_filter", "filter"),
     "score": ("before_score",),
     "reserve": ("resize_pod",),
     "permit": ("permit",),

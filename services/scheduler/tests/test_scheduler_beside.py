@@ -5,17 +5,21 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.plugins.beside import Answer, Eviction
-from koord_scheduler.domain.plugins.interface import Allow, Rejection, Wait
+from koord_scheduler.domain.plugins.interface import Allow, Reads, Rejection, Wait
+from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import Settings
+from koord_scheduler.domain.templates import PodTemplate
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events import CATALOGUE
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
 from koordcore.service.logging import logger, set_level
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
 from scheduling_plugins import MadeUp, scheduler_with
@@ -198,3 +202,74 @@ async def test_a_plugin_answers_over_http_on_the_leader(leads: bool, status: int
             assert (await client.get("/apis/v1/plugins/Tidy/untidy/other")).status_code == 404
             known = (await client.get("/apis/v1/__services__")).json()["GET"]
             assert "/apis/v1/plugins/Tidy/untidy/{name}" in known
+
+
+# --- exceptions ------------------------------------------------------------------------------------------------------
+
+
+class Broken(MadeUp):
+    """Raises where the pod's label says, also in the middle of a look at all nodes."""
+
+    name = "Broken"
+    reads = Reads.LOAD
+    normalizes = False
+
+    def before_pre_filter(self, pod: Pod, now: float) -> Pod | None:
+        return self._perhaps(pod, "before_pre_filter")
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        views = Views(nodes={0: NodeView(without=frozenset({"first"}))})
+        return (
+            views if pod.metadata.labels.get("at") in ("filter", "preemption") else self._perhaps(pod, "before_filter")
+        )
+
+    def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | None:
+        return self._perhaps(pod, "before_score")
+
+    def read(self, pod: Pod) -> str | None:
+        return pod.metadata.labels.get("at")
+
+    def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        if pod.aspects.get(self.name) == "filter":
+            raise LookupError("in filter")
+        return None
+
+    def _perhaps(self, pod: Pod, where: str) -> None:
+        if pod.metadata.labels.get("at") == where:
+            raise LookupError(f"in {where}")
+
+
+@pytest.mark.parametrize("where", ["before_pre_filter", "before_filter", "filter", "before_score"])
+def test_an_exception_of_a_plugin_fails_the_attempt_of_its_pod_alone(where: str) -> None:
+    log = cluster("a", "b")
+    scheduler = scheduler_with(log, Broken)
+    log.add_pod(pod("first", {"cpu": "1"}))
+    scheduler.run()
+    free = scheduler.state.nodes.free.tolist()
+    for number in range(3):
+        log.add_pod(with_metadata(pod(f"bad-{number}", {"cpu": "1"}), labels={"at": where}))
+    scheduler.run()
+    assert scheduler.state.nodes.free.tolist() == free
+    told = {verdict.uid: verdict.message for verdict in scheduler.verdicts}
+    assert told == {
+        f"bad-{number}": f"0/2 nodes are available: plugin Broken failed: LookupError: in {where}."
+        for number in range(3)
+    }
+    assert [fault.pod for fault in scheduler.state.plugin_faults] == [f"default/bad-{number}" for number in range(3)]
+    assert f"in {where}" in scheduler.state.plugin_faults[0].trace
+    log.add_pod(pod("good", {"cpu": "1"}))
+    log.add_pod(with_metadata(pod("bad-0", {"cpu": "1"}), labels={"at": "nowhere"}))
+    scheduler.run(now=60.0)
+    assert sorted(placed(log)) == ["bad-0", "first", "good"]
+    assert {verdict.uid for verdict in scheduler.verdicts[3:]} <= {"bad-1", "bad-2"}
+
+
+def test_an_exception_of_our_own_is_not_hidden() -> None:
+    log = cluster("a")
+    scheduler = Scheduler(log)
+    framework = scheduler.state.frameworks.first
+    framework.profile = replace(framework.profile, before_scores=(Broken(),))
+    log.add_node(node("b"))
+    log.add_pod(with_metadata(pod("p"), labels={"at": "before_score"}))
+    with pytest.raises(LookupError, match="in before_score"):
+        scheduler.run()

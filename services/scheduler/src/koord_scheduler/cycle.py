@@ -142,6 +142,11 @@ class Cycle:
                 is_cut_off = False
                 break
             after = _HOST.monotonic()
+            while self.state.plugin_faults:
+                fault = self.state.plugin_faults.popleft()
+                self.logger.error(
+                    "plugin_failed", plugin=fault.plugin, pod=fault.pod, error=fault.error, trace=fault.trace
+                )
             if self.state.job_attempts:
                 self.metrics.jobs_attempted(self.state.job_attempts, after - before)
             if isinstance(decision, list):

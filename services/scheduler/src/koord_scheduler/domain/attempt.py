@@ -22,6 +22,7 @@ from koord_scheduler.domain.engine import UNRESTRICTED, Restriction, ScoredAs
 from koord_scheduler.domain.nominating import nominate
 from koord_scheduler.domain.nominees import clear_nomination, rivals_on
 from koord_scheduler.domain.offers import NodeOffers
+from koord_scheduler.domain.plugin_faults import fault_of
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.preemption import Preemption, preempt
@@ -43,12 +44,14 @@ class NotFound:
     """It has none.
 
     rejection    refused before any node was looked at; None: no node was feasible
+    is_fault     a plugin broke it off: it is attempted again after a while, whatever happens
     """
 
     message: str
     explanation: PlacementExplanation
     diagnosis: Diagnosis | None
     rejection: Rejection | None = None
+    is_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,18 @@ class Attempt:
 
     def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
         """Pre-filter, plan, filter, score, choose; without a node: what preemption can do."""
+        try:
+            return self._run(based_on)
+        except Exception as error:
+            own = self._own
+            fault = fault_of(error, self._state.frameworks.packages, f"{own.namespace}/{own.name}")
+            if fault is None:
+                raise
+        self._engine.forget()
+        self._state.plugin_faults.append(fault)
+        return replace(self._rejected(Rejection(plugin=fault.plugin, message=fault.message), based_on), is_fault=True)
+
+    def _run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
         pod = self._framework.before_pre_filter(self._pod, self._now)
         if isinstance(pod, Rejection):
             return self._rejected(pod, based_on)
@@ -231,10 +246,11 @@ class Attempt:
         with occupancy.trial():
             for rival in rivals:
                 occupancy.take(row, rival)
-            fits = self._engine.passes(subject, row)
-            for rival in rivals:
-                occupancy.give(row, rival)
-        return not fits
+            try:
+                return not self._engine.passes(subject, row)
+            finally:
+                for rival in rivals:
+                    occupancy.give(row, rival)
 
 
 def _with_resources_of(resized: Pod, judged: Pod) -> Pod:

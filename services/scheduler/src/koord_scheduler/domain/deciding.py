@@ -151,7 +151,10 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     rejection = found.rejection
     block = Block(rejection.plugin, rejection.key) if rejection is not None else None
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
-    state.queue.unschedulable(pod.uid, now, block, refused_by)
+    if found.is_fault:
+        state.queue.retry_later(pod.uid, now)
+    else:
+        state.queue.unschedulable(pod.uid, now, block, refused_by)
     framework = state.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
     lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}

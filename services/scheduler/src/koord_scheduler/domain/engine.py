@@ -101,10 +101,9 @@ class Engine:
     def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.nodes = nodes
         self.profile = profile
-        self.answers = Answers(nodes, profile, keep=optimisations.equivalence_classes)
-        self.views = Views(self.answers, keep=optimisations.equivalence_classes)
-        self._narrow = NarrowLooks(nodes, profile) if optimisations.dynamic_index else None
+        self._optimisations = optimisations
         self._keeps_judges = optimisations.equivalence_classes
+        self.forget()
         sampling = Sampling(
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
             random_relaxation=optimisations.random_relaxation,
@@ -115,6 +114,13 @@ class Engine:
         versions = {id(plugin): plugin.version for plugin in profile.coupled_filters}
         versions |= {id(plugin): plugin.version for plugin, _ in profile.coupled_scores}
         self._versions = list(versions.values())
+
+    def forget(self) -> None:
+        """Nothing that was judged before counts any more: somebody broke off while answers were worked out."""
+        nodes, profile, keeps = self.nodes, self.profile, self._optimisations
+        self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
+        self.views = Views(self.answers, keep=keeps.equivalence_classes)
+        self._narrow = NarrowLooks(nodes, profile) if keeps.dynamic_index else None
         self._judges: OrderedDict[Subject, Judges] = OrderedDict()
 
     def decide(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -197,6 +197,7 @@ class Frameworks:
     folding        plugins with a state of their own, by `<scheduler name>/<plugin>`
     controllers    plugins that do something from time to time, likewise
     folded_kinds   aggregate kinds that these fold
+    packages       package -> plugin, of those that users have installed
     next_pod       the plugin that picks the next pod past the queue; None: there is none
     watch          measures the present attempt; None: nobody does
     """
@@ -208,8 +209,10 @@ class Frameworks:
         aliases: Iterable[str] = (),
         gates: SchedulerGates | None = None,
         optimisations: Optimisations = ALL_ON,
+        packages: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster = cluster
+        self.packages = dict(packages or {})
         self.gates = gates or SchedulerGates()
         own = {profile.scheduler_name: Framework(cluster, profile, optimisations) for profile in profiles}
         self.first = next(iter(own.values()))

@@ -22,6 +22,7 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.gang.parameters import GangArgs
 from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
+from koord_scheduler.domain.plugin_faults import package_of
 from koord_scheduler.domain.plugins.coscheduling import Coscheduling
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koord_scheduler.domain.plugins.dynamic_resources import DynamicResources
@@ -222,12 +223,20 @@ def frameworks_of(
     cluster = Cluster(_quota_settings(configuration, gates), _gang_args(configuration), transformers)
     makers = {**MAKERS, **(more or {})}
     installed = frozenset(more or ())
-    profiles = [_profile(cluster, profile, makers, installed) for profile in configuration.profiles]
+    made = [_Made(cluster, profile, makers, installed) for profile in configuration.profiles]
+    profiles = [_profile(each) for each in made]
     cluster.templates.transformers = {
         **dict.fromkeys(aliases, profiles[0].transformers),
         **{profile.scheduler_name: profile.transformers for profile in profiles},
     }
-    return Frameworks(cluster, profiles, aliases, gates, optimisations)
+    packages: dict[str, list[str]] = {}
+    for each in made:
+        for name in each.by_name.keys() & installed:
+            names = packages.setdefault(package_of(each.by_name[name]), [])
+            if name not in names:
+                names.append(name)
+    told = {package: " or ".join(sorted(names)) for package, names in packages.items()}
+    return Frameworks(cluster, profiles, aliases, gates, optimisations, told)
 
 
 def _join(cluster: Cluster, plugin: Plugin) -> None:
@@ -240,10 +249,8 @@ def _join(cluster: Cluster, plugin: Plugin) -> None:
         cluster.templates.readers.append(plugin)
 
 
-def _profile(
-    cluster: Cluster, profile: EffectiveProfile, makers: Mapping[str, Maker], installed: frozenset[str]
-) -> Profile:
-    made = _Made(cluster, profile, makers, installed)
+def _profile(made: _Made) -> Profile:
+    profile = made.profile
     filters, scores = made.at(Point.FILTER), made.at(Point.SCORE)
     weighted = [(plugin, profile.weights[plugin.name]) for plugin in scores]
     return Profile(

@@ -36,6 +36,7 @@ from koord_scheduler.domain.notices import Notices
 from koord_scheduler.domain.outbox import Outbox
 from koord_scheduler.domain.own_appends import OwnAppends
 from koord_scheduler.domain.permit import WaitingPods
+from koord_scheduler.domain.plugin_faults import PluginFault
 from koord_scheduler.domain.pods import Phase, PodRecord
 from koord_scheduler.domain.queue import SchedulingQueue
 from koord_scheduler.domain.quota.changes import QuotaChanges
@@ -72,6 +73,7 @@ class SchedulerState:
     forgotten    uid -> last sequence of its aggregate, for pods that are gone before the fold has come so far
     node_gone_by name -> id of the event by which the node went
     evictions    uid -> reason, of evictions that are asked for and not over
+    plugin_faults the last attempts that plugins broke off, for the log, which empties it
     job_attempts the last attempts about whole jobs, for metrics, which empty it
     helped       rows of nodes on which something may help a waiting pod (`waking` empties it)
     help_trigger id of the last event that did so
@@ -114,6 +116,7 @@ class SchedulerState:
         self.evictions: dict[str, str] = {}
         self.said = Said()
         self.explanations = Explanations()
+        self.plugin_faults: deque[PluginFault] = deque(maxlen=_MOST_JOB_ATTEMPTS)
         self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_JOB_ATTEMPTS)
         self.quota_changes = QuotaChanges(self.cluster.quotas)
         self.helped: dict[int, None] = {}
