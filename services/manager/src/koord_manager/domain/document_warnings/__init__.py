@@ -1,12 +1,13 @@
 """What a document says that is taken and that nobody will understand: said at every door, taken or refused.
 
 `metadata` (labels and annotations, by `metadata_rules`), `unknown_fields` (names of fields, by `kubernetes_fields` and
-the custom resource definitions), `spelling` (what was probably meant). What an slo-controller-config says in its data:
-`koord_manager.domain.config_cautions`.
+the custom resource definitions), `label_selectors` (that match nothing), `spelling` (what was probably meant). What an
+slo-controller-config says in its data: `koord_manager.domain.config_cautions`.
 """
 
 from itertools import chain, islice
 
+from koord_manager.domain.document_warnings.label_selectors import unreadable_selectors
 from koord_manager.domain.document_warnings.metadata import metadata_warnings
 from koord_manager.domain.document_warnings.unknown_fields import unknown_fields
 
@@ -19,4 +20,6 @@ def document_warnings(document: object) -> tuple[str, ...]:
 
     document  JSON value, as `koordcore.protocol.manifests.read_documents` gives it; of whatever shape
     """
-    return tuple(islice(chain(unknown_fields(document), metadata_warnings(document)), MOST))
+    return tuple(
+        islice(chain(unknown_fields(document), unreadable_selectors(document), metadata_warnings(document)), MOST)
+    )

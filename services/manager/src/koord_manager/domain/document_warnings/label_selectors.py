@@ -1,0 +1,46 @@
+"""Label selectors that are taken and then match nothing: their definitions leave operators and values open, as
+Kubernetes' own do not.
+
+source    protocol spec, 1.3, 8; manager spec, 1 (an invalid selector never matches), 14
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
+
+from koordcore.protocol.objects import LabelSelector, object_from_json
+from koordcore.protocol.selectors import compile_selector
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+_SELECTORS: Final[Mapping[str, Mapping[str, str]]] = {
+    "ClusterColocationProfile": {
+        "selector": "the profile matches no pod",
+        "namespaceSelector": "the profile matches no pod",
+    },
+    "ElasticQuotaProfile": {"nodeSelector": "no quota is made of the profile"},
+}
+"""Kind -> field of `spec` -> what becomes of a selector that cannot be read."""
+
+
+def unreadable_selectors(document: object) -> Iterator[str]:
+    """A sentence for each selector of a document that no label can match: field, rule, value, what follows.
+
+    A selector of another shape than its definition allows is refused, and not told of here.
+    """
+    if not isinstance(document, dict):
+        return
+    entries = cast("dict[str, object]", document)
+    kind, spec = entries.get("kind"), entries.get("spec")
+    if not isinstance(kind, str) or not isinstance(spec, dict):
+        return
+    for field, effect in _SELECTORS.get(kind, {}).items():
+        written = cast("dict[str, object]", spec).get(field)
+        if written is None:
+            continue
+        try:
+            compile_selector(object_from_json(written, LabelSelector))
+        except codec.DecodeError:
+            continue
+        except InvalidInput as error:
+            fault = error.at(f"spec.{field}")
+            yield f"{fault.path}: should be {fault.rule}, got {fault.value!r}; {effect}"
