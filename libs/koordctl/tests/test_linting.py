@@ -120,8 +120,11 @@ def test_the_command_reports_every_document_and_fails_for_one(tmp_path: Path) ->
     assert "pod/web in default ok, changed by ClusterColocationProfile/be" in good.output
     assert '"path":"/spec/priorityClassName"' in good.output
 
+    refused = CliRunner().invoke(app, ["lint", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
+    assert refused.exit_code == 1
+
     bad = CliRunner().invoke(app, ["lint", str(tmp_path)])
-    assert bad.exit_code == 1
+    assert bad.exit_code == 2
     assert "cannot be used in combination (be-priority)" in bad.output
     assert "c.yaml: line 2, column 1: must be YAML or JSON" in bad.output
 

@@ -11,7 +11,7 @@ from koordcore.bus.memory import MemoryObservationLog
 from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.events.verdict import PodGated
-from koordcore.protocol.manifests import InvalidManifest
+from koordcore.protocol.manifests import InvalidManifest, read_documents
 from koordcore.values.invalid import InvalidInput
 from koordctl.app import app
 from koordctl.commands.rerun_admission import show_admission
@@ -34,9 +34,9 @@ spec: {qosClass: BE, selector: {matchLabels: {a: b}}}
 
 
 def test_the_profiles_of_a_file_are_read_by_name() -> None:
-    found = read_profiles("---".join(PROFILE.replace("NAME", name) for name in ("one", "two")).encode())
+    found = read_profiles(read_documents("---".join(PROFILE.replace("NAME", name) for name in ("one", "two")).encode()))
     assert {name: profile.qos_class for name, profile in found.items()} == {"one": "BE", "two": "BE"}
-    assert read_profiles(b"") == {}
+    assert read_profiles([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_profiles_of_a_file_are_read_by_name() -> None:
 )
 def test_a_file_that_is_no_list_of_profiles_is_refused(text: str) -> None:
     with pytest.raises((InvalidInput, InvalidManifest)):
-        read_profiles(text.encode())
+        read_profiles(read_documents(text.encode()))
 
 
 def test_only_the_gates_that_are_named_are_tried() -> None:

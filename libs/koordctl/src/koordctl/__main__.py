@@ -1,7 +1,8 @@
 """The program `koord`: runs the command tree, and makes sure that no traceback ever reaches a user.
 
 Exit statuses: 0 done; 1 understood, but refused, failed, different (`verify`), or not found: no such object, no such
-position; 2 wrong usage: nothing that any cluster could answer, or a file that cannot be read; 130 ended by Ctrl-C.
+position; 2 wrong usage: nothing that any cluster could answer, or a file that cannot be read (it is not there, is no
+YAML or JSON, or holds nothing); 130 ended by Ctrl-C.
 """
 
 import contextlib

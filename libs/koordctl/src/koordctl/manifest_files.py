@@ -1,4 +1,8 @@
-"""The files that a user names for `apply`, `delete` and `lint`."""
+"""The files that a user names for `apply`, `delete` and `lint`.
+
+One rule for all files: what is not there, is no YAML or JSON or holds nothing is wrong usage (exit status 2); what it
+says is judged by the command (1).
+"""
 
 import sys
 from pathlib import Path
@@ -8,6 +12,8 @@ from koordctl.output import fail
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STANDARD_INPUT: Final = "-"
+UNREADABLE: Final = 2
+"""Exit status for a text that is no manifest."""
 
 
 def manifest_texts(name: str) -> list[tuple[str, bytes]]:

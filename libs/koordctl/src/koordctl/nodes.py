@@ -59,7 +59,7 @@ def simulated_nodes(text: str) -> list[Manifest]:
     except OSError as error:
         fail(f"--simulated-nodes {text}: {error.strerror}", status=2)
     except InvalidInput as error:
-        fail(f"--simulated-nodes {text}: {error.sentence()}")
+        fail(f"--simulated-nodes {text}: {error.sentence()}", status=2)
     nodes = [cast("Manifest", document) for document in documents if isinstance(document, dict)]
     wrong = [str(node.get("kind")) for node in nodes if node.get("kind") != "Node"]
     if wrong or len(nodes) != len(documents):

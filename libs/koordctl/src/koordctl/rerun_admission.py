@@ -1,7 +1,7 @@
 """What a run of `koord replay --rerun-manager` compares of admission."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from koord_manager.domain.what_if.tally import Tally
 from koord_manager.settings import ManagerSettings
 from koordcore.events.envelope import StoredEvent
 from koordcore.ports.observations import ObservationLog
-from koordcore.protocol.manifests import CustomObject, check_manifest, read_documents, shape_manifest
+from koordcore.protocol.manifests import CustomObject, InvalidManifest, check_manifest, shape_manifest
 from koordcore.service.gates import parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
@@ -84,25 +84,37 @@ def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
     )
 
 
-def read_profiles(text: bytes) -> dict[str, ColocationProfile]:
+def read_profiles(documents: Sequence[object]) -> dict[str, ColocationProfile]:
     """The ClusterColocationProfiles of a file by name; a file without any stands for none.
 
-    raises    InvalidInput, InvalidManifest: with the field, the rule and the value of what cannot be taken
+    raises    InvalidInput, InvalidManifest: with the document where there are several, the field, the rule and the
+              value of what cannot be taken
     """
     found: dict[str, ColocationProfile] = {}
-    for document in read_documents(text):
-        manifest = shape_manifest(document)
-        if not isinstance(manifest.object, CustomObject) or manifest.object.resource.plural != PROFILES:
-            raise InvalidInput("ClusterColocationProfile", manifest.kind, "kind")
-        check_manifest(manifest)
-        profile = read_profile(manifest.object.document)
-        for fault in (profile.probability, profile.patch):
-            if isinstance(fault, InvalidInput):
-                raise fault.at(f"ClusterColocationProfile[{profile.name}]")
+    for index, document in enumerate(documents):
+        place = f"documents[{index}]" if len(documents) > 1 else ""
+        try:
+            profile = _read(document)
+        except InvalidManifest as refused:
+            raise InvalidManifest([each.at(place) if place else each for each in refused.violations]) from refused
+        except InvalidInput as error:
+            raise (error.at(place) if place else error) from error
         if profile.name in found:
             raise InvalidInput("a name that no other profile of the file has", profile.name, "metadata.name")
         found[profile.name] = profile
     return found
+
+
+def _read(document: object) -> ColocationProfile:
+    manifest = shape_manifest(document)
+    if not isinstance(manifest.object, CustomObject) or manifest.object.resource.plural != PROFILES:
+        raise InvalidInput("ClusterColocationProfile", manifest.kind, "kind")
+    check_manifest(manifest)
+    profile = read_profile(manifest.object.document)
+    for fault in (profile.probability, profile.patch):
+        if isinstance(fault, InvalidInput):
+            raise fault.at(f"ClusterColocationProfile[{profile.name}]")
+    return profile
 
 
 def read_gates(text: str) -> dict[str, bool]:

@@ -3,7 +3,7 @@
 Nothing is written: the log is read once, and one state lives in this process, with what would be said beside it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
 from koordcore.ports.snapshots import SnapshotStore
-from koordcore.protocol.manifests import read_documents, read_manifest
+from koordcore.protocol.manifests import read_manifest
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values.invalid import InvalidInput
 
@@ -45,6 +45,7 @@ class Question:
     names        of the ConfigMap that the manager took its configuration from; None: as by default
     told         flags of the recorded manager; None: as by default
     admitting    colocation profiles and gates to try; None: those that were in force
+    remarks      what is worth a look in the files that are tried
     """
 
     begin: int
@@ -54,6 +55,7 @@ class Question:
     names: ConfigNames | None = None
     told: ManagerTold | None = None
     admitting: AdmissionTried | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,8 @@ class ManagerComparison:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is worth a look in the configuration that was tried: `field: sentence`."""
-        return cautions(self.asked.chosen or {})
+        """What is worth a look in what was tried: `field: sentence`."""
+        return (*self.asked.remarks, *cautions(self.asked.chosen or {}))
 
     def document(self) -> dict[str, Any]:
         """The same as JSON values."""
@@ -90,12 +92,11 @@ class ManagerComparison:
         }
 
 
-def read_chosen(text: bytes) -> dict[str, str]:
-    """The data of the ConfigMap in a file.
+def read_chosen(documents: Sequence[object]) -> dict[str, str]:
+    """The data of the one ConfigMap among the documents of a file.
 
     raises    InvalidInput, InvalidManifest: with the field, the rule and the value of what cannot be taken
     """
-    documents = read_documents(text)
     maps = [manifest.object for manifest in map(read_manifest, documents) if isinstance(manifest.object, ConfigMap)]
     if len(maps) != 1 or len(documents) != 1:
         raise InvalidInput("one ConfigMap with the keys of slo-controller-config", f"{len(documents)} documents")

@@ -13,6 +13,7 @@ from koord_scheduler.shell.configuration import known_plugins, load_configuratio
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.clients import ask, find_service
+from koordctl.document_files import documents_of
 from koordctl.output import say_error
 
 _ANSWER_SECONDS = 5.0
@@ -22,6 +23,8 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
     """What a file means; None: the shipped one. Ends the command with a line for each problem: file, field, rule,
     value.
     """
+    if file is not None:
+        documents_of(file, wanted="a KubeSchedulerConfiguration")
     try:
         return load_configuration(file)
     except InvalidInput as error:

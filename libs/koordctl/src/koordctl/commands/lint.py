@@ -12,7 +12,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.linting import Finding, Linter
-from koordctl.manifest_files import manifest_texts
+from koordctl.manifest_files import UNREADABLE, manifest_texts
 from koordctl.output import errors, fail
 
 _SCHEDULER_CONFIGURATION = "KubeSchedulerConfiguration"
@@ -38,7 +38,8 @@ def lint(
     Every document is admitted in order on a cluster that has what stands before it: colocation profiles are applied,
     quotas judged against their tree, configuration against its ranges. What the files do not say is not known, such as
     a priority class that exists only in the cluster: name files with it by --context. What would be taken and not
-    understood (an unknown QoS class, a misspelt field or key) is warned about; the exit status is 1 only for a refusal.
+    understood (an unknown QoS class, a misspelt field or key) is warned about; the exit status is 1 only for a refusal,
+    2 when a file is no YAML or JSON, or when there are no objects in any of them.
 
     Examples:
 
@@ -53,27 +54,34 @@ def lint(
     linter = Linter(Options(gates=dict(gates.values)))
     for name in context or ():
         for label, text in manifest_texts(name):
-            linter.judge(_documents(label, text) or ())
-    good = True
+            documents = _documents(label, text)
+            if documents is None:
+                raise typer.Exit(UNREADABLE)
+            linter.judge(documents)
+    good, readable, found = True, True, 0
     for name in files:
         for label, text in manifest_texts(name):
             documents = _documents(label, text)
-            if documents is None:
-                good = False
-                continue
-            for finding in linter.judge(documents):
+            readable = readable and documents is not None
+            found += len(documents or ())
+            for finding in linter.judge(documents or ()):
                 good = _report(label, finding, patch=patch) and good
+    if not readable or not found:
+        raise typer.Exit(UNREADABLE)
     if not good:
         raise typer.Exit(1)
 
 
 def _documents(label: str, text: bytes) -> list[object] | None:
-    """None when the text cannot be read: that is told here."""
+    """None when the text cannot be read: that is told here, as is a text with nothing in it."""
     try:
-        return read_documents(text)
+        documents = read_documents(text)
     except InvalidInput as error:
         errors.print(f"{label}: {error.sentence()}", highlight=False, markup=False)
         return None
+    if not documents:
+        errors.print(f"{label}: no objects in it", highlight=False, markup=False)
+    return documents
 
 
 def _report(label: str, finding: Finding, *, patch: bool) -> bool:

@@ -4,13 +4,13 @@ import json
 import sys
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from koordcore.protocol.crd import accepted_kinds
 
 from koordctl.clients import manager
-from koordctl.manifest_files import manifest_texts
+from koordctl.manifest_files import UNREADABLE, manifest_texts
 from koordctl.object_tables import is_cluster_scoped, object_table
 from koordctl.output import Format, errors, fail, field, show_document, show_table
 
@@ -21,6 +21,9 @@ Files = Annotated[
     ),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of a namespaced kind.")]
+
+_NO_MANIFEST: Final = 400
+"""The manager's answer to a text that is no YAML or JSON."""
 
 
 class Shown(StrEnum):
@@ -173,7 +176,7 @@ def get(
 
 
 def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
-    failed = False
+    failed, readable, found = False, True, 0
     for name in names:
         for label, text in manifest_texts(name):
             response = manager.post(path, text, content_type="application/yaml")
@@ -181,10 +184,14 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
             if "results" not in answer:
                 errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False, markup=False)
                 failed = True
+                readable = readable and response.status_code != _NO_MANIFEST
                 continue
+            found += len(answer["results"])
             if not answer["results"]:
                 errors.print(f"{label}: no objects in it", highlight=False, markup=False)
             failed = not _report(answer, dry_run=dry_run, exit_on_refusal=False) or failed
+    if not readable or (not failed and not found):
+        raise typer.Exit(UNREADABLE)
     if failed:
         raise typer.Exit(1)
 

@@ -1,7 +1,8 @@
 """`koord replay --rerun-manager`: what nodes, recommendations and admission would have been under other settings."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from koordctl.commands.history import target
 from koordctl.commands.rerun_admission import show_admission
 from koordctl.commands.rerun_recommendations import show_recommendations
+from koordctl.document_files import documents_of
 from koordctl.log import LogTrouble, open_log, wait_for
 from koordctl.node_policy import formula_line, mid_line
 from koordctl.output import Format, console, errors, fail, show_document, show_table
@@ -37,6 +39,7 @@ from koordctl.rerun_nodes import (
     ratio_differences,
     slo_differences,
 )
+from koordctl.tried_files import config_remarks, profile_remarks
 from koordctl.units import cores, gibibytes
 
 _MOST_NAMED = 20
@@ -104,16 +107,26 @@ def rerun_manager(
 
     Exit status 1 when what was in force does not give what was recorded.
     """
-    chosen = _chosen(config)
+    remarks: list[str] = []
+    chosen = _chosen(config, flags.names, remarks)
     try:
-        told, admitting = flags.told, tried_of(_profiles(profiles), flags.given_gates)
+        told, admitting = flags.told, tried_of(_profiles(profiles, remarks), flags.given_gates)
     except InvalidInput as error:
         fail(f"--feature-gates: {error.sentence()}", status=2)
     try:
         tried = read_settings(settings) if settings is not None else None
     except InvalidInput as error:
         fail(f"--recommender-settings: {error.sentence()}", status=2)
-    asked = Question(begin=0, end=0, chosen=chosen, settings=tried, names=flags.names, told=told, admitting=admitting)
+    asked = Question(
+        begin=0,
+        end=0,
+        chosen=chosen,
+        settings=tried,
+        names=flags.names,
+        told=told,
+        admitting=admitting,
+        remarks=tuple(remarks),
+    )
     comparison = wait_for(_compare(asked, begin, to))
     if output is Format.TABLE:
         _show(comparison)
@@ -138,24 +151,35 @@ def _words(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _chosen(config: Path | None) -> dict[str, str] | None:
+def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict[str, str] | None:
+    """The data of the ConfigMap to try; what is worth a look in it goes to `remarks`."""
     if config is None:
         return None
-    try:
-        return read_chosen(config.read_bytes())
-    except InvalidManifest as refused:
-        fail("; ".join(violation.sentence() for violation in refused.violations))
-    except InvalidInput as error:
-        fail(f"{config}: {error.sentence()}")
+    documents = documents_of(config, wanted="the ConfigMap slo-controller-config")
+    with _naming(config):
+        chosen = read_chosen(documents)
+    remarks += (f"{config}: {sentence}" for sentence in config_remarks(documents[0], names))
+    return chosen
 
 
-def _profiles(file: Path | None) -> dict[str, ColocationProfile] | None:
+def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProfile] | None:
+    """The profiles to try; what is worth a look in them goes to `remarks`."""
     if file is None:
         return None
+    documents = documents_of(file)
+    with _naming(file):
+        found = read_profiles(documents)
+    remarks += (f"{file}: {sentence}" for sentence in profile_remarks(documents))
+    return found
+
+
+@contextmanager
+def _naming(file: Path) -> Generator[None]:
+    """Ends the command with the file's name for what cannot be taken of it."""
     try:
-        return read_profiles(file.read_bytes())
+        yield
     except InvalidManifest as refused:
-        fail("; ".join(violation.sentence() for violation in refused.violations))
+        fail(f"{file}: {'; '.join(violation.sentence() for violation in refused.violations)}")
     except InvalidInput as error:
         fail(f"{file}: {error.sentence()}")
 
