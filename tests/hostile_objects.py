@@ -28,7 +28,21 @@ PROFILE: Json = {
         "labelKeysMapping": {"class": "was"},
         "labelSuffixes": {"class": "-x"},
         "schedulerName": "koord-scheduler",
-        "patch": {"spec": {"containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]}], "priority": None}},
+        "patch": {
+            "metadata": {"$retainKeys": ["name", "namespace", "labels", "annotations"]},
+            "spec": {
+                "$setElementOrder/containers": [{"name": "main"}, {"name": "gpu"}],
+                "containers": [
+                    {
+                        "name": "main",
+                        "$patch": "merge",
+                        "$deleteFromPrimitiveList/args": ["-v"],
+                        "env": [{"name": "A", "value": "1"}],
+                    }
+                ],
+                "priority": None,
+            },
+        },
     },
 }
 POD: Json = {

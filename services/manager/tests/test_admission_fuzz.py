@@ -18,6 +18,7 @@ from koord_manager.domain.admission.facts import PROFILES, Facts
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.patch import json_patch
 from koord_manager.domain.admission.request import Operation, Request
+from koord_manager.domain.admission.strategic_merge import strategic_merge
 from koordcore.protocol.objects import ObjectMeta, PriorityClass
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -71,6 +72,22 @@ def test_fifty_thousand_hostile_objects_are_answered_and_no_accepted_one_is_refu
     assert outcomes["changed"] > 1000, outcomes
     assert outcomes["refused"] > 5000, outcomes
     assert outcomes["allowed"] > 5000, outcomes
+
+
+def test_a_hostile_patch_of_a_profile_is_merged_or_refused_with_its_place() -> None:
+    rng = random.Random(SEED)
+    outcomes: Counter[str] = Counter()
+    for _ in range(20_000):
+        pod, patch = mutated(rng, POD), as_object(mutated(rng, PROFILE["spec"]["patch"]))
+        if patch is None:
+            continue
+        try:
+            strategic_merge(pod, patch)
+            outcomes["merged"] += 1
+        except InvalidInput as error:
+            assert error.path.startswith("patch."), error
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 1000, outcomes
 
 
 def test_what_is_mutated_twice_is_mutated_once() -> None:

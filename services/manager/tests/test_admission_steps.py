@@ -106,6 +106,43 @@ def test_what_is_said_of_a_patch_that_cannot_be_merged_repeats_no_value_of_it(co
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("directive", "value", "told"),
+    [
+        ("$retainKeys", [{"a": "hunter2"}], "patch.spec.$retainKeys[0]: must be the name of a field, got ['a']"),
+        ("$retainKeys", [["hunter2"]], "patch.spec.$retainKeys[0]: must be the name of a field, got 'list'"),
+        ("$retainKeys", ["a", None], "patch.spec.$retainKeys[1]: must be the name of a field, got 'NoneType'"),
+        ("$retainKeys", "hunter2", "patch.spec.$retainKeys: must be a list, got 'str'"),
+        ("$patch", {"env": "hunter2"}, "patch.spec.$patch: must be replace, delete or merge, got ['env']"),
+        ("$patch", ["hunter2"], "patch.spec.$patch: must be replace, delete or merge, got 'list'"),
+        (
+            "$deleteFromPrimitiveList/args",
+            [{"a": "hunter2"}],
+            "patch.spec.$deleteFromPrimitiveList/args[0]: must be a text, a number or a truth value, got ['a']",
+        ),
+        (
+            "$setElementOrder/containers",
+            ["hunter2"],
+            "patch.spec.$setElementOrder/containers[0]: must be an item with its merge key name, got 'str'",
+        ),
+        (
+            "$setElementOrder/containers",
+            [{"name": None, "image": "hunter2"}],
+            "patch.spec.$setElementOrder/containers[0]: must be an item with its merge key name, got ['image', 'name']",
+        ),
+        ("containers", [{"name": None}], "patch.spec.containers[0]: must be an item with its merge key name, got"),
+    ],
+)
+def test_a_directive_of_a_wrong_type_is_refused_with_field_rule_and_what_it_is(
+    directive: str, value: Any, told: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        strategic_merge({"spec": {"containers": [1, {"image": "x"}, {"name": "a"}]}}, {"spec": {directive: value}})
+
+    assert str(caught.value).startswith(told)
+    assert "hunter2" not in str(caught.value)
+
+
 def quota(name: str, *, namespace: str = "kube-system", parent: str = "", tree: str = "") -> Json:
     labels = {f"{PREFIX}parent": parent, f"{PREFIX}tree-id": tree}
     return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {"max": {"cpu": 1}}}

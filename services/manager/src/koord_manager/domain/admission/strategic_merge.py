@@ -51,7 +51,8 @@ _RETAIN: Final = "$retainKeys"
 def strategic_merge(original: JsonObject, patch: JsonObject) -> JsonObject:
     """The object with the patch merged into it; neither argument is changed.
 
-    raises    InvalidInput for an unknown directive, and for an item of a keyed list without its key
+    raises    InvalidInput for an unknown directive or one of a wrong type, and for an item of a keyed list without its
+              key; it repeats no value of the patch
     """
     return _merged(original, patch, "")
 
@@ -63,10 +64,11 @@ def _merged(original: JsonObject, patch: JsonObject, path: str) -> JsonObject:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise InvalidInput("replace, delete or merge", directive, f"patch.{path}{_PATCH}")
+        told = directive if isinstance(directive, str) else _shown(directive)
+        raise InvalidInput("replace, delete or merge", told, f"patch.{path}{_PATCH}")
     result: JsonObject = dict(original)
     if _RETAIN in patch:
-        kept = set(_listed(patch[_RETAIN], f"{path}{_RETAIN}"))
+        kept = _names(patch[_RETAIN], f"{path}{_RETAIN}")
         result = {name: value for name, value in result.items() if name in kept}
     for name, value in patch.items():
         if name in (_PATCH, _RETAIN) or name.startswith((_DELETE_PREFIX, _ORDER_PREFIX)):
@@ -77,10 +79,11 @@ def _merged(original: JsonObject, patch: JsonObject, path: str) -> JsonObject:
             result[name] = _value(result.get(name), value, f"{path}{name}")
     for name, value in patch.items():
         if name.startswith(_DELETE_PREFIX):
-            _delete_from(result, name.removeprefix(_DELETE_PREFIX), _listed(value, f"{path}{name}"))
+            _delete_from(result, name.removeprefix(_DELETE_PREFIX), _plain_items(value, f"{path}{name}"))
         elif name.startswith(_ORDER_PREFIX):
             field = name.removeprefix(_ORDER_PREFIX)
-            _order(result, field, _listed(value, f"{path}{name}"), _merge_key(f"{path}{field}"))
+            key = _merge_key(f"{path}{field}")
+            _order(result, field, _ordered(value, key, f"{path}{name}"), key)
     return result
 
 
@@ -107,7 +110,7 @@ def _merged_list(present: list[Any], patch: list[Any], key: str, path: str) -> l
         if entry.get(_PATCH) == "replace" and key not in entry:
             # `- $patch: replace` stands for the whole list: the other items of the patch are all that remains
             return [_plain(other) for other in patch if other is not item]
-        if key not in entry:
+        if entry.get(key) is None:
             raise InvalidInput(f"an item with its merge key {key}", _shown(entry), f"patch.{path}[{index}]")
         place = next((at for at, found in enumerate(result) if _key_of(found, key) == entry[key]), None)
         if entry.get(_PATCH) == "delete":
@@ -168,6 +171,30 @@ def _listed(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidInput("a list", _shown(value), f"patch.{path}")
     return cast("list[Any]", value)
+
+
+def _names(value: Any, path: str) -> frozenset[str]:
+    listed = _listed(value, path)
+    for index, item in enumerate(listed):
+        if not isinstance(item, str):
+            raise InvalidInput("the name of a field", _shown(item), f"patch.{path}[{index}]")
+    return frozenset(listed)
+
+
+def _plain_items(value: Any, path: str) -> list[Any]:
+    listed = _listed(value, path)
+    for index, item in enumerate(listed):
+        if isinstance(item, dict | list):
+            raise InvalidInput("a text, a number or a truth value", _shown(item), f"patch.{path}[{index}]")
+    return listed
+
+
+def _ordered(value: Any, key: str, path: str) -> list[Any]:
+    listed = _listed(value, path)
+    for index, item in enumerate(listed if key else ()):
+        if _key_of(item, key) is None:
+            raise InvalidInput(f"an item with its merge key {key}", _shown(item), f"patch.{path}[{index}]")
+    return listed
 
 
 def _shown(value: Any) -> object:
