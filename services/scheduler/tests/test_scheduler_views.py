@@ -290,3 +290,24 @@ def test_images_are_seen_in_their_cycle_only() -> None:
     assert locality(scheduler, "p", {})["b"] == 0
     assert locality(scheduler, "q", {"pulled": ""})["b"] > 0
     assert locality(scheduler, "r", {})["b"] == 0
+
+
+class Fussy(Picky):
+    """Refuses what is labelled so for ever."""
+
+    name = "Fussy"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Rejection | None:
+        if "never" in pod.metadata.labels:
+            return Rejection(plugin=self.name, message="never")
+        return super().before_filter(pod, nodes, rows)
+
+
+def test_pods_that_a_plugin_refuses_do_not_hold_back_those_of_another_kind() -> None:
+    log = cluster("a")
+    scheduler = scheduler_with(log, Fussy)
+    assert node_of(scheduler, with_metadata(pod("hopeless", priority=9), labels={"never": ""})) == ""
+    assert node_of(scheduler, pod("hopeful")) == ""
+    log.add_node(node("b"))
+    scheduler.run(now=30.0)
+    assert scheduler.state.pods["hopeful"].node

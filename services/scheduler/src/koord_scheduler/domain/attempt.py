@@ -43,7 +43,7 @@ class Found(NamedTuple):
 class NotFound:
     """It has none.
 
-    rejection    refused before any node was looked at; None: no node was feasible
+    rejection    refused, whatever the nodes say; None: no node was feasible
     is_fault     a plugin broke it off: it is attempted again after a while, whatever happens
     """
 

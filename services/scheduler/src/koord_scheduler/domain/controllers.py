@@ -89,7 +89,7 @@ def _controlled(state: SchedulerState, now: float) -> list[Notice]:
     notices: list[Notice] = []
     for key, plugin in state.frameworks.controllers.items():
         if plugin.name in state.settings.controllers and now >= state.said.next_control.get(key, 0.0):
-            state.said.next_control[key] = now + plugin.control_seconds
+            state.said.next_control[key] = now + max(plugin.control_seconds, LOOK_SECONDS)
             for eviction in plugin.control(now):
                 pod = state.pods.get(eviction.uid)
                 if pod is None or not (pod.node or pod.bound_node):

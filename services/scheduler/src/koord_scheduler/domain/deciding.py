@@ -62,7 +62,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Place | li
         case Rejection() as rejection:
             take_back(state, [work])
             if state.queue.get(pod.uid) is not None:
-                state.queue.unschedulable(pod.uid, now, Block(rejection.plugin, rejection.key))
+                state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
             own = refusal(pod, queued, rejection.message, found, now, turn_lost(work))
             return _heard(state, own, rejection.message)
     return work
@@ -149,7 +149,7 @@ def _annotated(state: SchedulerState, work: Place) -> Place:
 
 def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:
     rejection = found.rejection
-    block = Block(rejection.plugin, rejection.key) if rejection is not None else None
+    block = _block(state, pod, rejection) if rejection is not None else None
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
     if found.is_fault:
         state.queue.retry_later(pod.uid, now)
@@ -169,6 +169,12 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
             verdict = refusal(other, waits, failure.message, found, now, lost.get(uid))
             verdicts += _heard(state, verdict, failure.message) if uid in lost else [verdict]
     return verdicts
+
+
+def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
+    """What the pod waits for with others: as the plugin says; what a user's says nothing of, those of its kind."""
+    is_shared = bool(rejection.key) or not state.frameworks.packages
+    return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
 
 
 def _heard(state: SchedulerState, verdict: Verdict, message: str) -> list[Verdict]:

@@ -50,7 +50,7 @@ def wake(state: SchedulerState) -> int:
         if state.queue.get(uid) is not None:
             state.queue.wake_pod(uid, state.help_trigger)
 
-    refused = state.queue.refused_by_others(_WOKEN_OTHERWISE)
+    refused = state.queue.refused_by_others(_WOKEN_OTHERWISE) if state.frameworks.packages else []
     for uid in refused:
         state.queue.wake_pod(uid, state.help_trigger)
 

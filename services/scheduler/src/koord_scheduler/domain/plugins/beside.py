@@ -19,7 +19,7 @@ class PreBindPlugin(Named, Protocol):
     """Writes on pods that are bound; what all plugins of the point preBind write goes in one binding."""
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Annotation -> text; of two that write the same the later one in the order of the point holds."""
+        """Annotation -> text; of two that write the same the later in the order of the point holds, and then a gang."""
         ...
 
 
@@ -55,7 +55,7 @@ class ControllerPlugin(Named, Protocol):
 
     @property
     def control_seconds(self) -> float:
-        """At least so long between two rounds."""
+        """At least so long between two rounds, and at least a second."""
         ...
 
     def control(self, now: float) -> Sequence[Eviction]:
