@@ -108,7 +108,7 @@ def test_check_config_tells_every_problem_in_a_line(
         f"error: {file}: podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (11), got 10",
     ]
     file.write_text("profiles:\n- plugins: [\n")
-    assert koord(monkeypatch, str(file)) == 1
+    assert koord(monkeypatch, str(file)) == 2
     assert capsys.readouterr().err.startswith(f"error: {file}: line 3, column 1: must be YAML or JSON (")
     assert koord(monkeypatch, str(tmp_path / "none.yaml")) == 2
     (tmp_path / "text").write_bytes(b"\xff")
