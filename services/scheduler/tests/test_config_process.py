@@ -112,7 +112,7 @@ def test_check_config_tells_every_problem_in_a_line(
     assert capsys.readouterr().err.startswith(f"error: {file}: line 3, column 1: must be YAML or JSON (")
     assert koord(monkeypatch, str(tmp_path / "none.yaml")) == 2
     (tmp_path / "text").write_bytes(b"\xff")
-    assert koord(monkeypatch, str(tmp_path / "text")) == 1
+    assert koord(monkeypatch, str(tmp_path / "text")) == 2
 
 
 def test_the_document_names_everything_that_changes_nothing() -> None:
