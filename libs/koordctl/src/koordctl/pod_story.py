@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.explanation import PlacementExplanation
@@ -20,9 +21,11 @@ from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulab
 from koordcore.protocol.pod_resources import pod_requests
 
 from koordctl.decision_lines import victims_text
+from koordctl.pod_admission import admission_sentence
 from koordctl.units import seconds_between
 
-Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted"]
+Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Refused"]
+"""Refused: admission never let a pod of this name in."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,6 +34,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at              RFC 3339, the writer's clock: the run's, scaled or not
     position        in the facts stream; 0 for a verdict, which is no fact
     victims         of a nomination
+    annotations     that the scheduler writes with a placement: which devices, cpus, reservation were allocated
+    steps           of admission that changed the pod, in their order
+    rules           of admission that refused what was asked
     """
 
     what: str
@@ -43,6 +49,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     diagnosis: Diagnosis | None = None
     node: str = ""
     victims: list[Victim] = []
+    annotations: dict[str, str] = {}
+    steps: list[str] = []
+    rules: list[str] = []
     trace: str = ""
 
 
@@ -80,7 +89,7 @@ def pod_story(
 
     facts         events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of `nodestate.<node>` of its nodes, in
                   any order; told in the order of their sequences, whatever any clock says
-    verdicts      of `why.pod.<uid>`, in the order of their stream
+    verdicts      of `why.pod.<uid>`, in the order of their stream, and those on its admission before them
     """
     namespace = name = node = submitted_at = placed_at = ""
     status: Status = "Pending"
@@ -100,7 +109,8 @@ def pod_story(
             case PodPlaced():
                 node, status = event.node, "Placed"
                 placed_at = placed_at or stored.occurred_at
-                moment = _moment("placed", stored, f"on {node}", attempt=event.attempt, why=event.explanation)
+                placed = _moment("placed", stored, f"on {node}", attempt=event.attempt, why=event.explanation)
+                moment = msgspec.structs.replace(placed, annotations=event.annotations)
             case PodBound():
                 moment = _moment("bound", stored, f"to {event.node}")
             case PodBindFailed():
@@ -132,13 +142,25 @@ def pod_story(
     )
 
 
+def refused_story(namespace: str, name: str, verdicts: Iterable[StoredEvent]) -> PodStory:
+    """What is known of a pod that admission never let in. verdicts: refusals, in the order of their stream."""
+    moments = [moment for stored in verdicts if (moment := _verdict(stored)) is not None]
+    return PodStory(namespace=namespace, name=name, uid="", status="Refused", moments=moments)
+
+
 def _interleaved(facts: list[tuple[int, Moment]], verdicts: Iterable[StoredEvent]) -> list[Moment]:
-    """Facts by position; each verdict behind the newest fact it was based on, and never before an earlier verdict."""
-    known = facts[0][0] if facts else 0
+    """Facts by position; each verdict behind the newest fact it was based on, and never before an earlier verdict of
+    the scheduler; what let the pod in stands first.
+    """
+    first = known = facts[0][0] if facts else 0
     keyed = [((seq, 0, 0), moment) for seq, moment in facts]
     for number, stored in enumerate(verdicts):
-        known = max(known, stored.based_on)
         moment = _verdict(stored)
+        if stored.ref.kind == "admission":
+            if moment is not None:
+                keyed.append(((stored.based_on, 1, number) if stored.based_on >= first else (0, 0, number), moment))
+            continue
+        known = max(known, stored.based_on)
         if moment is not None:
             keyed.append(((known, 1, number), moment))
     return [moment for _, moment in sorted(keyed, key=lambda entry: entry[0])]
@@ -154,6 +176,11 @@ def _verdict(stored: StoredEvent) -> Moment | None:
             return msgspec.structs.replace(refused, diagnosis=event.diagnosis)
         case PodGated():
             return _moment("gated", stored, event.message, is_fact=False)
+        case AdmissionDecided():
+            judged = _moment(
+                "admitted" if event.allowed else "denied", stored, admission_sentence(event), is_fact=False
+            )
+            return msgspec.structs.replace(judged, steps=event.steps, rules=event.rules)
         case DecisionAbandoned():
             return _moment("abandoned", stored, event.reason, attempt=event.attempt, is_fact=False)
         case _:

@@ -27,11 +27,12 @@ STYLES: Final = {
     "placed": "green",
     "started": "green",
     "refused": "yellow",
+    "denied": "red",
     "abandoned": "red",
     "gated": "yellow",
     "evicted": "red",
 }
-REPEATED: Final = ("refused", "gated", "abandoned")
+REPEATED: Final = ("refused", "denied", "gated", "abandoned")
 _QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(?= \())")
 """What a change of the best-effort quota says beside its reason: from which quota to which, once in microseconds."""
 
@@ -47,8 +48,9 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
     """A pod's life, the oldest first. as_of: which moment it is told for, "" the present."""
     where = f" on {story.node}" if story.node else ""
     yield Line(f"Pod {story.namespace}/{story.name}{as_of}: {story.status}{where}", "bold")
-    asked = amounts_text(story.requests) if story.requests else "nothing"
-    yield Line(f"  uid {story.uid}, requests {asked}")
+    if story.uid:
+        asked = amounts_text(story.requests) if story.requests else "nothing"
+        yield Line(f"  uid {story.uid}, requests {asked}")
     for same in _alike(story.moments):
         yield from _moment_lines(same)
     if story.wait_seconds is not None:
@@ -96,6 +98,7 @@ def _moment_lines(same: Sequence[Moment]) -> Iterator[Line]:
     style = STYLES.get(what, "")
     yield Line(f"  {time_text(moment.at)}  {what:<9} {sentence}{attempt}{position}".rstrip(), style)
     yield from (Line(f"      {detail}") for detail in details)
+    yield from (Line(f"      writes {key}: {value}") for key, value in sorted(moment.annotations.items()))
     if len(same) > 1:
         until = f" (attempt {last.attempt})" if last.attempt else ""
         times = "once" if len(same) == 2 else f"{len(same) - 1} times"

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import admission_ref
 from koordcore.events.envelope import (
     HEADER_ACTOR,
     HEADER_BASED_ON,
@@ -17,6 +18,7 @@ from koordcore.events.envelope import (
     StoredEvent,
     name_token,
 )
+from koordcore.events.mirror import PodSpecAdded
 from koordcore.events.observation import NodeUsageReported, Usage
 
 from koordctl.clients import NOT_FOUND, manager, projector
@@ -24,7 +26,8 @@ from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.output import Format, console, errors, fail, field, show_document
 from koordctl.past import ask_as_of, moment_text
-from koordctl.pod_story import PodStory, Used, pod_story
+from koordctl.pod_admission import refusals, verdicts_of_pod
+from koordctl.pod_story import PodStory, Used, pod_story, refused_story
 from koordctl.run_clock import clock_sentence, run_clock
 from koordctl.story_text import Line, node_lines, pod_lines
 from koordctl.units import time_text
@@ -60,7 +63,8 @@ def pod(
     as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """A pod's life: submitted, every verdict, the placement with its reasons, started, what it uses.
+    """A pod's life: admitted, submitted, every verdict, the placement with its reasons, started, what it uses; of one
+    that admission refused, by which rules.
 
     Examples:
 
@@ -73,9 +77,13 @@ def pod(
     path = f"/api/pods/{uid}" if uid else f"/api/namespaces/{namespace}/pods/{name}"
     past = None if as_of is None else _past(path, as_of, f"there was no pod {namespace}/{name} up to {as_of}")
     known = uid or (_uid_of(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
-    story = wait_for(_pod_story(known, past))
+    story = wait_for(_pod_story(known, past) if known is not None else _refused_pod_story(namespace, name))
     if not story.moments:
-        fail(f"nothing is known of a pod with uid {known}")
+        fail(
+            f"nothing is known of a pod with uid {known}"
+            if known is not None
+            else f"there is no pod {namespace}/{name}, and there never was one"
+        )
     _show(story, pod_lines(story, past.label if past else ""), output)
 
 
@@ -115,14 +123,14 @@ def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) ->
         errors.print(clock, highlight=False, markup=False)
 
 
-def _uid_of(namespace: str, name: str) -> str:
-    """The uid of a pod, or of the last one of that name that is gone. Ends the command when there never was one."""
+def _uid_of(namespace: str, name: str) -> str | None:
+    """The uid of a pod, or of the last one of that name that is gone. None: there never was one."""
     live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
     if live.status_code != NOT_FOUND:
         return str(field(manager.decoded(live), "metadata.uid"))
     past = projector.request("GET", f"/api/namespaces/{namespace}/pods/{name}")
     if past.status_code == NOT_FOUND:
-        fail(f"there is no pod {namespace}/{name}, and there never was one")
+        return None
     return str(field(projector.decoded(past), "pod.uid"))
 
 
@@ -141,11 +149,33 @@ async def _pod_story(uid: str, past: Past | None) -> PodStory:
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:
             facts += await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
+        admitted = await _admission_of(log, facts)
         if past is not None:
-            return pod_story(uid, facts, _past_verdicts(uid, past.answer["timeline"]), _past_use(past.answer))
-        verdicts = await log.why.of_subject(log.names.subject("why", AggregateRef("pod", uid)))
+            before = [stored for stored in admitted if stored.based_on <= past.position]
+            verdicts = [*before, *_past_verdicts(uid, past.answer["timeline"])]
+            return pod_story(uid, facts, verdicts, _past_use(past.answer))
+        verdicts = [*admitted, *await log.why.of_subject(log.names.subject("why", AggregateRef("pod", uid)))]
         report = await _last_report(log, name_token(msgspec.json.decode(placed[-1].body)["node"])) if placed else None
         return pod_story(uid, facts, verdicts, _use_of(uid, report))
+
+
+async def _admission_of(log: OpenLog, facts: list[StoredEvent]) -> list[StoredEvent]:
+    """The verdicts on a pod's admission; none when its first fact is not known."""
+    added = next((CATALOGUE.read(stored) for stored in facts if stored.type == PodSpecAdded.__name__), None)
+    if not isinstance(added, PodSpecAdded):
+        return []
+    meta = added.object.metadata
+    return verdicts_of_pod(facts, await _admission(log, meta.namespace, meta.name))
+
+
+async def _refused_pod_story(namespace: str, name: str) -> PodStory:
+    async with open_log() as log:
+        return refused_story(namespace, name, refusals(await _admission(log, namespace, name)))
+
+
+async def _admission(log: OpenLog, namespace: str, name: str) -> list[StoredEvent]:
+    """The verdicts on what was asked of pods of a name that are still kept."""
+    return await log.why.of_subject(log.names.subject("why", admission_ref("pods", namespace, name)))
 
 
 async def _node_story(name: str, past: Past | None) -> NodeStory:
