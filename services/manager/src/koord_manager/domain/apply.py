@@ -46,7 +46,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.config_map_validating import check_data
 from koord_manager.domain.admission.json_object import seen, texts
-from koord_manager.domain.admission.kept import LAST_APPLIED
+from koord_manager.domain.admission.kept import LAST_APPLIED, our_sections
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import Operation, Request
 from koord_manager.domain.admitting import (
@@ -274,6 +274,8 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
     names = view.admission.names
     is_slo_config = (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name)
     warnings = cautions(config.data) if is_slo_config else ()
+    if is_slo_config:
+        config.data = our_sections(config.data)
     if old == config:
         return Applied("unchanged", "", [], warnings=warnings)
     if is_slo_config:

@@ -1,5 +1,8 @@
 """Applying and deleting custom resources: three-way merge, schema, the chain of admission, one fact.
 
+What the log does not keep of a pod template is in neither the object nor our copy of the manifest, so a manifest that
+changes nothing else is unchanged.
+
 source    protocol spec, 9; manager spec, 8.4, 13
 """
 
@@ -20,6 +23,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.admitting import AdmissionRefused
 from koord_manager.domain.applied import Applied
+from koord_manager.domain.pod_templates import with_kept_templates
 from koord_manager.domain.three_way import three_way
 from koord_manager.domain.view import ManagerView
 
@@ -37,8 +41,11 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     ref = custom_ref(resource.plural, meta.namespace, meta.name)
     state = view.custom(resource.plural, meta.namespace, meta.name)
     old = state.object if state else None
-    manifest = _as_written(custom.document, resource)
-    merged = manifest if old is None else three_way(old, _last_applied(old), manifest)
+    written = _as_written(custom.document, resource)
+    manifest, fault = with_kept_templates(resource.plural, written)
+    if fault is not None:
+        raise InvalidManifest([fault])
+    merged = written if old is None else three_way(old, _last_applied(old), manifest)
     request = Request(
         uid=new_uid if old is None else str(_metadata(old).get("uid") or meta.name),
         operation=Operation.CREATE if old is None else Operation.UPDATE,
@@ -58,6 +65,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     if not judged.allowed:
         raise AdmissionRefused(judged.violations)
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
+    document = with_kept_templates(resource.plural, document).document
     document = _with_identity(document, old, manifest, uid=uid, now=now)
     if document == old:
         return Applied("unchanged", uid, [])

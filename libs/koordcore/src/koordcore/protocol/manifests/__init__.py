@@ -13,6 +13,7 @@ from koordcore.protocol.manifests.reader import (
     check_manifest,
     read_manifest,
     shape_manifest,
+    shape_mismatch,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "read_documents",
     "read_manifest",
     "shape_manifest",
+    "shape_mismatch",
 ]

@@ -152,7 +152,7 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
     try:
         metadata = object_from_json(written, ObjectMeta)
     except msgspec.ValidationError as error:
-        raise InvalidManifest([_mismatch(error, written).at("metadata")]) from error
+        raise InvalidManifest([shape_mismatch(error, written).at("metadata")]) from error
     namespaced = resource.scope == "Namespaced"
     if namespaced and not metadata.namespace:
         metadata.namespace = "default"
@@ -189,10 +189,11 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
     try:
         return codec.convert(value, model)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-        raise InvalidManifest([_mismatch(error, value)]) from error
+        raise InvalidManifest([shape_mismatch(error, value)]) from error
 
 
-def _mismatch(error: Exception, value: object) -> InvalidInput:
+def shape_mismatch(error: Exception, value: object) -> InvalidInput:
+    """The decoder's error about a JSON value: the path, what was expected there, and what stands there."""
     match = _MISMATCH.match(str(error))
     assert match is not None
     path = (match["path"] or "").lstrip(".")

@@ -55,6 +55,32 @@ def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
         return None
 
 
+def kept_reservation(document: Any) -> JsonObject:
+    """The kept part of a Reservation, or of the template of one. Raises codec.DecodeError for another shape."""
+    document = codec.convert(document, dict[str, Any])
+    kept = _metadata(document)
+    written: Any = document.get("spec")
+    if written is None:
+        return kept
+    kept["spec"] = spec = _only(written, _RESERVATION_FIELDS)
+    if spec.get("template") is not None:
+        spec["template"] = kept_template(spec["template"])
+    return kept
+
+
+def kept_template(given: Any) -> JsonObject:
+    """What is kept of a pod template: what the log keeps of pods. Raises codec.DecodeError for another shape."""
+    template = _typed(given, PodTemplate)
+    if "metadata" in template and not _without_copy(template["metadata"]).get("annotations", True):
+        del template["metadata"]["annotations"]
+    return template
+
+
+def our_sections(data: Mapping[str, str]) -> dict[str, str]:
+    """The sections of slo-controller-config among the entries of a ConfigMap: what else stands there is not ours."""
+    return {name: text for name, text in data.items() if name in _SECTIONS}
+
+
 def digest_of(resource: str, document: JsonObject | None) -> str:
     """Digest of the kept part of an object; "" when nothing is kept of it."""
     kept = kept_of(resource, document)
@@ -67,7 +93,7 @@ def violations_told(violations: Sequence[Violation]) -> tuple[list[str], list[st
     return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
 
 
-def _typed(document: JsonObject, kind: type[KubeStruct]) -> JsonObject:
+def _typed(document: Any, kind: type[KubeStruct]) -> JsonObject:
     # nulls inside of maps are refused here, though the log reads them as absent: admission does not
     return cast("JsonObject", msgspec.to_builtins(codec.convert(document, kind)))
 
@@ -99,7 +125,7 @@ def _node(document: JsonObject) -> JsonObject:
 
 def _config(document: JsonObject) -> JsonObject:
     kept = _object(document, ConfigMap)
-    kept["data"] = {name: text for name, text in kept.get("data", {}).items() if name in _SECTIONS}
+    kept["data"] = our_sections(kept.get("data", {}))
     return kept
 
 
@@ -112,19 +138,16 @@ def _quota(document: JsonObject) -> JsonObject:
 
 
 def _reservation(document: JsonObject) -> JsonObject | None:
-    kept = _metadata(document)
-    written: Any = document.get("spec")
-    if written is None:
-        return kept
-    kept["spec"] = spec = _only(written, _RESERVATION_FIELDS)
-    if spec.get("template") is not None:
-        given: Any = spec["template"]
-        spec["template"] = template = _typed(given, PodTemplate)
-        if bool(given.get("spec")) != bool(template.get("spec")):
-            return None  # whether the template has a spec at all is looked at
-        if "metadata" in template:
-            _without_copy(template["metadata"])
+    kept = kept_reservation(document)
+    if _has_pod_spec(document) != _has_pod_spec(kept):
+        return None  # whether the template has a spec at all is looked at
     return kept
+
+
+def _has_pod_spec(reservation: JsonObject) -> bool:
+    spec: Any = reservation.get("spec") or {}
+    template: Any = spec.get("template") or {}
+    return bool(template.get("spec"))
 
 
 def _only(value: Any, fields: frozenset[str]) -> JsonObject:

@@ -37,14 +37,14 @@ from koordcore.state.aggregates import (
     PriorityClassState,
 )
 
+from koord_manager.domain.admission.kept import LAST_APPLIED, our_sections
 from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.domain.pod_templates import with_kept_templates
 from koord_manager.domain.view import ManagerView
 
 Json = dict[str, Any]
 Object = Pod | Node | Namespace | PriorityClass | ConfigMap | Json
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""kubectl's own copy of the manifest: whole objects, and what is secret in them, never enter the log."""
 _KEPT_METADATA = (
     "name",
     "namespace",
@@ -83,9 +83,13 @@ class Seen(NamedTuple):
 
 
 def cleaned(resource: Mirrored, found: Object) -> Object:
-    """The object as it enters the log: no managed fields, no resourceVersion, no copy of the manifest."""
+    """The object as it enters the log: no managed fields, no resourceVersion, no copy of the manifest; of a pod
+    template in it what is kept of pods, of the configuration its sections.
+    """
     if not isinstance(found, dict):
         _clean_meta(found.metadata)
+        if isinstance(found, ConfigMap) and resource.has_sections:
+            found.data = our_sections(found.data)
         return found
     meta: Json = {key: found["metadata"][key] for key in _KEPT_METADATA if found["metadata"].get(key)}
     annotations = meta.get("annotations")
@@ -101,7 +105,7 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     for key, value in found.items():
         if key not in ("apiVersion", "kind", "metadata") and value is not None:
             result[key] = value
-    return result
+    return with_kept_templates(resource.plural, result).document
 
 
 def _clean_meta(meta: ObjectMeta) -> None:

@@ -28,6 +28,7 @@ from koord_manager.domain.admission.profile_controller import is_wanted, reconci
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.admitting import created_pod, pod_document
 from koord_manager.domain.apply import APPLIED_DIGEST
+from koord_manager.domain.pod_templates import with_kept_templates
 from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.admission_outcome import (
     Outcome,
@@ -294,7 +295,7 @@ def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
     uid, now = stored.correlation_id, stored.occurred_at
     return _let_in(
         stored,
-        CustomObjectObserved(object=document),
+        CustomObjectObserved(object=with_kept_templates(plural_of_ref(stored.ref.id), document).document),
         named,
         "apply",
         lambda world: apply_again(world.view, manifest, world.options, uid=uid, now=now),
