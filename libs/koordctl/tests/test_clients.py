@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from ssl import SSLCertVerificationError
 from threading import Thread
 
@@ -10,6 +11,7 @@ import pytest
 import typer
 from koordctl import clients
 from koordctl.clients import Client
+from koordctl.log import LogTrouble, operator_settings
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -91,3 +93,19 @@ def test_a_certificate_that_is_not_trusted_is_no_wrong_usage(
         Client("manager", url="https://127.0.0.1:1").get("/")
     assert end.value.exit_code == 1
     assert capsys.readouterr().err == "error: manager at https://127.0.0.1:1: certificate verify failed\n"
+
+
+def test_who_finds_no_stack_says_where_it_looked_and_how_to_name_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("KOORD_VAR", "KOORD_MANAGER", "KOORD_NATS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(typer.Exit):
+        clients.service_url("manager")
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: no running manager in {tmp_path / 'var'}: start the stack with `koord up`")
+    assert "KOORD_VAR=FOLDER" in said
+    assert "KOORD_MANAGER=http://host:port" in said
+    with pytest.raises(LogTrouble, match=f"no running log in {tmp_path / 'var'}: .* KOORD_NATS="):
+        operator_settings()

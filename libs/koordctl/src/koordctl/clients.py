@@ -71,8 +71,20 @@ def service_url(name: str) -> str:
     """Base URL of a service. Ends the command when there is none."""
     found = find_service(name)
     if found is None:
-        fail(f"no running {name}: start the stack with `koord up`, or set KOORD_{name.upper()}=http://host:port")
+        fail(nothing_runs(name, live_directory(), f"KOORD_{name.upper()}=http://host:port"))
     return found
+
+
+def nothing_runs(what: str, folder: Path, address: str = "") -> str:
+    """A sentence: where a part of the stack was looked for in vain, and how to say where it is.
+
+    address    the variable that names one of another machine, and how it is written; "" when none does
+    """
+    elsewhere = f", or set {address}" if address else ""
+    return (
+        f"no running {what} in {folder.absolute()}: start the stack with `koord up`, set KOORD_VAR=FOLDER when it runs"
+        f" in another folder (--var){elsewhere}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

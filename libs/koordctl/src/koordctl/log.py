@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from koordcore.embedded.stack import read_stack
 
-from koordctl.clients import live_directory, state_file
+from koordctl.clients import live_directory, nothing_runs, state_file
 from koordctl.trouble import LogTrouble
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
     stack = read_stack(state_file(var))
     nats = stack.find("nats") if stack is not None and stack.is_live else None
     if nats is None:
-        raise LogTrouble("no running log: start the stack with `koord up`, or set KOORD_NATS=nats://host:port")
+        raise LogTrouble(nothing_runs("log", var, "KOORD_NATS=nats://host:port"))
     return ConnectionSettings(
         urls=(nats.urls["client"],),
         name="koord",

@@ -16,7 +16,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
-from koordctl.clients import ask, find_service, live_directory, running_stack
+from koordctl.clients import ask, find_service, live_directory, nothing_runs, running_stack
 from koordctl.commands import genesis
 from koordctl.log import open_log, wait_for
 from koordctl.output import Format, console, fail, show_document, show_table
@@ -83,7 +83,7 @@ def consumers() -> None:
     """
     stack = running_stack(live_directory())
     if stack is None:
-        fail("nothing runs: start the stack with `koord up`")
+        fail(nothing_runs("stack", live_directory()))
     rows: list[list[object]] = []
     halted = False
     for process in stack.processes:

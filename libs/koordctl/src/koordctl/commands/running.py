@@ -43,7 +43,9 @@ def status(var: Var = None) -> None:
     stack = read_stack(state_file(folder))
     if stack is None or not stack.is_live:
         fail(
-            f"nothing runs in {folder}" if stack is None else "the stack's supervisor is gone; `koord up` starts again"
+            f"nothing runs in {folder}; another folder: --var or KOORD_VAR"
+            if stack is None
+            else f"the supervisor of the stack in {folder} is gone; `koord up` starts again"
         )
     rows: list[list[object]] = []
     fine = stack.phase is Phase.READY
