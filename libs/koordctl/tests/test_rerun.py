@@ -59,6 +59,15 @@ async def test_packing_is_told_with_every_pod_that_moves() -> None:
     assert (document["before"]["pods"], document["after"]["pods"]) == (8, 8)
 
 
+async def test_a_configuration_that_serves_nobody_of_the_recording_says_so() -> None:
+    other = shipped_configuration().replace(b"schedulerName: koord-scheduler", b"schedulerName: my-scheduler")
+    found = await rerun(recorded(), other, begin=10)
+    assert found.decided == 0
+    assert found.warnings == ("no profile serves the pods of scheduler koord-scheduler: 6 pods",)
+    assert found.document()["warnings"] == list(found.warnings)
+    assert (await rerun(recorded(), shipped_configuration())).warnings == ()
+
+
 def test_what_is_tried_is_compared_with_the_shipped_configuration_where_no_scheduler_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,20 +3,25 @@
 Nothing is written: the log is read, two states live in this process (as recorded, and as decided anew).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Set
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.folding.log import fold, skip
+from koord_scheduler.domain.frameworks import Frameworks
 from koord_scheduler.domain.packing import Packing, packing_of
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
 from koord_scheduler.domain.recording import Nomination, recording_of
 from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.domain.templates import scheduler_name_of
 from koord_scheduler.domain.what_if import Fate, WhatIf
 from koord_scheduler.shell.configuration import installed_makers
+from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.events.pod import PodPlaced
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
@@ -41,6 +46,7 @@ class Comparison:
     nominations          who was promised which node, and who had to leave for it, as recorded
     nominated            the same anew
     before, after        the nodes at `end`
+    unserved             scheduler name that no profile of those tried has -> how many pods of the recording ask for it
     """
 
     begin: int
@@ -55,6 +61,15 @@ class Comparison:
     nominated: list[Nomination]
     before: Packing
     after: Packing
+    unserved: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is worth a look in the configuration that was tried."""
+        return tuple(
+            f"no profile serves the pods of scheduler {name}: {count:,} {'pod' if count == 1 else 'pods'}"
+            for name, count in sorted(self.unserved.items())
+        )
 
     @property
     def elsewhere(self) -> list[Fate]:
@@ -89,6 +104,7 @@ class Comparison:
             "placementsRecorded": self.recorded,
             "placementsRerun": self.decided,
             "loadReports": self.reports,
+            "warnings": list(self.warnings),
             "elsewhere": [asdict(fate) for fate in self.elsewhere],
             "pendingInsteadOfPlaced": [asdict(fate) for fate in self.not_placed],
             "placedInsteadOfPending": [asdict(fate) for fate in self.newly_placed],
@@ -134,6 +150,8 @@ async def compare(
         recording = recording_of(events, await everything_kept(verdicts))
         reports = await everything_kept(observations)
         what_if.rerun(events, recording, reports, lambda position: progress(end + position))
+        tried = {*recording.placed, *(attempt.uid for attempt in recording.attempts)}
+        unserved = await _unserved(log, what_if.state.frameworks, tried - what_if.placed.keys(), end, skipped)
     except UnreadableEvent as error:
         raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
     return Comparison(
@@ -149,7 +167,28 @@ async def compare(
         nominated=what_if.nominated,
         before=packing_of(recorded_state),
         after=packing_of(what_if.state),
+        unserved=unserved,
     )
+
+
+async def _unserved(
+    log: EventLog, frameworks: Frameworks, uids: Set[str], end: int, skipped: Container[int]
+) -> Counter[str]:
+    """How many of these pods ask for which scheduler that is none of the profiles. Nothing is read when there are none.
+
+    raises    UnreadableEvent
+    """
+    found: dict[str, str] = {}
+    if not uids:
+        return Counter()
+    async for batch in log.history(0, end, kinds=["podspec"], batch=BATCH):
+        for stored in batch:
+            if stored.ref.id not in uids or stored.seq in skipped:
+                continue
+            event = CATALOGUE.read(stored)
+            if isinstance(event, PodSpecAdded | PodSpecChanged) and frameworks.of(event.object) is None:
+                found[stored.ref.id] = scheduler_name_of(event.object)
+    return Counter(found.values())
 
 
 async def recomputed(

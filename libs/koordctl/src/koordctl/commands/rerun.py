@@ -106,6 +106,8 @@ def _show(found: Comparison) -> None:
         f" {found.reports:,} load reports still kept",
         highlight=False,
     )
+    for sentence in found.warnings:
+        console.print(f"worth a look: {sentence}", highlight=False, markup=False)
     show_table(
         ["", "recorded", "anew"],
         [[title, getattr(found.before, name), getattr(found.after, name)] for title, name in _FIGURES],
