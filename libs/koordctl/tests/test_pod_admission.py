@@ -70,6 +70,7 @@ def test_what_was_refused_of_a_pod_that_lives_stands_where_it_happened() -> None
     facts = [added(), stored(20, "podspec.u", PodSpecDeleted(namespace="d", name="web"))]
     own = verdicts_of_pod(facts, [before, denied, after])
     assert own == [denied]
+    assert verdicts_of_pod(facts, [before, denied, after], is_last=True) == [denied, after]
     story = pod_story("u", facts, own)
     assert [moment.what for moment in story.moments] == ["submitted", "denied", "deleted"]
     assert story.moments[1].sentence == "update by ann: Pod: Forbidden: BE with koord-prod (be-priority)"

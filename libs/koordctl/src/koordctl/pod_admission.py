@@ -20,18 +20,21 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 """A creationTimestamp may lie so much before the verdict: its fraction is cut off."""
 
 
-def verdicts_of_pod(facts: Iterable[StoredEvent], verdicts: Iterable[StoredEvent]) -> list[StoredEvent]:
+def verdicts_of_pod(
+    facts: Iterable[StoredEvent], verdicts: Iterable[StoredEvent], *, is_last: bool = False
+) -> list[StoredEvent]:
     """The verdicts that are this pod's, in their order: on its creation, and on what was asked of it later.
 
     facts      of `podspec.<uid>`, among others, in any order
     verdicts   of its namespace and name
+    is_last    of that name: then what was refused after it was deleted belongs to its story, too
     """
     added, deleted = None, None
     for stored in sorted(facts, key=lambda event: event.seq):
         if stored.ref.kind == "podspec":
             event = CATALOGUE.read(stored)
             added = added or (stored if isinstance(event, PodSpecAdded) else None)
-            deleted = stored if isinstance(event, PodSpecDeleted) else deleted
+            deleted = stored if isinstance(event, PodSpecDeleted) and not is_last else deleted
     if added is None:
         return []
     return [stored for stored in verdicts if _is_of(stored, added, deleted)]

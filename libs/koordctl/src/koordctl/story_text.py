@@ -98,7 +98,7 @@ def _moment_lines(same: Sequence[Moment]) -> Iterator[Line]:
     style = STYLES.get(what, "")
     yield Line(f"  {time_text(moment.at)}  {what:<9} {sentence}{attempt}{position}".rstrip(), style)
     yield from (Line(f"      {detail}") for detail in details)
-    yield from (Line(f"      writes {key}: {value}") for key, value in sorted(moment.annotations.items()))
+    yield from (Line(f"      writes {key}: {value}".rstrip()) for key, value in sorted(moment.annotations.items()))
     if len(same) > 1:
         until = f" (attempt {last.attempt})" if last.attempt else ""
         times = "once" if len(same) == 2 else f"{len(same) - 1} times"

@@ -77,7 +77,9 @@ def pod(
     path = f"/api/pods/{uid}" if uid else f"/api/namespaces/{namespace}/pods/{name}"
     past = None if as_of is None else _past(path, as_of, f"there was no pod {namespace}/{name} up to {as_of}")
     known = uid or (_uid_of(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
-    story = wait_for(_pod_story(known, past) if known is not None else _refused_pod_story(namespace, name))
+    story = wait_for(
+        _pod_story(known, past, by_name=uid is None) if known is not None else _refused_pod_story(namespace, name)
+    )
     if not story.moments:
         fail(
             f"nothing is known of a pod with uid {known}"
@@ -142,14 +144,15 @@ def _past(path: str, at: str, missing: str) -> Past:
     return Past(int(answer["moment"]["position"]), str(answer["moment"]["occurred_at"]), answer)
 
 
-async def _pod_story(uid: str, past: Past | None) -> PodStory:
+async def _pod_story(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
+    """by_name: it is the last pod of its name."""
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:
             facts += await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
-        admitted = await _admission_of(log, facts)
+        admitted = await _admission_of(log, facts, is_last=by_name)
         if past is not None:
             before = [stored for stored in admitted if stored.based_on <= past.position]
             verdicts = [*before, *_past_verdicts(uid, past.answer["timeline"])]
@@ -159,13 +162,13 @@ async def _pod_story(uid: str, past: Past | None) -> PodStory:
         return pod_story(uid, facts, verdicts, _use_of(uid, report))
 
 
-async def _admission_of(log: OpenLog, facts: list[StoredEvent]) -> list[StoredEvent]:
+async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
     """The verdicts on a pod's admission; none when its first fact is not known."""
     added = next((CATALOGUE.read(stored) for stored in facts if stored.type == PodSpecAdded.__name__), None)
     if not isinstance(added, PodSpecAdded):
         return []
     meta = added.object.metadata
-    return verdicts_of_pod(facts, await _admission(log, meta.namespace, meta.name))
+    return verdicts_of_pod(facts, await _admission(log, meta.namespace, meta.name), is_last=is_last)
 
 
 async def _refused_pod_story(namespace: str, name: str) -> PodStory:
