@@ -325,13 +325,15 @@ async def test_process_that_ends_before_it_is_ready_gives_its_reason_in_the_firs
 
 
 async def test_process_that_backs_off_shows_how_it_ended(state_file: Path, tmp_path: Path) -> None:
+    end = tmp_path / "end"
     spec = ProcessSpec(
         name="scheduler",
-        argv=("/bin/sh", "-c", "echo 'ValueError: no slots'; exit 1"),
+        argv=("/bin/sh", "-c", f"until [ -e {end} ]; do sleep 0.02; done; echo 'ValueError: no slots'; exit 1"),
         log_file=tmp_path / "scheduler.log",
         restart=RestartPolicy(first_delay_seconds=60, max_delay_seconds=60),
     )
     async with Supervisor([spec], state_file=state_file) as supervisor:
+        end.touch()
         await until(lambda: supervisor.status().processes[0].state is ProcessState.BACKING_OFF)
         status = supervisor.status().processes[0]
     assert (status.last_exit, status.last_words) == (1, "ValueError: no slots")
