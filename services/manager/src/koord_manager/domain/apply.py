@@ -20,8 +20,6 @@ from koordcore.events.mirror import (
     ConfigAccepted,
     ConfigRejected,
     NamespaceObserved,
-    NodeSpecAdded,
-    NodeSpecChanged,
     PodSpecAdded,
     PodSpecChanged,
     PriorityClassObserved,
@@ -37,20 +35,16 @@ from koordcore.protocol.objects import (
     PodSpec,
     PriorityClass,
     Workload,
-    node_from_json,
 )
-from koordcore.state.aggregates import NamespaceState, NodeSpecState, PodState, PriorityClassState
+from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.config_map_validating import check_data
 from koord_manager.domain.admission.json_object import seen, texts
 from koord_manager.domain.admission.kept import LAST_APPLIED, our_sections
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.request import Operation, Request
 from koord_manager.domain.admitting import (
-    AdmissionRefused,
     created_pod,
     judge_pod,
     keep_identity,
@@ -60,6 +54,7 @@ from koord_manager.domain.admitting import (
 )
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply_custom import apply_custom
+from koord_manager.domain.apply_node import apply_node
 from koord_manager.domain.config_cautions import cautions
 from koord_manager.domain.slo_config import check_slo_config
 from koord_manager.domain.view import ManagerView, node_name
@@ -94,8 +89,8 @@ def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, optio
     match manifest.object:
         case Pod() as pod:
             return _apply_pod(view, manifest, pod, new_uid, now, options)
-        case Node() as node:
-            return _apply_node(view, manifest, node, now, options)
+        case Node():
+            return apply_node(view, manifest, now=now, options=options)
         case Workload() as workload:
             return _apply_workload(view, workload, new_uid, now, options)
         case ConfigMap() as config:
@@ -193,42 +188,6 @@ def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
             violations.append(InvalidInput(rule, msgspec.to_builtins(after), f"spec.{field.encode_name}"))
     if violations:
         raise InvalidManifest(violations)
-
-
-def _apply_node(view: ManagerView, manifest: Manifest, node: Node, now: str, options: Options) -> Applied:
-    token = name_token(node.metadata.name)
-    ref = AggregateRef("nodespec", token)
-    state = view.state.of_kind(NodeSpecState).get(token)
-    old = state.object if state else None
-    steps: tuple[str, ...] = ()
-    made: dict[str, Any] | None = None
-    if old is not None:
-        status = Request(
-            uid=node.metadata.name,
-            operation=Operation.UPDATE,
-            resource="nodes",
-            subresource="status",
-            object=manifest.document,
-            old_object=msgspec.to_builtins(old),
-        )
-        around = surroundings(status, view.admission, options)
-        amplified = mutate(status, around)
-        judged = validate(msgspec.structs.replace(status, subresource="", object=amplified.object), around)
-        if amplified.violations or judged.violations:
-            raise AdmissionRefused([*amplified.violations, *judged.violations])
-        if amplified.steps and amplified.object is not None:
-            node, steps, made = node_from_json(amplified.object), amplified.steps, amplified.object
-    keep_identity(node.metadata, old.metadata if old else None, "", now)
-    if old is not None and not node.status.capacity and not node.status.allocatable:
-        node.status = old.status  # a manifest without status leaves what the kubelet reported
-    node.status.capacity = node.status.capacity or dict(node.status.allocatable)
-    node.status.allocatable = node.status.allocatable or dict(node.status.capacity)
-    if old is None:
-        return Applied("created", "", [Draft(ref, NodeSpecAdded(object=node), view.state.last_seq(ref))])
-    if node == old:
-        return Applied("unchanged", "", [])
-    drafts = [Draft(ref, NodeSpecChanged(object=node), view.state.last_seq(ref))]
-    return Applied("configured", "", drafts, steps=steps, given=manifest.document, made=made)
 
 
 def _apply_workload(view: ManagerView, workload: Workload, new_uid: str, now: str, options: Options) -> Applied:

@@ -24,7 +24,7 @@ from koord_manager.domain.admission.request import JsonObject, Operation, Reques
 from koord_manager.domain.admitting import AdmissionRefused
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.pod_templates import with_kept_templates
-from koord_manager.domain.three_way import three_way
+from koord_manager.domain.three_way import last_applied, three_way
 from koord_manager.domain.view import ManagerView
 
 _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "deletionTimestamp")
@@ -45,7 +45,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     manifest, fault = with_kept_templates(resource.plural, written)
     if fault is not None:
         raise InvalidManifest([fault])
-    merged = written if old is None else three_way(old, _last_applied(old), manifest)
+    merged = written if old is None else three_way(old, last_applied(_annotations(old)), manifest)
     request = Request(
         uid=new_uid if old is None else str(_metadata(old).get("uid") or meta.name),
         operation=Operation.CREATE if old is None else Operation.UPDATE,
@@ -142,13 +142,6 @@ def _with_identity(
         "annotations": annotations,
     }
     return {**document, "metadata": metadata}
-
-
-def _last_applied(old: JsonObject) -> JsonObject:
-    try:
-        return codec.decode(str(_annotations(old).get(LAST_APPLIED) or "{}"), dict[str, Any])
-    except codec.DecodeError:
-        return {}
 
 
 def _metadata(document: JsonObject) -> JsonObject:

@@ -10,6 +10,10 @@ replaced, as for every custom resource. Nulls are values: those that mean "absen
 from collections.abc import Mapping
 from typing import Any, cast
 
+from koordcore.values import codec
+
+from koord_manager.domain.admission.kept import LAST_APPLIED
+
 
 def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The object to store; no argument is changed."""
@@ -22,6 +26,14 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
         else:
             result[name] = value
     return result
+
+
+def last_applied(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """Our copy of the last manifest among the annotations of a stored object; the empty one when there is none."""
+    try:
+        return codec.decode(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
+    except codec.DecodeError:
+        return {}
 
 
 def _object(value: Any) -> Mapping[str, Any]:
