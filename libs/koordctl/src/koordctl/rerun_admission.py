@@ -1,7 +1,7 @@
 """What a run of `koord replay --rerun-manager` compares of admission."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
     )
 
 
-def read_profiles(documents: Sequence[object]) -> dict[str, ColocationProfile]:
+def read_profiles(documents: list[object]) -> dict[str, ColocationProfile]:
     """The ClusterColocationProfiles of a file by name; a file without any stands for none.
 
     raises    InvalidInput, InvalidManifest: with the document where there are several, the field, the rule and the

@@ -3,7 +3,7 @@
 Nothing is written: the log is read once, and one state lives in this process, with what would be said beside it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,7 @@ class ManagerComparison:
         }
 
 
-def read_chosen(documents: Sequence[object]) -> dict[str, str]:
+def read_chosen(documents: list[object]) -> dict[str, str]:
     """The data of the one ConfigMap among the documents of a file.
 
     raises    InvalidInput, InvalidManifest: with the field, the rule and the value of what cannot be taken
