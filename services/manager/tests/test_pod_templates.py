@@ -19,7 +19,7 @@ from koordcore.events.envelope import Draft
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.crd.catalogue import resource_versions
 from koordcore.protocol.crd.schema import Schema
-from koordcore.protocol.manifests import InvalidManifest, shape_manifest
+from koordcore.protocol.manifests import shape_manifest
 from koordcore.values import codec
 from mutations import mutated
 
@@ -204,12 +204,15 @@ def test_an_object_of_an_older_log_that_holds_secrets_is_replaced_by_what_is_kep
     assert not cluster.see(resource, document)
 
 
-def test_a_template_of_another_shape_is_refused_by_apply_with_its_place_and_mirrored_empty() -> None:
-    document = custom("reservations", {"spec": {"containers": "none"}})
+def test_of_a_template_of_another_shape_nothing_is_kept_and_apply_says_so() -> None:
+    document = custom("reservations", {"spec": {"containers": SECRET}})
 
-    with pytest.raises(InvalidManifest) as caught:
-        Cluster().apply(document)
-    assert str(caught.value) == "spec.template.spec.containers: must be array, got str, got 'none'"
+    applied = decide_apply(ManagerView(), shape_manifest(document), new_uid="u", now=NOW, options=EVERY_STEP)
+    assert applied.action == "created"
+    assert applied.warnings == (
+        f"spec.template.spec.containers: must be array, got str, got '{SECRET}': nothing of this template is kept",
+    )
+    assert SECRET not in stored(1, applied.drafts[0]).body.decode()
     cluster = Cluster()
     cluster.see(RESOURCES["reservations"], document)
     assert cluster.last["spec"]["template"] == {"metadata": {}, "spec": {}}

@@ -43,8 +43,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     old = state.object if state else None
     written = _as_written(custom.document, resource)
     manifest, fault = with_kept_templates(resource.plural, written)
-    if fault is not None:
-        raise InvalidManifest([fault])
+    warnings = () if fault is None else (f"{fault.sentence()}: nothing of this template is kept",)
     merged = written if old is None else three_way(old, last_applied(_annotations(old)), manifest)
     request = Request(
         uid=new_uid if old is None else str(_metadata(old).get("uid") or meta.name),
@@ -68,7 +67,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     document = with_kept_templates(resource.plural, document).document
     document = _with_identity(document, old, manifest, uid=uid, now=now)
     if document == old:
-        return Applied("unchanged", uid, [])
+        return Applied("unchanged", uid, [], warnings=warnings)
     draft = Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))
     return Applied(
         "created" if old is None else "configured",
@@ -77,6 +76,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         steps=verdict.steps,
         given=request.object,
         made=verdict.object,
+        warnings=warnings,
     )
 
 
