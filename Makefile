@@ -83,7 +83,7 @@ schemas: setup ## regenerate schemas/ from the event models and the CRDs, and th
 	@$(VENV)/bin/python -m koordcore.events.export schemas
 	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
 	@$(VENV)/bin/python -m koord_manager.shell.export_fields \
-		services/manager/src/koord_manager/domain/document_warnings/kubernetes_fields.json
+		libs/koordcore/src/koordcore/protocol/kubernetes_fields.json
 
 clean: ## remove what the recipes made
 	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis

@@ -13,8 +13,9 @@ from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareSchedu
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.shell.configuration import known_plugins
-from koordcore.protocol.objects import Node
-from scheduling import Scheduler, SmallLog
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.protocol.objects import Node, Pod
+from scheduling import Scheduler, SmallLog, node
 
 POINTS: Final = {
     "preFilter": ("before_pre_filter", "pre_filter", "after_pre_filter", "before_failure", "control", "pages"),
@@ -107,3 +108,33 @@ def load_of(state: SchedulerState) -> dict[str, list[str]]:
     rows = ((name, state.nodes.row(name)) for name in state.nodes.node_names())
     loads = ((name, plugin.load.node_load(row)) for name, row in rows if row is not None)
     return {name: [each.uid for each in load.pods] for name, load in loads if load is not None}
+
+
+def cluster(*names: str, **more: Any) -> SmallLog:
+    """A log with these nodes, each labelled with its name."""
+    log = SmallLog()
+    for name in names:
+        log.add_node(node(name, labels={"name": name}, **more))
+    return log
+
+
+def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
+    """Where a pod goes that is submitted; "" nowhere."""
+    scheduler.log.add_pod(wanted)
+    scheduler.run(now)
+    return scheduler.state.pods[wanted.metadata.uid].node
+
+
+def refusal(scheduler: Scheduler) -> PodUnschedulable:
+    """What the last pod that found no node was told."""
+    event = scheduler.verdicts[-1].event
+    assert isinstance(event, PodUnschedulable)
+    return event
+
+
+def asking(pod: Pod, requests: dict[str, str]) -> Pod:
+    """A pod of one container with these requests."""
+    [container] = pod.spec.containers
+    resources = msgspec.structs.replace(container.resources, requests=requests)
+    containers = [msgspec.structs.replace(container, resources=resources)]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))

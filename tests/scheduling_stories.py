@@ -16,6 +16,7 @@ from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koordcore.events import CATALOGUE
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, name_token
+from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import ContainerPort, Pod
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
@@ -240,3 +241,13 @@ def _pass_time(world: World, seconds: float) -> None:
 
 def _text(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def adds_up(explanation: PlacementExplanation) -> bool:
+    """Whether refused and feasible nodes are those considered, and parts of scores their totals; each plugin once."""
+    excluded = sum(each.excluded for each in explanation.exclusions)
+    names = [each.plugin for each in explanation.exclusions]
+    each_says_why = all(each.excluded <= sum(each.reasons.values()) for each in explanation.exclusions)
+    scores = all(sum(top.parts.values()) == top.total for top in explanation.top)
+    counts = explanation.nodes_feasible + excluded == explanation.nodes_considered
+    return counts and each_says_why and scores and len(set(names)) == len(names)

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.document_warnings import MOST, document_warnings
-from koord_manager.domain.document_warnings.kubernetes_fields import field_types
 from koord_manager.shell.export_fields import exported
 from koordcore.bus.memory import MemoryLog
+from koordcore.protocol import kubernetes_fields
 from koordcore.protocol.crd import accepted_kinds
+from koordcore.protocol.kubernetes_fields import field_types
 from koordcore.protocol.manifests import KINDS, read_documents
 from koordctl.linting import Linter
 from manager_loops import Manager, running
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-DATA = Path(__file__).parents[1] / "src/koord_manager/domain/document_warnings/kubernetes_fields.json"
+DATA = Path(kubernetes_fields.__file__).with_suffix(".json")
 
 
 def warned(api_version: str, kind: str, **fields: Any) -> list[str]:

@@ -8,7 +8,7 @@ from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.pod import PodPlaced
 from koordcore.events.verdict import PodUnschedulable
 from scheduling import Scheduler
-from scheduling_stories import play
+from scheduling_stories import adds_up, play
 
 SEEDS = st.integers(0, 1 << 32)
 
@@ -46,15 +46,6 @@ def test_explanations_add_up_to_the_nodes_considered(seed: int) -> None:
     for explanation in (*told, *refused):
         assert adds_up(explanation), explanation
     event(f"with coupled plugins: {any(coupled(each) for each in (*told, *refused))}")
-
-
-def adds_up(explanation: PlacementExplanation) -> bool:
-    excluded = sum(each.excluded for each in explanation.exclusions)
-    names = [each.plugin for each in explanation.exclusions]
-    each_says_why = all(each.excluded <= sum(each.reasons.values()) for each in explanation.exclusions)
-    scores = all(sum(top.parts.values()) == top.total for top in explanation.top)
-    counts = explanation.nodes_feasible + excluded == explanation.nodes_considered
-    return counts and each_says_why and scores and len(set(names)) == len(names)
 
 
 def coupled(explanation: PlacementExplanation) -> bool:

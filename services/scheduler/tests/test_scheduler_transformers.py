@@ -14,7 +14,6 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.decision import Placed, Unschedulable
 from koord_scheduler.domain.engine import UNRESTRICTED, ScoredAs
 from koord_scheduler.domain.folding.log import fold, fold_report
-from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.plugins.interface import Candidates, Rejection
 from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.recompute import Recomputed, recompute
@@ -23,44 +22,17 @@ from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import PlacementExplanation, PluginExclusion
+from koordcore.events.explanation import PluginExclusion
 from koordcore.events.node import NodeResourcesTaken
 from koordcore.events.pod import PodNominated, PodPlaced
-from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import Pod, Taint
 from scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
-from scheduling_plugins import MadeUp, frameworks_with, load_of, scheduler_with
-from scheduling_stories import play
-
-
-def cluster(*names: str, **more: Any) -> SmallLog:
-    log = SmallLog()
-    for name in names:
-        log.add_node(node(name, labels={"name": name}, **more))
-    return log
-
-
-def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
-    scheduler.log.add_pod(wanted)
-    scheduler.run(now)
-    return scheduler.state.pods[wanted.metadata.uid].node
+from scheduling_plugins import MadeUp, asking, cluster, frameworks_with, load_of, node_of, refusal, scheduler_with
+from scheduling_stories import adds_up, play
 
 
 def on(pod: Pod, name: str) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={"name": name}))
-
-
-def asking(pod: Pod, requests: dict[str, str]) -> Pod:
-    [container] = pod.spec.containers
-    resources = msgspec.structs.replace(container.resources, requests=requests)
-    containers = [msgspec.structs.replace(container, resources=resources)]
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
-
-
-def refusal(scheduler: Scheduler) -> PodUnschedulable:
-    event = scheduler.verdicts[-1].event
-    assert isinstance(event, PodUnschedulable)
-    return event
 
 
 # --- preFilter -------------------------------------------------------------------------------------------------------
@@ -428,14 +400,8 @@ class Wild(MadeUp):
 class WithWild(Scheduler):
     """A scheduler with that plugin."""
 
-    def __init__(
-        self,
-        log: SmallLog,
-        configuration: str = "",
-        gates: SchedulerGates | None = None,
-        optimisations: Optimisations = ALL_ON,
-    ) -> None:
-        super().__init__(log, configuration, gates, optimisations)
+    def __init__(self, log: SmallLog, *_: object, **__: object) -> None:
+        super().__init__(log)
         self.state = SchedulerState(frameworks_with(Wild, built_in=["LoadAwareScheduling"]))
 
 
@@ -480,13 +446,6 @@ def test_whatever_transformers_show_nothing_of_it_stays(seed: int) -> None:
 def feasible(state: SchedulerState, subject: Subject) -> set[str]:
     rows: list[int] = state.frameworks.first.engine.feasible(subject).tolist()
     return {state.nodes.names[row] for row in rows}
-
-
-def adds_up(explanation: PlacementExplanation) -> bool:
-    excluded = sum(each.excluded for each in explanation.exclusions)
-    names = [each.plugin for each in explanation.exclusions]
-    counts = explanation.nodes_feasible + excluded == explanation.nodes_considered
-    return counts and len(set(names)) == len(names)
 
 
 @settings(max_examples=60)

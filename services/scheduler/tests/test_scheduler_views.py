@@ -11,35 +11,8 @@ from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.work import Place
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import ContainerImage, Pod
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
-from scheduling_plugins import MadeUp, load_of, scheduler_with
-
-
-def cluster(*names: str, cpu: str = "4") -> SmallLog:
-    log = SmallLog()
-    for name in names:
-        log.add_node(node(name, cpu=cpu, labels={"name": name}))
-    return log
-
-
-def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
-    scheduler.log.add_pod(wanted)
-    scheduler.run(now)
-    return scheduler.state.pods[wanted.metadata.uid].node
-
-
-def message_of(scheduler: Scheduler) -> str:
-    event = scheduler.verdicts[-1].event
-    assert isinstance(event, PodUnschedulable)
-    return event.message
-
-
-def asking(pod: Pod, cores: str) -> Pod:
-    [container] = pod.spec.containers
-    resources = msgspec.structs.replace(container.resources, requests={"cpu": cores})
-    containers = [msgspec.structs.replace(container, resources=resources)]
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
-
+from scheduling import Scheduler, node, pod, with_metadata
+from scheduling_plugins import MadeUp, asking, cluster, load_of, node_of, refusal, scheduler_with
 
 # --- nothing stays ---------------------------------------------------------------------------------------------------
 
@@ -168,7 +141,7 @@ class Nonsense(MadeUp):
     name = "Nonsense"
 
     def _copy(self, pod: Pod, where: str) -> Pod | None:
-        return asking(pod, "many") if pod.metadata.labels.get("nonsense") == where else None
+        return asking(pod, {"cpu": "many"}) if pod.metadata.labels.get("nonsense") == where else None
 
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | None:
         return self._copy(pod, "pre_filter")
@@ -191,8 +164,8 @@ class Nonsense(MadeUp):
 def test_a_copy_that_cannot_be_read_fails_the_attempt_of_its_pod_and_nothing_else(where: str) -> None:
     scheduler = scheduler_with(cluster("a", "b"), Nonsense, gates=SchedulerGates(resize_pod=True))
     assert node_of(scheduler, with_metadata(pod("p", {"cpu": "1"}), labels={"nonsense": where})) == ""
-    assert "Nonsense" in message_of(scheduler)
-    assert "'many'" in message_of(scheduler)
+    assert "Nonsense" in refusal(scheduler).message
+    assert "'many'" in refusal(scheduler).message
     assert node_of(scheduler, pod("q", {"cpu": "1"})) != ""
 
 
@@ -206,7 +179,7 @@ class Fitted(MadeUp):
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
         cores = pod.metadata.labels.get("cores")
-        return None if cores is None else asking(pod, cores)
+        return None if cores is None else asking(pod, {"cpu": cores})
 
 
 def fitted(*names: str) -> Scheduler:
@@ -233,7 +206,7 @@ def test_a_resized_pod_leaves_room_for_those_that_are_nominated() -> None:
     scheduler.run()
     scheduler.state.nominations.put("promised", "a", 0)
     assert node_of(scheduler, sized("p", "2")) == ""
-    assert message_of(scheduler) == "node a: the pod does not fit with what it is to ask for"
+    assert refusal(scheduler).message == "node a: the pod does not fit with what it is to ask for"
     assert node_of(scheduler, sized("q", "1")) == "a"
 
 

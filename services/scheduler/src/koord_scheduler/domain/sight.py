@@ -164,8 +164,10 @@ def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[in
 def _waking_nobody(state: SchedulerState) -> Generator[None]:
     """Pods that seem to come and go in here are no reason to attempt those that wait for pods elsewhere."""
     moves = state.cluster.population.moves
-    yield
-    state.population_moves_seen += state.cluster.population.moves - moves
+    try:
+        yield
+    finally:
+        state.population_moves_seen += state.cluster.population.moves - moves
 
 
 def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None:

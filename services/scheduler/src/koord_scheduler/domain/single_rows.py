@@ -5,13 +5,11 @@ arrays, equal to it (tested).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from koord_scheduler.domain.columns import NodeColumns
-
-RowJudge = Callable[[int], int]
-"""What a plugin says of one row, once it knows the kind of pod."""
-_MAX_SCORE = 100
+from koord_scheduler.domain.plugins.interface import RowJudge
+from koord_scheduler.domain.plugins.resource_scores import MAX_SCORE
 
 
 def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowJudge:
@@ -42,9 +40,9 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
             taken = nodes.requested_at[column, row] if non_zero < 0 else nodes.non_zero_at[non_zero, row]
             left = capacity - taken - amount
             if is_least:
-                part = left * _MAX_SCORE // capacity if left > 0 else 0
+                part = left * MAX_SCORE // capacity if left > 0 else 0
             else:
-                part = (capacity - left) * _MAX_SCORE // capacity if left > 0 else _MAX_SCORE
+                part = (capacity - left) * MAX_SCORE // capacity if left > 0 else MAX_SCORE
             total += part * weight
             weights += weight
         return total // weights if weights else 0
@@ -66,7 +64,7 @@ def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowJudge:
             if capacity > 0:
                 fraction = (requested[column, row] + amount) / capacity
                 fractions.append(fraction if fraction < 1.0 else 1.0)
-        return math.trunc((1.0 - _spread(fractions)) * _MAX_SCORE)
+        return math.trunc((1.0 - _spread(fractions)) * MAX_SCORE)
 
     return score
 

@@ -43,7 +43,8 @@ from koord_scheduler.domain.quota.changes import QuotaChanges
 from koord_scheduler.domain.said import Said
 from koord_scheduler.domain.templates import Subject
 
-_MOST_JOB_ATTEMPTS: Final = 1000
+_MOST_UNTOLD: Final = 1000
+"""Of what is kept for metrics and the log until they take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +117,8 @@ class SchedulerState:
         self.evictions: dict[str, str] = {}
         self.said = Said()
         self.explanations = Explanations()
-        self.plugin_faults: deque[PluginFault] = deque(maxlen=_MOST_JOB_ATTEMPTS)
-        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_JOB_ATTEMPTS)
+        self.plugin_faults: deque[PluginFault] = deque(maxlen=_MOST_UNTOLD)
+        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_UNTOLD)
         self.quota_changes = QuotaChanges(self.cluster.quotas)
         self.helped: dict[int, None] = {}
         self.help_trigger = ""

@@ -13,26 +13,27 @@ from typing import Any, Final, cast
 from jsonpatch import JsonPatch  # type: ignore[import-untyped]
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.admission.kept import LAST_APPLIED
 from koord_manager.domain.admission.request import JsonObject
 
 Operation = dict[str, Any]
 
 WITHHELD: Final = "(withheld)"
 _CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
-_OF_A_CONTAINER: Final = frozenset({"env", "command", "args", "httpHeaders"})
+_OF_A_CONTAINER: Final = frozenset({"env", "envFrom", "command", "args", "lifecycle", "httpHeaders"})
 """Fields of a container, its probes and its hooks included, in which people write passwords."""
 _VOLUMES: Final = "volumes"
 _OF_A_VOLUME: Final = frozenset({"volumeAttributes", "options"})
 """Fields of a volume that its driver is given as they are (`csi`, `flexVolume`)."""
-_WHOLE_OBJECT: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _A_CONTAINER: Final = re.compile(rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})(?:/|$)")
 _A_VOLUME: Final = re.compile(rf"(?:^|/){_VOLUMES}(?:/|$)")
 _SECRET: Final = re.compile(
-    rf"{re.escape(_WHOLE_OBJECT.replace('/', '~1'))}"
+    rf"{re.escape(LAST_APPLIED.replace('/', '~1'))}"
     rf"|(?:^|/)(?:{'|'.join(_CONTAINERS)})/(?:[^/]*/)*(?:{'|'.join(_OF_A_CONTAINER)})(?:/|$)"
     rf"|(?:^|/){_VOLUMES}/(?:[^/]*/)*(?:{'|'.join(_OF_A_VOLUME)})(?:/|$)"
 )
 """Pointers to what may hold a secret: the whole object, and fields of containers and volumes, however deep."""
+_CONTAINER_PLACES: Final = tuple(f"{name}[" for name in sorted(_CONTAINERS))
 _ABSENT: Final = object()
 
 
@@ -54,10 +55,17 @@ def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
 def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
     """The patch as it may be told: what could hold a secret is replaced by WITHHELD, paths and all else stay.
 
-    Withheld are environment, command, arguments and probe headers of containers, what volumes give their drivers,
+    Withheld are environment, command, arguments, hooks and probe headers of containers, what volumes give drivers,
     wherever in an object they stand, kubectl's copy of the whole object, and values nested too deeply to look through.
     """
     return [_without_secrets(operation) if "value" in operation else operation for operation in patch]
+
+
+def may_hold_secret(place: str, name: str) -> bool:
+    """Whether a field could hold a secret: the same rule, for a place as people write it (`spec.containers[0]`)."""
+    if name in _OF_A_CONTAINER and any(container in place for container in _CONTAINER_PLACES):
+        return True
+    return name in _OF_A_VOLUME and f"{_VOLUMES}[" in place
 
 
 def _without_secrets(operation: Operation) -> Operation:
@@ -79,7 +87,7 @@ def _told(value: Any, withheld: frozenset[str]) -> Any:
     """The value without the fields that are withheld where it stands."""
     if isinstance(value, dict):
         return {
-            name: WITHHELD if name == _WHOLE_OBJECT or name in withheld else _told(inner, withheld | _below_it(name))
+            name: WITHHELD if name == LAST_APPLIED or name in withheld else _told(inner, withheld | _below_it(name))
             for name, inner in cast("JsonObject", value).items()
         }
     if isinstance(value, list):

@@ -1,8 +1,9 @@
 """What a document says that is taken and that nobody will understand: said at every door, taken or refused.
 
-`metadata` (labels and annotations, by `metadata_rules`), `unknown_fields` (names of fields, by `kubernetes_fields` and
-the custom resource definitions), `label_selectors` (that match nothing), `spelling` (what was probably meant). What an
-slo-controller-config says in its data: `koord_manager.domain.config_cautions`.
+`metadata` (labels and annotations, by `metadata_rules`), `unknown_fields` (names of fields, by
+`koordcore.protocol.kubernetes_fields` and the custom resource definitions), `label_selectors` (that match nothing),
+`spelling` (what was probably meant). What an slo-controller-config says in its data:
+`koord_manager.domain.config_cautions`.
 """
 
 from itertools import chain, islice

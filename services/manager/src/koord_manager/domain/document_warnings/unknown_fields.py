@@ -9,9 +9,9 @@ from typing import Final, cast
 
 from koordcore.protocol.crd import ResourceVersion, find_accepted
 from koordcore.protocol.crd.schema import Schema
+from koordcore.protocol.kubernetes_fields import field_types
 from koordcore.protocol.manifests import KINDS
 
-from koord_manager.domain.document_warnings.kubernetes_fields import field_types
 from koord_manager.domain.document_warnings.spelling import place, suggestion
 
 _EMBEDDED: Final[Mapping[tuple[str, str], str]] = {

@@ -24,7 +24,7 @@ from koord_manager.domain.admission.colocation_profile import pod_namespace
 from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.kept import LAST_APPLIED, digest_of, violations_told
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.patch import WITHHELD
+from koord_manager.domain.admission.patch import WITHHELD, may_hold_secret
 from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict, violation_of
 from koord_manager.domain.admitting import AdmissionRefused, quota_account
 from koord_manager.domain.apply import APPLIED_DIGEST, decide_apply
@@ -34,11 +34,6 @@ from koord_manager.domain.view import ManagerView
 MANIFEST_RULE: Final = "manifest"
 """Stands for the rules of a kind, which are looked at after admission."""
 _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
-_WITHHELD: Final = {
-    "ontainers[": ("env", "envFrom", "command", "args", "lifecycle", "httpHeaders"),
-    "volumes[": ("volumeAttributes", "options"),
-}
-"""Place -> fields below it that could hold a secret."""
 
 
 class Outcome(NamedTuple):
@@ -204,7 +199,7 @@ def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:
     if (isinstance(before, dict) and isinstance(after, dict | None)) or (isinstance(after, dict) and before is None):
         one, other = cast("JsonObject", before or {}), cast("JsonObject", after or {})
         for name in sorted(one.keys() | other.keys()):
-            if any(place in at and name in fields for place, fields in _WITHHELD.items()):
+            if may_hold_secret(at, name):
                 if one.get(name) != other.get(name):
                     yield Change(_below(at, name), *(WITHHELD if name in each else None for each in (one, other)))
             else:

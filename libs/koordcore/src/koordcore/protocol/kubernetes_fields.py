@@ -18,5 +18,5 @@ FieldTypes = Mapping[str, str]
 @cache
 def field_types() -> Mapping[str, FieldTypes]:
     """Type (`PodSpec`) -> its fields. Read once (about 1 ms) and kept."""
-    text = (files("koord_manager.domain.document_warnings") / "kubernetes_fields.json").read_bytes()
+    text = (files("koordcore.protocol") / "kubernetes_fields.json").read_bytes()
     return codec.decode(text, dict[str, dict[str, str]])
