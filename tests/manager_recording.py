@@ -16,12 +16,12 @@ from koordcore.bus.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.envelope import AggregateRef, Origin, name_token
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.service.lifecycle import Component
-from koordcore.service.run import Shell, serve
+from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.state import ClusterState
 from koordctl.folding import fold_to
 from koordctl.rerun_manager import ManagerComparison, Question, compare
+from running_service import running_service
 
 GIB = 1 << 30
 Json = dict[str, Any]
@@ -85,21 +85,14 @@ async def recording(server: NatsServer, cluster: str, *, clock: str = "system") 
     settings = BusSettings(urls=(server.url,), cluster=cluster)
     sizes = StreamSizes(**dict.fromkeys(StreamSizes.__dataclass_fields__, 16 * 1024 * 1024))
     await bootstrap_bus(settings, sizes=sizes)
-    started: asyncio.Future[Shell[ManagerSettings]] = asyncio.get_running_loop().create_future()
 
     async def compose(shell: Shell[ManagerSettings]) -> None:
         assemble(shell, bus, SoleLeader("manager"))
 
-        async def say_started() -> None:
-            started.set_result(shell)
-
-        shell.service.add(Component(name="started", start=say_started))
-
     async with open_bus(settings) as bus:
         words = ["--log-level=error", f"--cluster={cluster}", "--control-interval=50ms", f"--clock={clock}"]
-        serving = asyncio.create_task(serve(ManagerSettings.load(words, {}), compose, handle_signals=False))
-        shell = await started
-        async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client:
+        async with (
+            running_service(ManagerSettings.load(words, {}), compose) as shell,
+            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client,
+        ):
             yield Recorder(bus, shell, client)
-        shell.service.stop("the story has ended")
-        assert await serving == 0

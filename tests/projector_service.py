@@ -11,7 +11,8 @@ from koord_projector.compose import assemble
 from koord_projector.settings import ProjectorSettings
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.memory import MemoryLog
-from koordcore.service.run import Shell, serve
+from koordcore.service.run import Shell
+from running_service import running_service
 from synthetic_cluster import SyntheticCluster
 
 
@@ -31,36 +32,28 @@ async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
 @asynccontextmanager
 async def serving(dsn: str, bus: Bus) -> AsyncGenerator[str]:
     """A projector that has caught up; yields its base URL."""
-    shells: list[Shell[ProjectorSettings]] = []
 
     async def compose(shell: Shell[ProjectorSettings]) -> None:
-        shells.append(shell)
         assemble(shell, bus)
 
     settings = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning"})
-    running = asyncio.create_task(serve(settings, compose, handle_signals=False))
-    try:
+    async with running_service(settings, compose) as shell:
         async with asyncio.timeout(60):
-            await _caught_up(shells, bus, running)
-        yield shells[0].http.url
-    finally:
-        if shells:
-            shells[0].service.stop("the test is over")
-        await running
+            await _caught_up(shell, bus)
+        yield shell.http.url
 
 
-async def _caught_up(shells: list[Shell[ProjectorSettings]], bus: Bus, running: "asyncio.Task[int]") -> None:
+async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     facts = (await bus.events.head()).last_seq
     reports, verdicts = (await bus.observations.head()).last_seq, (await bus.verdicts.head()).last_seq
     async with httpx.AsyncClient() as client:
-        while not running.done():
+        while True:
             await asyncio.sleep(0.02)
-            if not shells or not shells[0].health.is_ready():
+            if not shell.health.is_ready():
                 continue
-            status = (await client.get(f"{shells[0].http.url}/api/status")).json()
+            status = (await client.get(f"{shell.http.url}/api/status")).json()
             if (status["position"], status["observations"], status["verdicts"]) == (facts, reports, verdicts):
                 return
-    raise AssertionError(f"the projector ended with status {running.result()}")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ async with webhook_world(tmp_path) as world:
     answer = await world.review("/mutate-pod", pod)
 """
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -29,9 +28,9 @@ from koord_manager.shell.webhooks.keeper import write_files
 from koord_manager.shell.webhooks.wiring import Webhooks
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.ports.leadership import Leadership
-from koordcore.service.lifecycle import Component
-from koordcore.service.run import Shell, serve
+from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
+from running_service import running_service
 
 Json = dict[str, Any]
 ALL_GATES = (
@@ -174,7 +173,6 @@ async def webhook_world(
     if certificate:
         write_files(directory, made_once())
     used = bus or memory_bus()
-    started: asyncio.Future[Shell[ManagerSettings]] = asyncio.get_running_loop().create_future()
     added: list[Webhooks] = []
     environment = WebhookEnvironment(port=0, directory=directory, writer="secret" if writer == "secret" else "fs")
 
@@ -183,23 +181,11 @@ async def webhook_world(
         assert webhooks is not None
         added.append(webhooks)
 
-        async def say_started() -> None:
-            started.set_result(shell)
-
-        shell.service.add(Component(name="started", start=say_started))
-
     words: Sequence[str] = ("--log-level=error", "--webhooks=on", "--webhook-address=127.0.0.1", *flags)
-    serving = asyncio.create_task(serve(ManagerSettings.load(words, {}), compose, handle_signals=False))
-    done, _ = await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)
-    assert started in done, "the manager did not start"
-    shell = started.result()
-    try:
+    async with running_service(ManagerSettings.load(words, {}), compose) as shell:
         url = f"https://localhost:{added[0].server.port}"
         async with (
             httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=60) as plain,
             tls_client(url, directory / "current" / "ca-cert.pem", environment.dns_name) as tls,
         ):
             yield WebhookWorld(shell=shell, bus=used, webhooks=added[0], directory=directory, plain=plain, tls=tls)
-    finally:
-        shell.service.stop("test ended")
-        assert await serving == 0

@@ -2,7 +2,6 @@
 reason; nothing crashes, nothing is half-applied, and what is right goes on.
 """
 
-import asyncio
 import contextlib
 import json
 import random
@@ -25,12 +24,12 @@ from koord_scheduler.domain.state import SchedulerState
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
-from koordcore.service.lifecycle import Component
-from koordcore.service.run import Shell, serve
+from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput
 from mutations import STRANGE_TEXTS, damaged, mutated
+from running_service import running_service
 from scheduling import frameworks
 
 DOCUMENTS = 20_000
@@ -85,25 +84,15 @@ BASES: list[dict[str, Any]] = [
 @contextlib.asynccontextmanager
 async def manager_over_http() -> AsyncGenerator[httpx.AsyncClient]:
     """A whole manager on loopback over a log in memory."""
-    started: asyncio.Future[Shell[ManagerSettings]] = asyncio.get_running_loop().create_future()
 
     async def compose(shell: Shell[ManagerSettings]) -> None:
         assemble(shell, memory_bus(), SoleLeader("fuzz"))
 
-        async def say_started() -> None:
-            started.set_result(shell)
-
-        shell.service.add(Component(name="started", start=say_started))
-
-    settings = ManagerSettings.load(["--log-level=error"], {})
-    serving = asyncio.create_task(serve(settings, compose, handle_signals=False))
-    shell = await started
-    try:
-        async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=60) as client:
-            yield client
-    finally:
-        shell.service.stop("test ended")
-        assert await serving == 0
+    async with (
+        running_service(ManagerSettings.load(["--log-level=error"], {}), compose) as shell,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=60) as client,
+    ):
+        yield client
 
 
 def body_of(rng: random.Random) -> bytes:

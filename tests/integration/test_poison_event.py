@@ -16,9 +16,9 @@ from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
 from koordcore.ports.eventlog import Appended
-from koordcore.service.lifecycle import Component
-from koordcore.service.run import Shell, serve
+from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
+from running_service import running_service
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -46,20 +46,15 @@ async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_sk
     sizes = StreamSizes(**dict.fromkeys(StreamSizes.__dataclass_fields__, 16 * 1024 * 1024))
     await bootstrap_bus(settings, sizes=sizes)
     async with open_bus(settings) as bus:
-        started: asyncio.Future[Shell[ManagerSettings]] = asyncio.get_running_loop().create_future()
 
         async def compose(shell: Shell[ManagerSettings]) -> None:
             assemble(shell, bus, SoleLeader("test"))
 
-            async def say_started() -> None:
-                started.set_result(shell)
-
-            shell.service.add(Component(name="started", start=say_started))
-
         manager_settings = ManagerSettings.load(["--log-level=error", "--cluster=poison"], {})
-        serving = asyncio.create_task(serve(manager_settings, compose, handle_signals=False))
-        shell = await started
-        async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client:
+        async with (
+            running_service(manager_settings, compose) as shell,
+            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client,
+        ):
             await ready(client, 200)
             assert (await client.post("/v1/apply", content=json.dumps(NODE))).status_code == 200
 
@@ -84,5 +79,3 @@ async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_sk
             changed = {**NODE, "metadata": {"name": "n1", "labels": {"zone": "a"}}}
             answer = (await client.post("/v1/apply", content=json.dumps(changed))).json()
             assert answer["results"][0]["action"] == "configured"
-        shell.service.stop("test ended")
-        assert await serving == 0

@@ -22,9 +22,10 @@ from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, EventLog, Unavailable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
-from koordcore.service.run import Shell, serve
+from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.service.tracing import parse_traceparent
+from running_service import running_service
 from scheduling import node, pod, with_metadata
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -44,21 +45,16 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def scheduler(bus: Bus, log: EventLog | None = None, *flags: str) -> AsyncGenerator[Running]:
-    started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
+    cycles: list[Cycle] = []
 
     async def compose(shell: Shell[SchedulerSettings]) -> None:
         used = bus if log is None else replace(bus, events=log)
-        started.set_result(Running(assemble(shell, used, SoleLeader("one")), shell))
+        cycles.append(assemble(shell, used, SoleLeader("one")))
 
     settings = SchedulerSettings.load(["--log-level=warning", *flags], {})
-    serving = asyncio.create_task(serve(settings, compose, handle_signals=False))
-    running = await started
-    try:
-        await until(lambda: running.shell.health.is_ready())
-        yield running
-    finally:
-        running.shell.service.stop("test is over")
-        assert await serving == 0
+    async with running_service(settings, compose) as shell:
+        await until(lambda: shell.health.is_ready())
+        yield Running(cycles[0], shell)
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
