@@ -3,13 +3,12 @@
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
 from koordcore.embedded.errors import EmbeddedError
-from koordcore.embedded.supervisor import Supervisor
 from koordcore.protocol.manifests import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -84,15 +83,44 @@ def write_nodes(file: Path, nodes: Sequence[Manifest]) -> Path:
     return file
 
 
-async def register(supervisor: Supervisor, manager_url: str, manifests: Sequence[Manifest]) -> None:
-    """Applies what the cluster begins with, as soon as the manager is ready.
+async def register(manager_url: str, manifests: Sequence[Manifest], registered: Path) -> None:
+    """Applies what the cluster begins with.
 
-    raises    EmbeddedError when the manager refuses or does not take them
+    What is there as the last start registered it stays as it is, with what somebody has changed on it since.
+
+    registered    the file with the manifests of the last start
+    raises        EmbeddedError when the manager refuses or does not take them; OSError when the file can't be written
     """
-    await supervisor.wait_ready("manager", seconds=60)
     async with httpx.AsyncClient(base_url=manager_url, timeout=60, trust_env=False) as client:
-        for begin in range(0, len(manifests), CHUNK):
-            await submit(client, manifests[begin : begin + CHUNK])
+        due = await _due(client, manifests, _last_registered(registered))
+        for begin in range(0, len(due), CHUNK):
+            await submit(client, due[begin : begin + CHUNK])
+    write_nodes(registered, manifests)
+
+
+def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
+    """The manifests of the last start by kind and name; none when it has left no whole file."""
+    try:
+        return {_key(manifest): manifest for manifest in codec.decode(file.read_bytes(), Manifest)["items"]}
+    except (FileNotFoundError, codec.DecodeError):
+        return {}
+
+
+async def _due(
+    client: httpx.AsyncClient, manifests: Sequence[Manifest], before: Mapping[tuple[str, str], Manifest]
+) -> Sequence[Manifest]:
+    """The manifests that differ from those before or whose objects are gone."""
+    present: set[tuple[str, str]] = set()
+    for kind in {kind for kind, _ in before}:
+        items: list[Manifest] = (await client.get(f"/v1/objects/{kind}")).json().get("items", [])
+        present.update((kind, item["metadata"]["name"]) for item in items)
+    return [
+        manifest for manifest in manifests if before.get(_key(manifest)) != manifest or _key(manifest) not in present
+    ]
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> int:

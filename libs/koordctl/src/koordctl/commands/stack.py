@@ -1,11 +1,13 @@
 """`koord up`: the embedded stack in the background or in the foreground."""
 
 import asyncio
+import contextlib
 import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
 from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
@@ -134,15 +136,21 @@ async def _run(
     processes = specs(options)
     wanted = [*priority_class_manifests(), *simulated, *([host_manifest(host)] if host is not None else [])]
     supervisor = Supervisor(processes, state_file=state_file(var), log=_say)
-    registering = asyncio.create_task(register(supervisor, manager_url(processes), wanted))
+
+    async def begin() -> None:
+        try:
+            await supervisor.wait_ready("manager", seconds=60)
+            await register(manager_url(processes), wanted, var / "registered.json")
+        except (EmbeddedError, httpx.HTTPError, OSError) as problem:
+            _say(f"the nodes could not be registered: {problem}")
+
+    registering = asyncio.create_task(begin())
     try:
         await supervisor.run_until_stopped()
     finally:
-        if not registering.done():
-            registering.cancel()
-        problem = (await asyncio.gather(registering, return_exceptions=True))[0]
-        if isinstance(problem, EmbeddedError):
-            _say(f"the nodes could not be registered: {problem}")
+        registering.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await registering
 
 
 def _say(sentence: str) -> None:
