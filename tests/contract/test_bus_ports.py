@@ -68,6 +68,15 @@ async def test_observations_are_followed_in_order(bus: Bus):
     assert (await bus.observations.head()).last_seq == 20
 
 
+async def test_an_observation_that_is_too_large_is_dropped_and_the_next_one_arrives(bus: Bus):
+    ref = AggregateRef("node", "n1")
+    large = msgspec.structs.replace(report(1), updated_at="x" * 1024**2)
+    for event in (large, report(2)):
+        await bus.observations.publish(ref, event, origin("1"))
+    [stored] = await observed(bus.observations.follow(0), 1)
+    assert (stored.seq, CATALOGUE.read(stored)) == (1, report(2))
+
+
 async def test_the_latest_observation_of_each_aggregate_is_given(bus: Bus):
     refs = [AggregateRef("node", f"n{i}") for i in range(3)]
     for number in range(6):

@@ -17,7 +17,16 @@ from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.events.nodestate import PodsStarted
-from koordcore.ports.eventlog import Appended, Conflict, EventLog, Full, HistoryGone, Misconfigured, Unavailable
+from koordcore.ports.eventlog import (
+    Appended,
+    Conflict,
+    EventLog,
+    Full,
+    HistoryGone,
+    Misconfigured,
+    Unavailable,
+    Unsendable,
+)
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
@@ -250,6 +259,22 @@ async def test_an_append_that_cannot_be_right_is_a_bug(world: LogWorld, events: 
     with pytest.raises(Misconfigured):
         await log.append(events)
     assert (await log.head()).last_seq == 0
+
+
+@pytest.mark.parametrize("beside", [0, 2], ids=["alone", "in a batch"])
+async def test_an_event_that_is_too_large_is_refused_and_disturbs_nobody(world: LogWorld, beside: int):
+    log = await world.handle()
+    large = new("large", pods=("p" * 1_048_000,))
+    others = [new(f"n{number}") for number in range(beside)]
+
+    async def append_large() -> None:
+        with pytest.raises(Unsendable, match=r"large: an event of 1,048,\d{3} bytes; the log takes 1,048,320"):
+            await log.append([*others, large])
+
+    _, appended = await asyncio.gather(append_large(), log.append([new("m")]))
+    assert isinstance(appended, Appended)
+    assert (await log.head()).last_seq == 1
+    await stored(log, new("almost", pods=("p" * 1_040_000,)))
 
 
 # --- repetition ---

@@ -51,11 +51,15 @@ def decisive(state: ClusterState) -> dict[str, Any]:
     }
 
 
-async def begun_anew(world: World, log: EventLog, directory: Path) -> int:
+async def begun_anew(world: World, log: EventLog, directory: Path, said: list[str] | None = None) -> int:
+    async def tell(sentence: str) -> None:
+        if said is not None:
+            said.append(sentence)
+
     api = await connect_api(world.server.kubeconfig(directory / "admin"), qps=0, burst=1)
     try:
-        resources = world.settings.resources
-        return await genesis(api, log, resources, SystemClock(), namespace="koordinator-system", actor="test")
+        resources, namespace = world.settings.resources, "koordinator-system"
+        return await genesis(api, log, resources, SystemClock(), namespace=namespace, actor="test", told=tell)
     finally:
         await api.close()
 
@@ -109,6 +113,21 @@ async def test_genesis_needs_a_fresh_stream_and_an_interrupted_one_goes_on(tmp_p
 
         assert await begun_anew(world, MemoryEventLog(begun), tmp_path) == written
         assert decisive(await fold(MemoryEventLog(begun))) == decisive(await fold(MemoryEventLog(whole)))
+
+
+async def test_genesis_leaves_out_what_is_too_large_for_the_log_and_says_so(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await world.server.apply(pod("small"))
+        await world.server.apply(pod("large", nodeSelector={f"label-{number}": "x" * 50 for number in range(20_000)}))
+        said: list[str] = []
+
+        fresh = MemoryLog()
+        await begun_anew(world, MemoryEventLog(fresh), tmp_path, said)
+
+        pods = (await fold(MemoryEventLog(fresh))).of_kind(PodSpecState).values()
+        assert [each.object.metadata.name for each in pods if each.object is not None] == ["small"]
+    (left_out,) = [sentence for sentence in said if sentence.startswith("left out")]
+    assert world.uid("large") in left_out
 
 
 async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path) -> None:

@@ -144,6 +144,21 @@ async def test_an_object_that_cannot_be_read_stops_nothing(tmp_path: Path) -> No
         assert world.spec(world.uid("broken")) is None
 
 
+async def test_an_object_that_is_too_large_for_the_log_stops_nothing_nor_does_its_deletion(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        large = pod("large", nodeSelector={f"label-{number}": "x" * 50 for number in range(20_000)})
+        for each in (pod("a"), large, pod("b")):
+            await world.server.apply(each)
+        await world.begin()
+        for name in ("a", "b"):
+            await world.mirrored(name)
+        assert world.spec(world.uid("large")) is None
+
+        await world.server.delete("pods", "default", "large")
+        await world.server.apply(pod("large"))
+        await world.mirrored("large")
+
+
 async def test_an_object_that_the_log_holds_in_a_bad_shape_holds_up_no_other_and_is_mended_when_it_is_seen(
     tmp_path: Path,
 ) -> None:

@@ -22,7 +22,7 @@ from koordcore.events.mirror import NamespaceObserved
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from koordcore.service.logging import logger
-from manager_loops import CONFIG, NODE, Manager, running
+from manager_loops import CONFIG, NODE, Manager, pod, running
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -155,6 +155,20 @@ async def test_a_document_that_cannot_be_decided_fails_by_itself() -> None:
 
     assert result.action == "failed"
     assert answer.action == "created"
+
+
+async def test_a_document_that_is_too_large_for_the_log_is_refused_by_itself() -> None:
+    manager = Manager(MemoryLog(max_payload=4096))
+    selector = ", ".join(f"label-{number}: x" for number in range(500))
+    spec = f"{{nodeSelector: {{{selector}}}, containers: [{{name: c, image: i}}]}}"
+    large = f"{{apiVersion: v1, kind: Pod, metadata: {{name: large}}, spec: {spec}}}"
+    async with running(manager):
+        answers = await manager.apply("\n---\n".join((pod("a"), large, pod("b"))))
+
+    assert [answer.action for answer in answers] == ["created", "refused", "created"]
+    (error,) = answers[1].errors
+    assert error.rule.startswith("cannot be stored: podspec.m-uid-")
+    assert error.rule.endswith("bytes; the log takes 3,840")
 
 
 @pytest.mark.parametrize("at", ["yesterday", "", "2026-01-01T00:00:00"])

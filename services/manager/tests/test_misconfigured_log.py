@@ -56,6 +56,21 @@ async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() ->
     assert all(policy is not None and policy.batch_cpu_milli is not None for policy in policies)
 
 
+async def test_documents_fail_by_a_misconfigured_log_and_are_taken_when_it_is_mended() -> None:
+    log = MemoryLog()
+    manager, events = Manager(log), LogOfOthers(log)
+    manager.world = manager.world._replace(log=events)
+    async with running(manager):
+        events.is_ours = False
+        (failed,) = await manager.apply(NODE)
+        events.is_ours = True
+        (created,) = await manager.apply(NODE)
+
+    assert failed.action == "failed"
+    assert failed.errors[0].rule == "the log takes nothing: koord.t.ev: batches are disabled"
+    assert created.action == "created"
+
+
 async def test_a_misconfigured_log_ends_the_gateways_term_not_the_gateway_and_it_goes_on_when_that_is_mended(
     tmp_path: Path,
 ) -> None:

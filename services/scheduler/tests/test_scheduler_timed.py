@@ -1,14 +1,22 @@
 """Some attempts are measured; the others meet the plugins as they are."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 
+from koord_scheduler.domain.columns import NodeColumns, Rows
+from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.plugins.interface import Candidates, Rejection
+from koord_scheduler.domain.plugins.transforming import Scored, Views
+from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.timed import Status, Stopwatch, Timing, measured
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
 from scheduling import Scheduler, SmallLog, frameworks, node, pod
+from scheduling_plugins import MadeUp, cluster, scheduler_with
 
 
 def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_back() -> None:
@@ -35,6 +43,48 @@ def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_ba
     scheduler.send()
     scheduler.land()
     assert len(watch.timings) == count
+
+
+class Everywhere(MadeUp):
+    """A plugin of all points that are calls; it refuses a pod before it is scored."""
+
+    name = "Everywhere"
+
+    def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
+        return None
+
+    def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
+        return None
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
+        return None
+
+    def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
+        return Rejection(plugin=self.name, message="never") if pod.metadata.name == "refused" else None
+
+    def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
+        return None
+
+    def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
+        return {"seen": node}
+
+
+def timings(name: str) -> dict[str, Status]:
+    """Point -> how the call of the plugin ended, for a pod of this name among two equal nodes."""
+    log = cluster("a", "b")
+    log.add_pod(pod(name, {"cpu": "1"}))
+    scheduler = scheduler_with(log, Everywhere, gates=SchedulerGates(resize_pod=True))
+    watch = Stopwatch(lambda: 0.0)
+    scheduler.follow()
+    with measured(scheduler.state.frameworks, watch):
+        scheduler.decide()
+    return {timing.point: timing.status for timing in watch.timings if timing.plugin == "Everywhere"}
+
+
+def test_users_plugins_are_measured_at_every_point_that_is_a_call() -> None:
+    points = {"BeforePreFilter", "AfterPreFilter", "BeforeFilter", "BeforeScore", "ResizePod", "PreBind"}
+    assert timings("p") == dict.fromkeys(points, Status.SUCCESS)
+    assert timings("refused")["BeforeScore"] is Status.UNSCHEDULABLE
 
 
 def test_points_add_up_their_plugins() -> None:

@@ -28,7 +28,7 @@ from koord_manager.domain.admission.profile_controller import (
 from koord_manager.domain.admission.profiles import ColocationProfile
 from koord_manager.domain.admitting import pod_document
 from koord_manager.domain.apply import refuse_immutable_changes
-from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.appender import Decision, NotSent, append_each
 from koord_manager.shell.gateway.api import Answer, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 from koord_manager.world import World, why_not_decide
@@ -115,7 +115,10 @@ async def _change(world: World, uid: str, pod: Pod, profile: ColocationProfile, 
         occurred_at=rfc3339(world.clock.now()),
         based_on=world.view.state.position,
     )
-    (outcome,) = await append_decisions(world.log, [Decision([draft], origin)])
+    (outcome,) = await append_each(world.log, [Decision([draft], origin)])
+    if isinstance(outcome, NotSent):
+        world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
+        return 0
     if not isinstance(outcome, Appended):
         return 0  # somebody else changed the pod: looked at again when the profile is due
     await world.folded(outcome.last_seq)

@@ -10,14 +10,14 @@ from datetime import datetime
 from koordcore.bus.connection import NoAnswer, NotConnected
 from koordcore.bus.desired import BucketRefused
 from koordcore.events.envelope import Draft, Origin, name_token
-from koordcore.ports.eventlog import Appended, AppendOutcome, Unavailable
+from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.isolation import Isolation
 from koord_manager.domain.view import node_name
-from koord_manager.shell.appender import Decision, append_decisions, is_misconfigured
+from koord_manager.shell.appender import Decision, NotSent, append_each
 from koord_manager.world import World, epoch_of, reached
 
 DESIRED_WRITES_AT_ONCE = 64
@@ -62,7 +62,7 @@ async def append_groups(
                 traceparent=span.context.traceparent,
             )
         decisions.append(Decision(group, origin))
-    outcomes = await _appended(world, isolation, decisions)
+    outcomes = await append_each(world.log, decisions)
     await world.folded(max((reached(outcome) for outcome in outcomes), default=0))
     stored: list[Draft] = []
     for group, outcome in zip(groups, outcomes, strict=True):
@@ -72,28 +72,11 @@ async def append_groups(
             isolation.mended(APPEND, str(group[0].ref))
             stored += group
             continue
+        if isinstance(outcome, NotSent):
+            isolation.failed(APPEND, str(group[0].ref), outcome.error)
         world.logger.warning("decision_refused", aggregate=str(group[0].ref), outcome=type(outcome).__name__)
         _decide_again(world, group)
     return stored
-
-
-async def _appended(world: World, isolation: Isolation, decisions: Sequence[Decision]) -> list[AppendOutcome]:
-    """The outcome of each; when one cannot be sent, each is sent by itself, and those that were stored are known.
-
-    raises    Misconfigured when the log itself is not as it has to be: nothing else could be sent, either
-    """
-    try:
-        return await append_decisions(world.log, decisions)
-    except Exception as error:
-        if is_misconfigured(error):
-            raise
-        if len(decisions) == 1:
-            isolation.failed(APPEND, str(decisions[0].drafts[0].ref), error)
-            return [Unavailable(f"it cannot be sent: {error}")]
-    outcomes: list[AppendOutcome] = []
-    for decision in decisions:
-        outcomes += await _appended(world, isolation, [decision])
-    return outcomes
 
 
 def _decide_again(world: World, group: list[Draft]) -> None:

@@ -38,6 +38,8 @@ MAX_SINGLES_IN_FLIGHT = 1000
 PUBLISH_SECONDS = 2.0
 BACKOFF_SECONDS = (0.05, 2.0)
 IN_FLIGHT_WAIT_SECONDS = (0.005, 0.05)
+_BATCH_HEADERS_BYTES = 256
+"""No more is added to a message when it is sent in a batch."""
 _READS_AT_ONCE = 32
 _UNEXPLAINED_DUPLICATES = 5
 
@@ -77,6 +79,18 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
         raise Unsendable("an append holds each event id once")
 
 
+def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
+    """The server takes each message: it would end the connection of whoever sends it more.
+
+    raises    Unsendable
+    """
+    most = max_payload - _BATCH_HEADERS_BYTES
+    for event, message in zip(events, messages, strict=True):
+        size = len(message.header) + len(message.payload)
+        if size > most:
+            raise Unsendable(f"{event.ref}: an event of {size:,} bytes; the log takes {most:,}")
+
+
 class Appender:
     """Appends of one process. May be used concurrently; the caller keeps one append per aggregate in flight."""
 
@@ -106,6 +120,7 @@ class Appender:
         outcome_name = "misconfigured"
         try:
             encoded = [encode_event(self._names, event) for event in events]
+            require_small(events, encoded, self._connection.max_payload)
             # Overload keeps its slot while it backs off, which is what lowers our own concurrency.
             async with self._singles if len(events) == 1 else self._batches:
                 outcome = await self._until_known(events, encoded, started + deadline)

@@ -137,6 +137,11 @@ class BusConnection:
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
+    @property
+    def max_payload(self) -> int:
+        """Bytes of headers and body that the server takes in one message."""
+        return self.client.max_payload
+
     async def wait_connected(self, seconds: float) -> bool:
         """Wait until there is a connection; False after `seconds` or when closed for good."""
         if self.is_connected:

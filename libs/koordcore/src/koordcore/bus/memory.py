@@ -9,8 +9,9 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from koordcore.bus.append import is_same_event, require_distinct
-from koordcore.bus.names import BusNames, InvalidName
+from koordcore.bus.append import encode_event, is_same_event, require_distinct, require_small
+from koordcore.bus.names import BusNames
+from koordcore.bus.wire import encode_headers
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.ports.desired import DesiredNode, Push
@@ -33,10 +34,12 @@ class MemoryLog:
     """One stream in memory.
 
     max_events      refuse (`ev`) beyond so many; None: unlimited
+    max_payload     bytes of one event with its headers, as a server has it by default
     """
 
-    def __init__(self, *, max_events: int | None = None) -> None:
+    def __init__(self, *, max_events: int | None = None, max_payload: int = 1024**2) -> None:
         self.max_events = max_events
+        self.max_payload = max_payload
         self.first_seq = 1
         self.last_seq = 0
         self._events: dict[int, StoredEvent] = {}
@@ -121,11 +124,7 @@ class MemoryEventLog:
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
         """See `EventLog.append`."""
         require_distinct(events)
-        for event in events:
-            try:
-                _NAMES.subject("ev", event.ref)
-            except InvalidName as cause:
-                raise Unsendable(f"{event.ref}: {cause}") from cause
+        require_small(events, [encode_event(_NAMES, event) for event in events], self.log.max_payload)
         await asyncio.sleep(0)  # as on a server, others may run between call and answer
         log = self.log
         moved: list[tuple[AggregateRef, int]] = []
@@ -213,6 +212,8 @@ class MemoryObservationLog:
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
         """See `ObservationLog.publish`."""
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
+        if len(encode_headers(new.headers)) + len(new.body) > self._log.max_payload:
+            return
         self._log.store(ref, new.headers, new.body)
         if self._log.last_seq - self._log.first_seq >= self._keep:
             self._log.trim(self._log.last_seq - self._keep)

@@ -6,6 +6,7 @@ source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLAIN), 3.3, 8 (what is shed fir
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
@@ -19,6 +20,8 @@ from koordcore.bus.wire import encode_headers, hpub
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.ports.eventlog import LogHead
+
+log = logging.getLogger("koordcore.bus")
 
 RING = 10_000
 UNSENT_BYTES = 4 * 1024 * 1024
@@ -64,7 +67,13 @@ class JetStreamObservationLog:
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
         """See `ObservationLog.publish`. Never blocks; raises nothing but bugs (`InvalidName`)."""
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
-        command = hpub(self._names.subject(self._class, ref), "", encode_headers(new.headers), new.body)
+        subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
+        size = len(header) + len(new.body)
+        if size > self._connection.max_payload:
+            self.dropped += 1
+            log.warning("observation_too_large subject=%s bytes=%d", subject, size)
+            return
+        command = hpub(subject, "", header, new.body)
         if self._is_open() and not self._ring:
             self._connection.write(command)
             return

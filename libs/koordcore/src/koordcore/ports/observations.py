@@ -14,7 +14,10 @@ class ObservationLog(Protocol):
     """One of the lossy streams ("obs" or "why"): published without waiting, followed like the log."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Hand over one message without waiting for storage; while the bus is away a ring keeps the newest ones."""
+        """Hand over one message without waiting for storage; while the bus is away a ring keeps the newest ones.
+
+        What is larger than the bus takes is dropped.
+        """
         ...
 
     async def head(self) -> LogHead:

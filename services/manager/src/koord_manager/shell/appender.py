@@ -26,6 +26,27 @@ def is_misconfigured(error: Exception) -> bool:
     return isinstance(error, Misconfigured) and not isinstance(error, Unsendable)
 
 
+class NotSent(NamedTuple):
+    """A decision that cannot be sent as it is."""
+
+    error: Exception
+
+
+async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome | NotSent]:
+    """As `append_decisions`; when one cannot be sent, each is sent by itself, and those that were stored are known.
+
+    raises    Misconfigured when the log itself is not as it has to be: nothing else could be sent, either
+    """
+    try:
+        return list(await append_decisions(log, decisions))
+    except Exception as error:
+        if is_misconfigured(error):
+            raise
+        if len(decisions) == 1:
+            return [NotSent(error)]
+    return [outcome for decision in decisions for outcome in await append_each(log, [decision])]
+
+
 async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
     """The outcome of each decision, in order. A decision without facts counts as appended at 0.
 

@@ -6,23 +6,43 @@ plugin (they are columns over nodes), so they have no time of their own.
 source    scheduler-core spec, 15 (plugin_execution_duration_seconds, framework_extension_point_duration_seconds)
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
 
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.plugins.beside import PreBindPlugin
 from koord_scheduler.domain.plugins.interface import (
+    AfterPostFilterPlugin,
     Allow,
     Candidates,
+    Failure,
+    Named,
     PermitPlugin,
     PreFilterPlugin,
     Rejection,
     ReservePlugin,
     Wait,
 )
+from koord_scheduler.domain.plugins.transforming import (
+    AfterPreFilterPlugin,
+    BeforeFilterPlugin,
+    BeforePreFilterPlugin,
+    BeforeScorePlugin,
+    ResizePodPlugin,
+    Scored,
+    Views,
+)
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.profile import Profile
+
+P = TypeVar("P", bound=Named)
+T = TypeVar("T")
 
 
 class Status(StrEnum):
@@ -81,54 +101,82 @@ def _timed(profile: Profile, watch: Stopwatch) -> Profile:
     name = profile.scheduler_name
     return replace(
         profile,
+        before_pre_filters=tuple(_BeforePreFilter(plugin, watch, name) for plugin in profile.before_pre_filters),
         pre_filters=tuple(_PreFilter(plugin, watch, name) for plugin in profile.pre_filters),
+        after_pre_filters=tuple(_AfterPreFilter(plugin, watch, name) for plugin in profile.after_pre_filters),
+        before_filters=tuple(_BeforeFilter(plugin, watch, name) for plugin in profile.before_filters),
+        after_post_filters=tuple(_AfterPostFilter(plugin, watch, name) for plugin in profile.after_post_filters),
+        before_scores=tuple(_BeforeScore(plugin, watch, name) for plugin in profile.before_scores),
+        resizers=tuple(_ResizePod(plugin, watch, name) for plugin in profile.resizers),
         reserves=tuple(_Reserve(plugin, watch, name) for plugin in profile.reserves),
         permits=tuple(_Permit(plugin, watch, name) for plugin in profile.permits),
+        pre_binds=tuple(_PreBind(plugin, watch, name) for plugin in profile.pre_binds),
     )
 
 
-class _PreFilter:
-    def __init__(self, plugin: PreFilterPlugin, watch: Stopwatch, profile: str) -> None:
+class _Timed(Generic[P]):
+    def __init__(self, plugin: P, watch: Stopwatch, profile: str) -> None:
         self.name = plugin.name
         self._plugin, self._watch, self._profile = plugin, watch, profile
 
-    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
+    def _measure(self, point: str, call: Callable[[P], T]) -> T:
         began = self._watch.clock()
-        answer = self._plugin.pre_filter(pod, now)
-        self._watch.since(began, self._profile, "PreFilter", self.name, answer)
+        answer = call(self._plugin)
+        self._watch.since(began, self._profile, point, self.name, answer)
         return answer
 
 
-class _Reserve:
-    def __init__(self, plugin: ReservePlugin, watch: Stopwatch, profile: str) -> None:
-        self.name = plugin.name
-        self._plugin, self._watch, self._profile = plugin, watch, profile
+class _BeforePreFilter(_Timed[BeforePreFilterPlugin]):
+    def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
+        return self._measure("BeforePreFilter", lambda plugin: plugin.before_pre_filter(pod, now))
 
+
+class _PreFilter(_Timed[PreFilterPlugin]):
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
+        return self._measure("PreFilter", lambda plugin: plugin.pre_filter(pod, now))
+
+
+class _AfterPreFilter(_Timed[AfterPreFilterPlugin]):
+    def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
+        return self._measure("AfterPreFilter", lambda plugin: plugin.after_pre_filter(pod, found))
+
+
+class _BeforeFilter(_Timed[BeforeFilterPlugin]):
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
+        return self._measure("BeforeFilter", lambda plugin: plugin.before_filter(pod, nodes, rows))
+
+
+class _AfterPostFilter(_Timed[AfterPostFilterPlugin]):
+    def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
+        return self._measure("AfterPostFilter", lambda plugin: plugin.after_post_filter(pod, message))
+
+
+class _BeforeScore(_Timed[BeforeScorePlugin]):
+    def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
+        return self._measure("BeforeScore", lambda plugin: plugin.before_score(pod, nodes, rows))
+
+
+class _ResizePod(_Timed[ResizePodPlugin]):
+    def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
+        return self._measure("ResizePod", lambda plugin: plugin.resize_pod(pod, node))
+
+
+class _Reserve(_Timed[ReservePlugin]):
     def reserve(self, pod: PodRecord, node: str) -> None:
-        began = self._watch.clock()
-        self._plugin.reserve(pod, node)
-        self._watch.since(began, self._profile, "Reserve", self.name)
+        self._measure("Reserve", lambda plugin: plugin.reserve(pod, node))
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        began = self._watch.clock()
-        rejected = self._plugin.unreserve(pod, node)
-        self._watch.since(began, self._profile, "Unreserve", self.name)
-        return rejected
+        return self._measure("Unreserve", lambda plugin: plugin.unreserve(pod, node))
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        began = self._watch.clock()
-        activated = self._plugin.post_bind(pod, node)
-        self._watch.since(began, self._profile, "PostBind", self.name)
-        return activated
+        return self._measure("PostBind", lambda plugin: plugin.post_bind(pod, node))
 
 
-class _Permit:
-    def __init__(self, plugin: PermitPlugin, watch: Stopwatch, profile: str) -> None:
-        self.name = plugin.name
-        self._plugin, self._watch, self._profile = plugin, watch, profile
-
+class _Permit(_Timed[PermitPlugin]):
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        began = self._watch.clock()
-        answer = self._plugin.permit(pod, node)
-        self._watch.since(began, self._profile, "Permit", self.name, answer)
-        return answer
+        return self._measure("Permit", lambda plugin: plugin.permit(pod, node))
+
+
+class _PreBind(_Timed[PreBindPlugin]):
+    def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
+        return self._measure("PreBind", lambda plugin: plugin.pre_bind(pod, node))

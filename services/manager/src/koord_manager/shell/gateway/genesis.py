@@ -7,6 +7,7 @@
 All writers have to be stopped. source    event-bus spec, 9.3
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -14,7 +15,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin
 from koordcore.events.gateway import GENESIS
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, EventLog
+from koordcore.ports.eventlog import Appended, EventLog, Unsendable
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
@@ -29,6 +30,8 @@ from koord_manager.shell.gateway.listwatch import PAGE
 
 EPOCH_CONFIG_MAP: Final = "koordstream-cluster"
 BATCH: Final = 200
+
+Told = Callable[[str], Awaitable[None]]
 
 
 class GenesisRefused(Exception):
@@ -54,7 +57,7 @@ async def genesis(
     *,
     namespace: str,
     actor: str,
-    told: Callable[[str], Awaitable[None]] | None = None,
+    told: Told | None = None,
 ) -> int:
     """Writes the log; returns how many facts. Interrupted, it is simply run again.
 
@@ -76,9 +79,9 @@ async def genesis(
     for draft in genesis_drafts(seen, cluster_epoch=epoch, now=now):
         batch.append(draft)
         if len(batch) == BATCH:
-            written += await _append(log, batch, epoch, now, actor)
+            written += await _append(log, batch, epoch, now, actor, told)
             batch = []
-    written += await _append(log, batch, epoch, now, actor)
+    written += await _append(log, batch, epoch, now, actor, told)
     await _bump(api, namespace, epoch)
     if told is not None:
         await told(f"{written} facts written; the cluster's epoch is {epoch}")
@@ -119,8 +122,8 @@ async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
         parameters["continue"] = page.following
 
 
-async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str) -> int:
-    """One batch; what an interrupted run has written of it is passed over."""
+async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str, told: Told | None) -> int:
+    """One batch; what an interrupted run has written of it is passed over. How many of it the log holds."""
     events = [
         CATALOGUE.seal(
             [draft],
@@ -132,14 +135,21 @@ async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor
     ]
     if not events:
         return 0
-    outcome = await log.append(events)
-    if isinstance(outcome, Appended):
-        return len(events)
+    with contextlib.suppress(Unsendable):
+        if isinstance(await log.append(events), Appended):
+            return len(events)
+    written = 0
     for event in events:
-        one = await log.append([event])
-        if not isinstance(one, Appended) and await log.last_of(event.ref) is None:
-            raise GenesisRefused(f"the log did not take {event.ref}: {one}")
-    return len(events)
+        try:
+            outcome = await log.append([event])
+        except Unsendable as error:
+            if told is not None:
+                await told(f"left out, as the mirror leaves it out, too: {error}")
+            continue
+        if not isinstance(outcome, Appended) and await log.last_of(event.ref) is None:
+            raise GenesisRefused(f"the log did not take {event.ref}: {outcome}")
+        written += 1
+    return written
 
 
 async def _bump(api: KubernetesApi, namespace: str, epoch: int) -> None:
