@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from koordcore.bus.desired import JetStreamPushFeed
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.memory import state_digest
 from koordcore.bus.observations import JetStreamObservationLog
+from koordcore.bus.reads import StreamReader
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.node import NodeResourcesReturned
@@ -91,6 +93,22 @@ async def test_the_latest_observation_of_each_aggregate_is_given(bus: Bus):
 
 
 @pytest.mark.nats
+async def test_messages_of_many_subjects_are_found_by_when_they_were_stored(place: Place):
+    names = place.bus.names
+    reader = StreamReader(place.connection, names.stream_of("obs"), names.prefix("obs"))
+    for number in range(6):
+        kind = "node" if number % 2 else "other"
+        await place.bus.observations.publish(AggregateRef(kind, f"n{number}"), report(number), origin(str(number)))
+    kept = await observed(place.bus.observations.follow(0), 6)
+    times = [datetime.fromtimestamp(stored.stored_at_ns / 1e9, UTC) for stored in kept]
+
+    of_nodes = f"{names.prefix('obs')}node.*"
+    moment = timedelta(microseconds=1)
+    assert [stored.seq for stored in await reader.between(of_nodes, times[1] - moment, times[3] + moment)] == [2, 4]
+    assert [stored.seq for stored in await reader.between(of_nodes, times[4], times[5] + moment)] == [6]
+    assert await reader.between(of_nodes, times[5] + timedelta(seconds=1), times[5] + timedelta(days=1)) == []
+
+
 async def test_the_newest_observations_survive_an_absence_of_the_bus(place: Place):
     proxy = LossyProxy(place.url)
     await proxy.start()

@@ -11,7 +11,7 @@ from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.pod import PodPlaced
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
-from koordctl.pod_admission import refusals, verdicts_of_pod
+from koordctl.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
 from koordctl.pod_story import PodStory, pod_story, refused_story
 from koordctl.story_text import pod_lines
 
@@ -105,3 +105,59 @@ def test_the_annotations_that_a_placement_writes_are_shown() -> None:
     story = pod_story("u", [added(), stored(11, "pod.u", placed)], [])
     assert msgspec.to_builtins(story)["moments"][1]["annotations"] == written
     assert 'writes scheduling.koordinator.sh/resource-status: {"cpuset":"0-1"}' in lines(story)
+
+
+def generated(labels: dict[str, str], seq: int = 10) -> StoredEvent:
+    """A pod whose name an API server made, stored at second 10."""
+    metadata = {"namespace": "d", "name": "web-7d4-x2k9p", "creationTimestamp": "2026-01-01T00:00:10Z"}
+    pod = codec.convert({"metadata": {**metadata, "labels": labels}}, Pod)
+    return stored(seq, "podspec.u", PodSpecAdded(object=pod))
+
+
+def unnamed(seq: int, **fields: Any) -> StoredEvent:
+    """A webhook's verdict on a pod with `generateName: web-7d4-`."""
+    given: dict[str, Any] = {
+        "namespace": "d",
+        "name": "web-7d4-",
+        "door": "webhook",
+        "webhook": "mutate",
+        "steps": STEPS,
+    }
+    return verdict(seq, **{"second": seq, **given, **fields})
+
+
+QOS = [{"op": "add", "path": "/metadata/labels/koordinator.sh~1qosClass", "value": "BE"}]
+ALL_LABELS = [{"op": "add", "path": "/metadata/labels", "value": {"koordinator.sh/qosClass": "BE"}}]
+OF_THE_SPEC = [{"op": "add", "path": "/spec/priority", "value": 5000}]
+
+
+@pytest.mark.parametrize("patch", [QOS, ALL_LABELS, OF_THE_SPEC, []])
+def test_a_pod_whose_name_was_made_is_given_the_last_verdict_before_it_that_fits(patch: list[dict[str, Any]]) -> None:
+    fact = generated({"koordinator.sh/qosClass": "BE", "app": "web"})
+    fitting = unnamed(7, patch=patch)
+    others = [
+        unnamed(3, patch=patch),
+        unnamed(8, name="web-9-"),
+        unnamed(8, namespace="e"),
+        unnamed(8, resource="reservations"),
+        unnamed(8, operation="UPDATE"),
+        unnamed(8, allowed=False, steps=[]),
+        unnamed(8, patch=[{"op": "add", "path": "/metadata/labels/koordinator.sh~1qosClass", "value": "LS"}]),
+        unnamed(11, patch=patch),
+    ]
+    assert verdict_on_generated(fact, [*others, fitting]) == fitting
+
+
+def test_a_pod_that_no_verdict_fits_is_given_none() -> None:
+    assert verdict_on_generated(generated({}), [unnamed(7, patch=QOS)]) is None
+    assert verdict_on_generated(generated({}), []) is None
+
+
+def test_verdicts_are_looked_for_where_an_api_server_may_have_asked() -> None:
+    begin, end = stored_because(generated({}))
+    assert (begin.isoformat(), end.isoformat()) == ("2025-12-31T23:59:55+00:00", "2026-01-01T00:00:11+00:00")
+
+
+def test_who_let_a_pod_in_is_known() -> None:
+    assert is_let_in([verdict(3, steps=STEPS)])
+    assert not is_let_in([verdict(3, allowed=False), verdict(4, operation="UPDATE")])

@@ -10,7 +10,8 @@ from koord_manager.domain.admission.request import Verdict, Violation
 from koord_manager.shell.decisions import MAX_NAME, Occasion, Subject, tell
 from koordcore.bus.memory import MemoryObservationLog
 from koordcore.events import CATALOGUE
-from koordcore.events.admission import AdmissionDecided
+from koordcore.events.admission import AdmissionDecided, admission_ref
+from koordcore.events.envelope import StoredEvent
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.logging import Logger, logger
 from koordcore.values import codec
@@ -32,14 +33,19 @@ class World:
 
 
 async def told(subject: Subject, verdict: Verdict, *patch: dict[str, Any]) -> AdmissionDecided:
+    stored = await message(subject, verdict, *patch)
+    assert len(stored.body) + len(codec.encode(stored.headers)) < MOST_BYTES
+    event = CATALOGUE.read(stored)
+    assert isinstance(event, AdmissionDecided)
+    return event
+
+
+async def message(subject: Subject, verdict: Verdict, *patch: dict[str, Any]) -> StoredEvent:
     world = World()
     await tell(world, subject, verdict, patch, Occasion("2026-01-01T00:00:00.000000Z", "", 1))
     assert world.verdicts is not None
     async for batch in world.verdicts.follow(0):
-        assert len(batch[0].body) + len(codec.encode(batch[0].headers)) < MOST_BYTES
-        event = CATALOGUE.read(batch[0])
-        assert isinstance(event, AdmissionDecided)
-        return event
+        return batch[0]
     raise AssertionError
 
 
@@ -63,6 +69,24 @@ async def test_of_many_violations_the_beginning_is_told(verdict: Verdict) -> Non
 
     assert len(event.rules) == len(event.fields) <= MAX_VIOLATIONS
     assert (event.rules, event.fields) == (rules, fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "told_as"),
+    [
+        ("web", Verdict(object={}), "web"),
+        ("web-7d4-", Verdict(object={}), "u-1"),
+        ("web-7d4-", broken(1), "web-7d4-"),
+        ("web.*", broken(1), "u-1"),
+        ("-" * 300, broken(1), "u-1"),
+        ("", broken(1), "u-1"),
+    ],
+)
+async def test_pods_without_a_name_go_by_their_request_and_refused_ones_by_what_their_name_was_to_begin_with(
+    name: str, verdict: Verdict, told_as: str
+) -> None:
+    stored = await message(POD._replace(name=name), verdict)
+    assert stored.ref == admission_ref("pods", "default", told_as)
 
 
 async def test_names_of_any_length_are_cut_in_the_verdict_and_in_the_log() -> None:

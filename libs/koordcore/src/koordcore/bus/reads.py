@@ -5,7 +5,7 @@ stale (event-bus spec, 13).
 """
 
 import asyncio
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -72,6 +72,11 @@ class _ByLast(msgspec.Struct):
 class _ByNext(msgspec.Struct):
     next_by_subj: str
     seq: int
+
+
+class _BySince(msgspec.Struct):
+    next_by_subj: str
+    start_time: str
 
 
 class _BySequence(msgspec.Struct):
@@ -156,7 +161,7 @@ class StreamReader:
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """First message of one exact subject with sequence >= seq; None when there is none."""
+        """First message of a subject, which may have wildcards, with sequence >= seq; None when there is none."""
         return await self._message(_ByNext(subject, seq))
 
     async def at(self, seq: int) -> StoredEvent | None:
@@ -176,6 +181,15 @@ class StreamReader:
                 break
             found.append(event)
             at = event.seq
+        return found
+
+    async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
+        """All messages of a subject, which may have wildcards, that were stored from `begin` to `end`, in order."""
+        found: list[StoredEvent] = []
+        event = await self._message(_BySince(subject, begin.astimezone(UTC).isoformat()))
+        while event is not None and event.stored_at_ns <= end.timestamp() * 1_000_000_000:
+            found.append(event)
+            event = await self.next_of(subject, event.seq + 1)
         return found
 
     async def _message(self, request: msgspec.Struct) -> StoredEvent | None:

@@ -26,7 +26,7 @@ from koordctl.log import OpenLog, open_log, wait_for
 from koordctl.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.output import Format, console, errors, fail, field, show_document
 from koordctl.past import ask_as_of, moment_text
-from koordctl.pod_admission import refusals, verdicts_of_pod
+from koordctl.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
 from koordctl.pod_story import PodStory, Used, pod_story, refused_story
 from koordctl.run_clock import clock_sentence, run_clock
 from koordctl.story_text import Line, node_lines, pod_lines
@@ -164,11 +164,18 @@ async def _pod_story(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
 
 async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
     """The verdicts on a pod's admission; none when its first fact is not known."""
-    added = next((CATALOGUE.read(stored) for stored in facts if stored.type == PodSpecAdded.__name__), None)
-    if not isinstance(added, PodSpecAdded):
+    added = next((stored for stored in facts if stored.type == PodSpecAdded.__name__), None)
+    event = CATALOGUE.read(added) if added is not None else None
+    if added is None or not isinstance(event, PodSpecAdded):
         return []
-    meta = added.object.metadata
-    return verdicts_of_pod(facts, await _admission(log, meta.namespace, meta.name), is_last=is_last)
+    meta = event.object.metadata
+    verdicts = await _admission(log, meta.namespace, meta.name)
+    own = verdicts_of_pod(facts, verdicts, is_last=is_last)
+    if is_let_in(own):
+        return own
+    everybodys = f"{log.names.prefix('why')}admission.*"
+    unnamed = verdict_on_generated(added, await log.why.between(everybodys, *stored_because(added)))
+    return [unnamed, *own] if unnamed is not None else own
 
 
 async def _refused_pod_story(namespace: str, name: str) -> PodStory:

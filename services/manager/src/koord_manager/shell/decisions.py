@@ -165,10 +165,7 @@ async def tell(
         settings=settings_told(world.options),
         pending=list(occasion.pending),
     )
-    # what stands in a subject has to be a name; an object without a good one (generateName) goes by its request
-    names = (subject.namespace, subject.name, subject.uid)
-    namespace, name, request = (text if _SUBJECT_NAME.fullmatch(text) else "" for text in names)
-    ref = admission_ref(subject.shown, namespace, name or request or "unnamed")
+    ref = admission_ref(subject.shown, *_told_as(subject, allowed=verdict.allowed))
     origin = Origin(
         causation_id=uid,
         correlation_id=uid,
@@ -178,6 +175,19 @@ async def tell(
         traceparent=occasion.traceparent,
     )
     await world.verdicts.publish(ref, event, origin)
+
+
+def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
+    """Namespace and name in the subject of a verdict, where only a name may stand.
+
+    A pod whose name the API server has yet to make goes by its request, so that those of a workload do not push each
+    other out of the stream; when it is refused, by its `generateName`: a controller tries again for as long as it is.
+    """
+    namespace, name, request = (
+        text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name, subject.uid)
+    )
+    prefix = subject.name if not allowed and _SUBJECT_NAME.fullmatch(subject.name.removesuffix("-")) else ""
+    return namespace, name or prefix or request or "unnamed"
 
 
 def _beginning(patch: Sequence[Operation]) -> list[Operation]:
