@@ -10,10 +10,12 @@ import pytest
 from koord_scheduler.compose import assemble
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.settings import SchedulerSettings
+from koord_scheduler.shell import publishing
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
+from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
 from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
@@ -306,16 +308,58 @@ async def test_gang_that_is_too_large_for_one_append_is_told_so_and_harms_nobody
     await submit(bus.events, *one_node_each(MOST_AT_ONCE // 2))
     async with scheduler(bus) as running:
         await submit(bus.events, *members_of_gang(MOST_AT_ONCE // 2))
-        said: Event | None = None
-        async with asyncio.timeout(30):
-            while not isinstance(said, DecisionAbandoned):
-                await asyncio.sleep(0.02)
-                latest = await bus.verdicts.latest([AggregateRef("pod", "m0")])
-                said = CATALOGUE.read(latest[0]) if latest else None
+        said = await abandoned(bus, "m0")
         assert said.reason == "placing gang default/g takes 1001 events at once, and the log stores at most 1000"
         await submit(bus.events, node("more", cpu="1"), pod("alone", {"cpu": "1"}))
         await until(lambda: "alone" in where(shared))
         assert running.shell.health.is_ready()
+
+
+async def test_decision_that_is_too_large_for_the_log_is_told_and_harms_nobody() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    large = "x" * 500  # what is said of it takes more room
+    await submit(bus.events, *one_node_each(3), *(pod(uid, {"cpu": "1"}) for uid in (large, "p", "q")))
+    shared.max_payload = 2048
+    async with scheduler(bus, None, "--pod-initial-backoff=100ms", "--pod-max-backoff=500ms") as running:
+        await until(lambda: set(where(shared)) == {"p", "q"})
+        assert (await abandoned(bus, large)).reason.startswith("the decision cannot be stored: ")
+        shared.max_payload = 1024**2
+        await until(lambda: large in where(shared))
+        assert running.shell.health.is_ready()
+
+
+async def test_fact_that_is_too_large_for_the_log_harms_nobody_and_is_stated_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publishing, "UNSENDABLE_PAUSE_SECONDS", 0.1)
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    many = {f"example.com/resource-{number}": "4" for number in range(100)}
+    labels = {keys.QUOTA_ALLOW_LENT_RESOURCE: "false"}
+    quota = {"metadata": {"namespace": "team", "name": "a", "labels": labels}, "spec": {"min": many, "max": many}}
+    ref = custom_ref("elasticquotas", "team", "a")
+    await say(bus.events, ref.kind, ref.id, CustomObjectObserved(object=quota))
+    await submit(bus.events, node("n", more=many), pod("p", {"cpu": "1"}))
+    shared.max_payload = 2048
+    async with scheduler(bus) as running:
+        await until(lambda: "p" in where(shared))
+        await asyncio.sleep(0.5)
+        assert shared.of(AggregateRef("quota", "a"), 0) == []
+        assert running.shell.health.is_ready()
+        shared.max_payload = 1024**2
+        await until(lambda: shared.of(AggregateRef("quota", "a"), 0))
+
+
+async def abandoned(bus: Bus, uid: str) -> DecisionAbandoned:
+    """What a pod was told whose decision was given up."""
+    said: Event | None = None
+    async with asyncio.timeout(30):
+        while not isinstance(said, DecisionAbandoned):
+            await asyncio.sleep(0.02)
+            latest = await bus.verdicts.latest([AggregateRef("pod", uid)])
+            said = CATALOGUE.read(latest[0]) if latest else None
+    return said
 
 
 def one_node_each(members: int) -> list[Node]:

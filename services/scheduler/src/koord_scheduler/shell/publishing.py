@@ -4,6 +4,7 @@
                            -> conflict      each part alone; what is refused again is refolded and decided anew
                            -> unavailable   the same bytes again, until there is an answer
                            -> full          taken back; nothing is decided for a while
+                           -> unsendable    each part alone; what still is, is taken back, told, and tried again later
 
 source    event-bus spec, 4.2, 4.3
 """
@@ -16,7 +17,7 @@ from typing import Final
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, Unavailable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, Unavailable, Unsendable
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.clock import host_unix_nanos
 from koordcore.service.failpoints import failpoint
@@ -43,6 +44,8 @@ WORTH_A_BATCH: Final = 50
 """Decisions from which on they are appended at once, although an append is under way."""
 FULL_PAUSE_SECONDS: Final = 1.0
 """How long nothing is decided after the log was full, in the host's time."""
+UNSENDABLE_PAUSE_SECONDS: Final = 30.0
+"""After how long a fact that could not be sent as it was is decided anew, in the host's time."""
 _SPAN: Final = "schedule pod"
 
 
@@ -174,7 +177,12 @@ class Publisher:
         self._changed()
 
     async def _notify(self, taken: TakenNotice, events: Sequence[NewEvent]) -> None:
-        outcome = await self._append(events)
+        try:
+            outcome = await self._append(events)
+        except Unsendable as error:
+            self._logger.error("fact_not_sent", aggregate=str(events[0].ref), reason=str(error))
+            asyncio.get_running_loop().call_later(UNSENDABLE_PAUSE_SECONDS, self._decide_again, taken)
+            return
         match outcome:
             case Appended(seqs=seqs):
                 notice_stored(self._state, taken, seqs)
@@ -184,6 +192,10 @@ class Publisher:
                 notice_refused(self._state, taken)
             case Full():
                 notice_refused(self._state, taken)
+
+    def _decide_again(self, taken: TakenNotice) -> None:
+        notice_refused(self._state, taken)
+        self._changed()
 
     async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
@@ -196,7 +208,11 @@ class Publisher:
             self._monitor.end(watched)
 
     async def _stored(self, parts: Sequence[Part], started_nanos: int) -> None:
-        outcome = await self._append([event for part in parts for event in part.events()])
+        try:
+            outcome = await self._append([event for part in parts for event in part.events()])
+        except Unsendable as error:
+            await self._unsendable(parts, str(error), started_nanos)
+            return
         self._batches.discard(asyncio.current_task())  # what is decided from here on need not wait for what follows
         failpoint("after_append_before_confirm")
         match outcome:
@@ -225,6 +241,16 @@ class Publisher:
                 await self._refold(node, moved if part.gang is None else set())
         for part in [part for part in parts if part not in stale]:
             await self._carry_out([part], started_nanos)
+
+    async def _unsendable(self, parts: Sequence[Part], reason: str, started_nanos: int) -> None:
+        """Each part by itself; the pods of one that was alone are told and wait."""
+        if len(parts) > 1:
+            for part in parts:
+                await self._carry_out([part], started_nanos)
+            return
+        for node in parts[0].nodes:
+            self._fold_others(node)
+            await self._abandon(node, f"the decision cannot be stored: {reason}")
 
     async def _append(self, events: Sequence[NewEvent]) -> Appended | Conflict | Full:
         while True:
