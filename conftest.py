@@ -1,9 +1,48 @@
-"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`; how properties are run."""
+"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`; logs as at the start of a process;
+how properties are run.
+"""
 
+import logging
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import structlog
 from hypothesis import settings
+from koordcore.service.logging import set_level
 
 pytest_plugins = ["servers"]
 
 # a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
 settings.register_profile("workspace", deadline=None)
 settings.load_profile("workspace")
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Generator[None]:
+    """Each test begins with logs as no service has configured them, whatever ran in this process before.
+
+    What a test configures holds for the loggers that exist already, too, and ends with it: a logger that kept what it
+    was first used with would not be heard by `structlog.testing.capture_logs` in a later test.
+    """
+    configure, root = structlog.configure, logging.getLogger()
+    handlers = root.handlers[:]
+
+    def configure_all(*arguments: Any, **options: Any) -> None:
+        configure(*arguments, **{**options, "cache_logger_on_first_use": False})
+
+    configure_all(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            # Not the default formatter of exceptions: where rich is installed it writes out every local variable.
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(),
+    )
+    set_level("info")
+    structlog.configure = configure_all
+    yield
+    structlog.configure = configure
+    root.handlers[:] = handlers
