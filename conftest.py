@@ -45,4 +45,6 @@ def own_logging() -> Generator[None]:
     structlog.configure = configure_all
     yield
     structlog.configure = configure
+    structlog.reset_defaults()
+    set_level("info")
     root.handlers[:] = handlers

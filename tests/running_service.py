@@ -33,11 +33,14 @@ async def running_service(settings: S, compose: Compose[S]) -> AsyncGenerator[Sh
         shell.service.add(Component(name="started", start=say_started))
 
     serving = asyncio.create_task(serve(settings, compose_and_tell, handle_signals=False))
-    await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)
-    assert started.done(), f"the {settings.service} ended with status {serving.result()} before it had started"
-    shell = started.result()
     try:
-        yield shell
+        await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)
+        assert started.done(), f"the {settings.service} ended with status {serving.result()} before it had started"
+        yield started.result()
     finally:
-        shell.service.stop("the test has ended")
-        assert await serving == 0
+        if started.done():
+            started.result().service.stop("the test has ended")
+        else:
+            serving.cancel()
+        await asyncio.wait((serving,))
+    assert serving.result() == 0

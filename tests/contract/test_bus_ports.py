@@ -109,6 +109,7 @@ async def test_messages_of_many_subjects_are_found_by_when_they_were_stored(plac
     assert await reader.between(of_nodes, times[5] + timedelta(seconds=1), times[5] + timedelta(days=1)) == []
 
 
+@pytest.mark.nats
 async def test_the_newest_observations_survive_an_absence_of_the_bus(place: Place):
     proxy = LossyProxy(place.url)
     await proxy.start()

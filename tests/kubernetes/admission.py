@@ -7,6 +7,7 @@ source    https://kubernetes.io/docs/reference/access-authn-authz/extensible-adm
 
 import base64
 import json
+import secrets
 import ssl
 import uuid
 from dataclasses import dataclass
@@ -37,6 +38,15 @@ class AdmissionRequest:
     namespace_labels: dict[str, str]
 
 
+def give_name(document: Json) -> str:
+    """Makes the name of an object that has none yet, after it was changed and before it is validated."""
+    meta = document["metadata"]
+    if not meta.get("name"):
+        letters = (secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+        meta["name"] = meta["generateName"][:58] + "".join(letters)
+    return meta["name"]
+
+
 class Webhooks:
     """Calls what the stored configurations name. services: `<ns>/<name>` -> address of the server behind a Service."""
 
@@ -55,6 +65,13 @@ class Webhooks:
         """The object after all mutations. Raises ApiError when a webhook denies, or fails and may not be ignored."""
         document = request.object
         for kind in (MUTATING, VALIDATING):
+            if (
+                kind == VALIDATING
+                and request.operation == "CREATE"
+                and document is not None
+                and not request.subresource
+            ):
+                give_name(document)
             for configuration in sorted(
                 (item for item in configurations if item["kind"] == kind), key=lambda item: item["metadata"]["name"]
             ):

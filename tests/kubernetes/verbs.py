@@ -6,13 +6,12 @@ source    https://kubernetes.io/docs/reference/using-api/api-concepts/; apiserve
 """
 
 import copy
-import secrets
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from kubernetes.admission import MUTATING, VALIDATING, AdmissionRequest, Webhooks
+from kubernetes.admission import MUTATING, VALIDATING, AdmissionRequest, Webhooks, give_name
 from kubernetes.answers import SUCCESS, ApiError, conflict, invalid, not_found
 from kubernetes.patches import STRATEGIC_PATCH, MalformedPatch, UnprocessablePatch, apply_patch
 from kubernetes.resources import BUILT_IN, Json, Resource, resources_of
@@ -70,12 +69,11 @@ class Verbs:
             meta["namespace"] = namespace
             if ("", namespace) not in self.store.shelf(_NAMESPACES).objects:
                 raise not_found("namespaces", namespace)
-        if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + secrets.token_hex(3)[:5]
-        if not meta.get("name"):
+        if not meta.get("name") and not meta.get("generateName"):
             raise invalid(resource.kind, "", "metadata.name", "Required value: name or generateName is required")
-        key = (namespace, meta["name"])
+        key = (namespace, meta.get("name", ""))
         document = await self._admit(resource, "", "CREATE", key, document, None, user, dry_run=dry_run)
+        key = (namespace, give_name(document))
         if key in self.store.shelf(resource.store_key).objects:
             raise ApiError(409, f'{resource.plural} "{key[1]}" already exists', reason="AlreadyExists")
         if (

@@ -299,7 +299,7 @@ async def test_a_pod_that_was_changed_and_then_refused_is_one_pod(tmp_path: Path
         await world.apply(NAMESPACE, PRIORITY, label_only)
         changed = await world.review("/mutate-pod", generated)
         assert changed.object is not None
-        named = {**changed.object, "metadata": {**changed.object["metadata"], "name": "web-ab12c"}}
+        named = {**changed.object, "metadata": {**changed.object["metadata"], "name": "web-bd24c"}}
         assert not (await world.review("/validate-pod", named)).allowed
     story = await recorded(bus)
     same = story.again()

@@ -67,7 +67,10 @@ async def test_documents_fail_by_a_misconfigured_log_and_are_taken_when_it_is_me
         (created,) = await manager.apply(NODE)
 
     assert failed.action == "failed"
-    assert failed.errors[0].rule == "the log takes nothing: koord.t.ev: batches are disabled"
+    assert (
+        failed.errors[0].rule
+        == "whether it is stored is not known, the log takes nothing: koord.t.ev: batches are disabled"
+    )
     assert created.action == "created"
 
 

@@ -72,20 +72,22 @@ async def test_of_many_violations_the_beginning_is_told(verdict: Verdict) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict", "told_as"),
+    ("name", "metadata", "verdict", "told_as"),
     [
-        ("web", Verdict(object={}), "web"),
-        ("web-7d4-", Verdict(object={}), "u-1"),
-        ("web-7d4-", broken(1), "web-7d4-"),
-        ("web.*", broken(1), "u-1"),
-        ("-" * 300, broken(1), "u-1"),
-        ("", broken(1), "u-1"),
+        ("web", {"name": "web"}, Verdict(object={}), "web"),
+        ("web-7d4-", {"generateName": "web-7d4-"}, Verdict(object={}), "u-1"),
+        ("web-7d4-", {"generateName": "web-7d4-"}, broken(1), "web-7d4-"),
+        ("web-7d4-x2k9p", {"name": "web-7d4-x2k9p", "generateName": "web-7d4-"}, broken(1), "web-7d4-"),
+        ("web.*", {"generateName": "web.*"}, broken(1), "u-1"),
+        ("-" * 300, {"generateName": "-" * 300}, broken(1), "u-1"),
+        ("", {"generateName": 7}, broken(1), "u-1"),
+        ("web", "no metadata", broken(1), "web"),
     ],
 )
 async def test_pods_without_a_name_go_by_their_request_and_refused_ones_by_what_their_name_was_to_begin_with(
-    name: str, verdict: Verdict, told_as: str
+    name: str, metadata: object, verdict: Verdict, told_as: str
 ) -> None:
-    stored = await message(POD._replace(name=name), verdict)
+    stored = await message(POD._replace(name=name, object={"metadata": metadata}), verdict)
     assert stored.ref == admission_ref("pods", "default", told_as)
 
 

@@ -10,7 +10,6 @@ import pytest
 from koord_scheduler.compose import assemble
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.settings import SchedulerSettings
-from koord_scheduler.shell import publishing
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
@@ -315,24 +314,49 @@ async def test_gang_that_is_too_large_for_one_append_is_told_so_and_harms_nobody
         assert running.shell.health.is_ready()
 
 
-async def test_decision_that_is_too_large_for_the_log_is_told_and_harms_nobody() -> None:
+QUICK = ("--pod-initial-backoff=100ms", "--pod-max-backoff=500ms")
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+async def test_decision_that_is_too_large_for_the_log_is_told_and_harms_nobody(nodes: int) -> None:
     shared = MemoryLog()
     bus = memory_bus(log=shared)
     large = "x" * 500  # what is said of it takes more room
-    await submit(bus.events, *one_node_each(3), *(pod(uid, {"cpu": "1"}) for uid in (large, "p", "q")))
+    hosts = [node(f"n{number}", cpu=str(6 // nodes)) for number in range(nodes)]
+    await submit(bus.events, *hosts, *(pod(uid, {"cpu": "2"}) for uid in (large, "p", "q")))
     shared.max_payload = 2048
-    async with scheduler(bus, None, "--pod-initial-backoff=100ms", "--pod-max-backoff=500ms") as running:
+    async with scheduler(bus, None, *QUICK) as running:
         await until(lambda: set(where(shared)) == {"p", "q"})
-        assert (await abandoned(bus, large)).reason.startswith("the decision cannot be stored: ")
+        assert (await abandoned(bus, large)).reason.startswith(f"the decision cannot be stored: pod.{large}: an event")
         shared.max_payload = 1024**2
         await until(lambda: large in where(shared))
         assert running.shell.health.is_ready()
 
 
-async def test_fact_that_is_too_large_for_the_log_harms_nobody_and_is_stated_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(publishing, "UNSENDABLE_PAUSE_SECONDS", 0.1)
+async def test_pods_of_one_node_that_are_too_much_for_one_event_go_one_after_the_other() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    uids = [letter * 100 for letter in "abcdef"]
+    await submit(bus.events, node("n", cpu="6"), *(pod(uid, {"cpu": "1"}) for uid in uids))
+    shared.max_payload = 2200  # enough for what is said of two or three of them
+    async with scheduler(bus, None, *QUICK):
+        await until(lambda: set(where(shared)) == set(uids))
+
+
+async def test_gang_that_is_too_large_for_one_event_is_told_so_whole() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *one_node_each(40), *members_of_gang(40))
+    shared.max_payload = 2048
+    async with scheduler(bus, None, *QUICK):
+        said = [(await abandoned(bus, f"m{number}")).reason for number in range(40)]
+        assert all(reason.startswith("the decision cannot be stored: gang.default=g: an event") for reason in said)
+        assert where(shared) == {}
+        shared.max_payload = 1024**2
+        await until(lambda: len(where(shared)) == 40)
+
+
+async def test_fact_that_is_too_large_for_the_log_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     shared = MemoryLog()
     bus = memory_bus(log=shared)
     many = {f"example.com/resource-{number}": "4" for number in range(100)}
@@ -340,15 +364,21 @@ async def test_fact_that_is_too_large_for_the_log_harms_nobody_and_is_stated_lat
     quota = {"metadata": {"namespace": "team", "name": "a", "labels": labels}, "spec": {"min": many, "max": many}}
     ref = custom_ref("elasticquotas", "team", "a")
     await say(bus.events, ref.kind, ref.id, CustomObjectObserved(object=quota))
-    await submit(bus.events, node("n", more=many), pod("p", {"cpu": "1"}))
+    await submit(bus.events, node("n", more=many))
     shared.max_payload = 2048
+    said: list[str] = []
+
+    def is_told() -> bool:
+        said.extend(capsys.readouterr().err.splitlines())
+        return any("fact_too_large" in line and "quota.a" in line for line in said)
+
     async with scheduler(bus) as running:
+        await until(is_told)
+        await submit(bus.events, pod("p", {"cpu": "1"}))
         await until(lambda: "p" in where(shared))
-        await asyncio.sleep(0.5)
-        assert shared.of(AggregateRef("quota", "a"), 0) == []
         assert running.shell.health.is_ready()
-        shared.max_payload = 1024**2
-        await until(lambda: shared.of(AggregateRef("quota", "a"), 0))
+    is_told()
+    assert sum("fact_too_large" in line for line in said) == 1
 
 
 async def abandoned(bus: Bus, uid: str) -> DecisionAbandoned:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from koord_scheduler.domain.columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.plugins.interface import Candidates, Rejection
+from koord_scheduler.domain.plugins.interface import Candidates, Failure, Rejection
 from koord_scheduler.domain.plugins.transforming import Scored, Views
 from koord_scheduler.domain.pods import PodRecord
 from koord_scheduler.domain.state import SchedulerState
@@ -46,7 +46,7 @@ def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_ba
 
 
 class Everywhere(MadeUp):
-    """A plugin of all points that are calls; it refuses a pod before it is scored."""
+    """A plugin of the points that change or hear; it refuses a pod before it is scored."""
 
     name = "Everywhere"
 
@@ -61,6 +61,9 @@ class Everywhere(MadeUp):
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
         return Rejection(plugin=self.name, message="never") if pod.metadata.name == "refused" else None
+
+    def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
+        return Failure()
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
         return None
@@ -81,7 +84,7 @@ def timings(name: str) -> dict[str, Status]:
     return {timing.point: timing.status for timing in watch.timings if timing.plugin == "Everywhere"}
 
 
-def test_users_plugins_are_measured_at_every_point_that_is_a_call() -> None:
+def test_what_changes_a_cycle_or_hears_of_it_is_measured() -> None:
     points = {"BeforePreFilter", "AfterPreFilter", "BeforeFilter", "BeforeScore", "ResizePod", "PreBind"}
     assert timings("p") == dict.fromkeys(points, Status.SUCCESS)
     assert timings("refused")["BeforeScore"] is Status.UNSCHEDULABLE

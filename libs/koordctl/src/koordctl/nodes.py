@@ -102,18 +102,23 @@ def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
     """The manifests of the last start by kind and name; none when it has left no whole file."""
     try:
         return {_key(manifest): manifest for manifest in codec.decode(file.read_bytes(), Manifest)["items"]}
-    except (FileNotFoundError, codec.DecodeError):
+    except (FileNotFoundError, codec.DecodeError, KeyError, TypeError):
         return {}
 
 
 async def _due(
     client: httpx.AsyncClient, manifests: Sequence[Manifest], before: Mapping[tuple[str, str], Manifest]
 ) -> Sequence[Manifest]:
-    """The manifests that differ from those before or whose objects are gone."""
+    """The manifests that differ from those before or whose objects are gone.
+
+    raises    EmbeddedError when the manager does not say what there is
+    """
     present: set[tuple[str, str]] = set()
     for kind in {kind for kind, _ in before}:
-        items: list[Manifest] = (await client.get(f"/v1/objects/{kind}")).json().get("items", [])
-        present.update((kind, item["metadata"]["name"]) for item in items)
+        answer = await client.get(f"/v1/objects/{kind}")
+        if not answer.is_success:
+            raise EmbeddedError(f"manager: {_first_problem(answer)}")
+        present.update((kind, item["metadata"]["name"]) for item in answer.json()["items"])
     return [
         manifest for manifest in manifests if before.get(_key(manifest)) != manifest or _key(manifest) not in present
     ]

@@ -13,13 +13,12 @@ from koordcore.events import CATALOGUE
 from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.protocol.generated_names import base_of_names, generated_base
 from koordcore.protocol.objects import Pod
 
 CREATE: Final = "CREATE"
 _STORED_WITHIN: Final = timedelta(seconds=15)
 """An API server stores a pod so soon after it was let in, or asks again."""
-_SUFFIX: Final = 5
-"""Letters that an API server adds to a `generateName`."""
 _WHOLE_SECOND: Final = timedelta(seconds=1)
 """A creationTimestamp may lie so much before the verdict: its fraction is cut off."""
 
@@ -88,13 +87,14 @@ def verdict_on_generated(added: StoredEvent, verdicts: Iterable[StoredEvent]) ->
     verdicts    on any pods, in their order
     """
     pod = _pod(added)
-    prefix = pod.metadata.name[:-_SUFFIX]
+    base = generated_base(pod.metadata.name)
     for stored in sorted(verdicts, key=lambda one: one.seq, reverse=True):
         event = CATALOGUE.read(stored)
         if (
             isinstance(event, AdmissionDecided)
             and (event.door, event.operation, event.allowed) == ("webhook", CREATE, True)
-            and (event.resource, event.namespace, event.name) == ("pods", pod.metadata.namespace, prefix)
+            and (event.resource, event.namespace) == ("pods", pod.metadata.namespace)
+            and base_of_names(event.name) == base
             and stored.occurred_at <= added.occurred_at
             and _led_to(stored, added)
             and _shows(pod, event.patch)

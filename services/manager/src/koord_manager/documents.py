@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 from koordcore.events.envelope import Origin
-from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable
+from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
 from koordcore.protocol.objects import Pod
 from koordcore.service.failpoints import failpoint
@@ -21,7 +21,7 @@ from koord_manager.domain.admitting import AdmissionRefused
 from koord_manager.domain.applied import Applied
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.remove import Target, decide_delete
-from koord_manager.shell.appender import Decision, NotSent, append_each
+from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.decisions import Occasion, record_applied, record_refused
 from koord_manager.shell.intake import FieldError, Result, Work, field_errors
 from koord_manager.world import World, epoch_of, reached, why_not_decide
@@ -162,7 +162,7 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
     except Misconfigured as error:
         world.logger.error("documents_not_stored", documents=len(decisions), reason=str(error))
         for work, *_ in results:
-            _answer(work, _failed(work, f"the log takes nothing: {error}"))
+            _answer(work, _failed(work, f"whether it is stored is not known, the log takes nothing: {error}"))
         return []
     failpoint("documents_appended_before_answer")
     # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
@@ -181,8 +181,11 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
                 _answer(work, _failed(work, halted))
             case Conflict():
                 again.append(work)
-            case NotSent(error=error):
+            case NotAppended(error=Unsendable() as error):
                 _answer(work, _result(work, "refused", errors=[FieldError("", f"cannot be stored: {error}", "")]))
+            case NotAppended(error=error):
+                world.logger.error("document_not_stored", kind=result.kind, name=result.name, exc_info=error)
+                _answer(work, _failed(work, f"whether it is stored is not known: {type(error).__name__}: {error}"))
             case Full(reason=reason) | Unavailable(reason=reason):
                 world.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
                 _answer(work, _failed(work, reason))

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.mirror import PodSpecChanged
-from koordcore.ports.eventlog import Appended
+from koordcore.ports.eventlog import Appended, Unsendable
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values import codec
@@ -28,7 +28,7 @@ from koord_manager.domain.admission.profile_controller import (
 from koord_manager.domain.admission.profiles import ColocationProfile
 from koord_manager.domain.admitting import pod_document
 from koord_manager.domain.apply import refuse_immutable_changes
-from koord_manager.shell.appender import Decision, NotSent, append_each
+from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.gateway.api import Answer, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 from koord_manager.world import World, why_not_decide
@@ -116,7 +116,9 @@ async def _change(world: World, uid: str, pod: Pod, profile: ColocationProfile, 
         based_on=world.view.state.position,
     )
     (outcome,) = await append_each(world.log, [Decision([draft], origin)])
-    if isinstance(outcome, NotSent):
+    if isinstance(outcome, NotAppended):
+        if not isinstance(outcome.error, Unsendable):
+            raise outcome.error
         world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
         return 0
     if not isinstance(outcome, Appended):

@@ -17,7 +17,7 @@ from koord_manager.domain.colocation import NodePolicies
 from koord_manager.domain.desired import desired_node
 from koord_manager.domain.isolation import Isolation
 from koord_manager.domain.view import node_name
-from koord_manager.shell.appender import Decision, NotSent, append_each
+from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.world import World, epoch_of, reached
 
 DESIRED_WRITES_AT_ONCE = 64
@@ -72,7 +72,7 @@ async def append_groups(
             isolation.mended(APPEND, str(group[0].ref))
             stored += group
             continue
-        if isinstance(outcome, NotSent):
+        if isinstance(outcome, NotAppended):
             isolation.failed(APPEND, str(group[0].ref), outcome.error)
         world.logger.warning("decision_refused", aggregate=str(group[0].ref), outcome=type(outcome).__name__)
         _decide_again(world, group)

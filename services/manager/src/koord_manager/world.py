@@ -18,7 +18,7 @@ from koordcore.service.tracing import Tracer
 
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.view import ManagerView
-from koord_manager.shell.appender import NotSent
+from koord_manager.shell.appender import NotAppended
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.intake import Intake
 
@@ -89,7 +89,7 @@ async def why_not_decide(world: World) -> str | None:
     return None
 
 
-def reached(outcome: AppendOutcome | NotSent) -> int:
+def reached(outcome: AppendOutcome | NotAppended) -> int:
     """The position that an answer of the log tells us of: our own facts, or the one that was in the way."""
     match outcome:
         case Appended(last_seq=seq):

@@ -29,6 +29,7 @@ from koordcore.ports.eventlog import (
     Conflict,
     Full,
     Misconfigured,
+    TooLarge,
     Unavailable,
     Unsendable,
 )
@@ -82,13 +83,15 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
     """The server takes each message: it would end the connection of whoever sends it more.
 
-    raises    Unsendable
+    raises    TooLarge
     """
     most = max_payload - _BATCH_HEADERS_BYTES
-    for event, message in zip(events, messages, strict=True):
-        size = len(message.header) + len(message.payload)
-        if size > most:
-            raise Unsendable(f"{event.ref}: an event of {size:,} bytes; the log takes {most:,}")
+    sizes = (len(message.header) + len(message.payload) for message in messages)
+    if large := [(event.ref, size) for event, size in zip(events, sizes, strict=True) if size > most]:
+        ref, size = large[0]
+        others = f", and {len(large) - 1} more such events" if len(large) > 1 else ""
+        text = f"{ref}: an event of {size:,} bytes{others}; the log takes {most:,}"
+        raise TooLarge(text, frozenset(ref for ref, _ in large))
 
 
 class Appender:

@@ -109,7 +109,7 @@ class Follower:
                     continue
                 # 3. batches, until something is wrong with the consumer
                 if upto is not None and pending == 0:
-                    position = await self._passed(position, upto, head)
+                    position = await self._passed(position, upto, head, kinds)
                     continue
                 while True:
                     events = await feed.next_batch(batch)
@@ -123,9 +123,8 @@ class Follower:
                         return
                     yield events
                     position = events[-1].seq
-                    if upto is not None and feed.drained and head.last_seq >= upto:
-                        return
                     if upto is not None and feed.drained:
+                        position = await self._passed(position, upto, head, kinds)
                         break
             finally:
                 stop_listening()
@@ -135,12 +134,32 @@ class Follower:
                 reconnects += 1
                 await asyncio.sleep(_jitter(min(0.02 * 2**reconnects, 1.0)))
 
-    async def _passed(self, position: int, upto: int, head: LogHead) -> int:
-        """No event of the wanted kinds up to `head`: the position moves there, or to the end of the history."""
-        if head.last_seq >= upto:
+    async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
+        """Where a history goes on whose consumer had nothing more behind `position`: at its end, if that was all.
+
+        The consumer may be on a server that is behind (event-bus spec, 13), so the leader is asked for what follows.
+        """
+        try:
+            following = await self._following(position, kinds)
+        except NoAnswer:
+            if self._connection.is_closed:
+                raise
+            return position
+        if following is not None and following <= upto:
+            await asyncio.sleep(_jitter(0.05))
+            return position
+        if following is not None or head.last_seq >= upto:
             return upto
         await asyncio.sleep(_jitter(0.05))
         return max(position, head.last_seq)
+
+    async def _following(self, position: int, kinds: Sequence[str] | None) -> int | None:
+        """Sequence of the first event of these kinds behind a position, as the leader has it; None: there is none."""
+        found = [await self._reader.next_of(subject, position + 1) for subject in self._filters(kinds)]
+        return min((event.seq for event in found if event is not None), default=None)
+
+    def _filters(self, kinds: Sequence[str] | None) -> list[str]:
+        return [f"{self._prefix}>"] if kinds is None else [f"{self._prefix}{kind}.*" for kind in kinds]
 
     async def _require_history(self, position: int) -> LogHead:
         """Bounds of the stream once they cover `position`.
@@ -170,14 +189,13 @@ class Follower:
     async def _create_consumer(self, feed: Feed, position: int, kinds: Sequence[str] | None) -> int:
         """Make the consumer and open the first requests; gives the number of messages it has to deliver."""
         name = f"f-{bytes(self._nuid.next()).decode()}"
-        filters = [f"{self._prefix}>"] if kinds is None else [f"{self._prefix}{kind}.*" for kind in kinds]
         request = _CreateConsumer(
             self._stream,
             _ConsumerConfig(
                 name=name,
                 deliver_policy="by_start_sequence",
                 opt_start_seq=position + 1,
-                filter_subjects=filters,
+                filter_subjects=self._filters(kinds),
                 inactive_threshold=int(self._settings.inactive_seconds * _SECOND),
                 ack_policy="none",
                 replay_policy="instant",

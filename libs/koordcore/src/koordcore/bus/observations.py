@@ -51,6 +51,7 @@ class JetStreamObservationLog:
         self._class = class_
         self._ring: deque[bytes] = deque(maxlen=ring)
         self.dropped = 0
+        self._too_large: set[str] = set()  # told once
         stream = names.stream_of(class_)
         self._reader = StreamReader(connection, stream, names.prefix(class_))
         self._follower = Follower(
@@ -71,7 +72,9 @@ class JetStreamObservationLog:
         size = len(header) + len(new.body)
         if size > self._connection.max_payload:
             self.dropped += 1
-            log.warning("observation_too_large subject=%s bytes=%d", subject, size)
+            if subject not in self._too_large:
+                self._too_large.add(subject)
+                log.warning("observation_too_large subject=%s bytes=%d", subject, size)
             return
         command = hpub(subject, "", header, new.body)
         if self._is_open() and not self._ring:

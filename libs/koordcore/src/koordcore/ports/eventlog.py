@@ -65,6 +65,14 @@ class Unsendable(Misconfigured):
     """One append cannot be stored as it is, by a name, an id or its size; the log takes others."""
 
 
+class TooLarge(Unsendable):
+    """Events are larger than the log takes. refs: theirs; the rest of the append may be stored without them."""
+
+    def __init__(self, message: str, refs: frozenset[AggregateRef]) -> None:
+        super().__init__(message)
+        self.refs = refs
+
+
 class LogHead(NamedTuple):
     """Bounds of the stream: `first_seq` is the oldest event that is kept, `last_seq` the newest (0: empty)."""
 

@@ -20,6 +20,7 @@ from koordcore.events.envelope import (
 )
 from koordcore.events.mirror import PodSpecAdded
 from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.protocol.generated_names import generated_base
 
 from koordctl.clients import NOT_FOUND, manager, projector
 from koordctl.log import OpenLog, open_log, wait_for
@@ -171,7 +172,7 @@ async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool
     meta = event.object.metadata
     verdicts = await _admission(log, meta.namespace, meta.name)
     own = verdicts_of_pod(facts, verdicts, is_last=is_last)
-    if is_let_in(own):
+    if is_let_in(own) or not generated_base(meta.name):
         return own
     everybodys = f"{log.names.prefix('why')}admission.*"
     unnamed = verdict_on_generated(added, await log.why.between(everybodys, *stored_because(added)))

@@ -41,7 +41,9 @@ def recommend(
       koord recommend web -o json
     """
     learned = {key: state for key, state in wait_for(_states()).items() if state.target or state.conditions}
-    known: Known = {**dict.fromkeys(_existing()), **learned}
+    existing = _existing()
+    # What was learned for an object that is gone is taken back a moment after it.
+    known: Known = learned if existing is None else {key: learned.get(key) for key in existing}
     found: Known = {
         key: state
         for key, state in sorted(known.items(), key=lambda item: item[0])
@@ -64,14 +66,16 @@ def recommend(
         show_table(columns, recommendation_rows(found), empty="no Recommendation has been made")
 
 
-def _existing() -> set[tuple[str, str]]:
-    """(namespace, name) of every Recommendation, as the manager has them; none where no manager answers."""
+def _existing() -> set[tuple[str, str]] | None:
+    """(namespace, name) of every Recommendation, as the manager has them; None where no manager answers."""
     base = find_service("manager")
     try:
         answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None
-        items: list[dict[str, Any]] = answer.json()["items"] if answer is not None and answer.is_success else []
+        if answer is None or not answer.is_success:
+            return None
+        items: list[dict[str, Any]] = answer.json()["items"]
     except (OSError, HTTPException, ValueError):
-        return set()
+        return None
     return {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
 
 

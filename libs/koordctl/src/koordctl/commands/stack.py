@@ -137,14 +137,14 @@ async def _run(
     wanted = [*priority_class_manifests(), *simulated, *([host_manifest(host)] if host is not None else [])]
     supervisor = Supervisor(processes, state_file=state_file(var), log=_say)
 
-    async def begin() -> None:
+    async def register_when_ready() -> None:
         try:
             await supervisor.wait_ready("manager", seconds=60)
             await register(manager_url(processes), wanted, var / "registered.json")
         except (EmbeddedError, httpx.HTTPError, OSError) as problem:
             _say(f"the nodes could not be registered: {problem}")
 
-    registering = asyncio.create_task(begin())
+    registering = asyncio.create_task(register_when_ready())
     try:
         await supervisor.run_until_stopped()
     finally:

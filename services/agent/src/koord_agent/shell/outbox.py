@@ -19,7 +19,7 @@ from koordcore.bus.connection import Denied, NoAnswer
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token, seal
 from koordcore.events.nodestate import NodeTopologyReported, PodsStarted, PodsStopped
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.service.logging import Logger
 
 from koord_agent.domain.topology_report import topology_digest
@@ -140,16 +140,25 @@ class Outbox:
     async def _send(self, log: OwnFacts, heads: list[KeptFact]) -> bool:
         """One append of the heads; whether to pause before the next."""
         await self._read_positions(log, heads)
-        outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
+        try:
+            outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
+        except Unsendable:
+            return await self._send_each(log, heads)
         if isinstance(outcome, Conflict) and len(heads) > 1:
-            pauses = [await self._send_one(log, fact) for fact in heads]
-            return any(pauses)
+            return await self._send_each(log, heads)
         if isinstance(outcome, Conflict):
             return await self._after_conflict(log, heads[0])
         return self._settle(heads, outcome)
 
+    async def _send_each(self, log: OwnFacts, heads: list[KeptFact]) -> bool:
+        return any([await self._send_one(log, fact) for fact in heads])
+
     async def _send_one(self, log: OwnFacts, fact: KeptFact) -> bool:
-        outcome = await log.append([self._event(fact)], deadline=APPEND_SECONDS)
+        try:
+            outcome = await log.append([self._event(fact)], deadline=APPEND_SECONDS)
+        except Unsendable as error:
+            self._logger.error("fact_not_sent", node=fact.node, reason=str(error))
+            return True
         if isinstance(outcome, Conflict):
             return await self._after_conflict(log, fact)
         return self._settle([fact], outcome)

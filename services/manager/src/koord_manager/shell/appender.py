@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, NewEvent, Origin
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Misconfigured, Unsendable
+from koordcore.ports.eventlog import (
+    Appended,
+    AppendOutcome,
+    Conflict,
+    EventLog,
+    Misconfigured,
+    TooLarge,
+    Unsendable,
+)
 
 MAX_BATCH = 200
 """Events per atomic batch; the server allows 1000, smaller batches conflict less and answer sooner."""
@@ -26,24 +34,28 @@ def is_misconfigured(error: Exception) -> bool:
     return isinstance(error, Misconfigured) and not isinstance(error, Unsendable)
 
 
-class NotSent(NamedTuple):
-    """A decision that cannot be sent as it is."""
+class NotAppended(NamedTuple):
+    """What came in the way of one decision. Unsendable: the log has not stored it; else that is not known."""
 
     error: Exception
 
 
-async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome | NotSent]:
-    """As `append_decisions`; when one cannot be sent, each is sent by itself, and those that were stored are known.
+async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome | NotAppended]:
+    """As `append_decisions`; what is wrong with one decision is its own outcome, and the others are stored.
 
-    raises    Misconfigured when the log itself is not as it has to be: nothing else could be sent, either
+    raises    Misconfigured when the log itself is not as it has to be: nothing else could be stored, either
     """
     try:
         return list(await append_decisions(log, decisions))
+    except TooLarge as error:
+        large = {index for index, one in enumerate(decisions) if error.refs.intersection(d.ref for d in one.drafts)}
+        fitting = iter(await append_each(log, [one for index, one in enumerate(decisions) if index not in large]))
+        return [NotAppended(error) if index in large else next(fitting) for index in range(len(decisions))]
     except Exception as error:
         if is_misconfigured(error):
             raise
         if len(decisions) == 1:
-            return [NotSent(error)]
+            return [NotAppended(error)]
     return [outcome for decision in decisions for outcome in await append_each(log, [decision])]
 
 

@@ -8,7 +8,7 @@ source    manager spec, 17.3
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import Origin
@@ -181,13 +181,18 @@ def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
     """Namespace and name in the subject of a verdict, where only a name may stand.
 
     A pod whose name the API server has yet to make goes by its request, so that those of a workload do not push each
-    other out of the stream; when it is refused, by its `generateName`: a controller tries again for as long as it is.
+    other out of the stream; one that was not let in, by its `generateName`: a controller tries again, with a name that
+    nobody has seen, for as long as it is refused.
     """
     namespace, name, request = (
         text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name, subject.uid)
     )
-    prefix = subject.name if not allowed and _SUBJECT_NAME.fullmatch(subject.name.removesuffix("-")) else ""
-    return namespace, name or prefix or request or "unnamed"
+    if not allowed and subject.operation == "CREATE":
+        metadata: Any = (subject.object or {}).get("metadata")
+        prefix: Any = cast("JsonObject", metadata).get("generateName") if isinstance(metadata, dict) else None
+        if isinstance(prefix, str) and _SUBJECT_NAME.fullmatch(prefix.removesuffix("-")):
+            return namespace, prefix
+    return namespace, name or request or "unnamed"
 
 
 def _beginning(patch: Sequence[Operation]) -> list[Operation]:

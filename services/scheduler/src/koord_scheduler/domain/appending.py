@@ -7,7 +7,7 @@
 source    event-bus spec, 4.2 and 4.3
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -103,13 +103,20 @@ def confirmed(state: SchedulerState, work: NodeWork, node_seq: int, pod_seqs: Se
 
 
 def refused(
-    state: SchedulerState, work: NodeWork, now: float, *, blame: bool = True, hopeless: str = ""
+    state: SchedulerState,
+    work: NodeWork,
+    now: float,
+    *,
+    blame: bool = True,
+    hopeless: str = "",
+    at_fault: Container[str] | None = None,
 ) -> list[Verdict]:
     """The log has not stored the work: everything is as if it had not been decided.
 
     Work for the same node that still waited in the outbox was decided on the same wrong view and is taken back, too.
     hopeless   why the log will never store it; "": it may the next time
     blame      whether it counts as a refusal of these decisions (a conflict) or not (the log was full)
+    at_fault   pods to blame; None: all of them
     returns    verdicts about pods that were refused too often and wait for a backoff now
     """
     verdicts: list[Verdict] = []
@@ -118,7 +125,8 @@ def refused(
     for item in work.items:
         pod = state.pods[item.uid]
         take_back(state, [item])
-        if not blame or not isinstance(item, Place) or pod.phase is not Phase.QUEUED:
+        is_blamed = blame and (at_fault is None or item.uid in at_fault)
+        if not is_blamed or not isinstance(item, Place) or pod.phase is not Phase.QUEUED:
             continue
         pod.refolds += 1
         if hopeless or pod.refolds >= MOST_REFOLDS:

@@ -4,20 +4,20 @@
                            -> conflict      each part alone; what is refused again is refolded and decided anew
                            -> unavailable   the same bytes again, until there is an answer
                            -> full          taken back; nothing is decided for a while
-                           -> unsendable    each part alone; what still is, is taken back, told, and tried again later
+                           -> too large     without the pods whose events are, which are told and tried again later
 
 source    event-bus spec, 4.2, 4.3
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, Unavailable, Unsendable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, TooLarge, Unavailable
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.clock import host_unix_nanos
 from koordcore.service.failpoints import failpoint
@@ -44,8 +44,6 @@ WORTH_A_BATCH: Final = 50
 """Decisions from which on they are appended at once, although an append is under way."""
 FULL_PAUSE_SECONDS: Final = 1.0
 """How long nothing is decided after the log was full, in the host's time."""
-UNSENDABLE_PAUSE_SECONDS: Final = 30.0
-"""After how long a fact that could not be sent as it was is decided anew, in the host's time."""
 _SPAN: Final = "schedule pod"
 
 
@@ -179,9 +177,10 @@ class Publisher:
     async def _notify(self, taken: TakenNotice, events: Sequence[NewEvent]) -> None:
         try:
             outcome = await self._append(events)
-        except Unsendable as error:
-            self._logger.error("fact_not_sent", aggregate=str(events[0].ref), reason=str(error))
-            asyncio.get_running_loop().call_later(UNSENDABLE_PAUSE_SECONDS, self._decide_again, taken)
+        except TooLarge as error:
+            # Not decided anew, which would come to the same: what it tells of is stated when it changes.
+            self._logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
+            self._state.notices.landed(taken)
             return
         match outcome:
             case Appended(seqs=seqs):
@@ -192,10 +191,6 @@ class Publisher:
                 notice_refused(self._state, taken)
             case Full():
                 notice_refused(self._state, taken)
-
-    def _decide_again(self, taken: TakenNotice) -> None:
-        notice_refused(self._state, taken)
-        self._changed()
 
     async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
@@ -210,8 +205,8 @@ class Publisher:
     async def _stored(self, parts: Sequence[Part], started_nanos: int) -> None:
         try:
             outcome = await self._append([event for part in parts for event in part.events()])
-        except Unsendable as error:
-            await self._unsendable(parts, str(error), started_nanos)
+        except TooLarge as error:
+            await self._without_large(parts, error, started_nanos)
             return
         self._batches.discard(asyncio.current_task())  # what is decided from here on need not wait for what follows
         failpoint("after_append_before_confirm")
@@ -242,15 +237,22 @@ class Publisher:
         for part in [part for part in parts if part not in stale]:
             await self._carry_out([part], started_nanos)
 
-    async def _unsendable(self, parts: Sequence[Part], reason: str, started_nanos: int) -> None:
-        """Each part by itself; the pods of one that was alone are told and wait."""
-        if len(parts) > 1:
-            for part in parts:
-                await self._carry_out([part], started_nanos)
-            return
-        for node in parts[0].nodes:
-            self._fold_others(node)
-            await self._abandon(node, f"the decision cannot be stored: {reason}")
+    async def _without_large(self, parts: Sequence[Part], error: TooLarge, started_nanos: int) -> None:
+        """The parts without events that are too large go on; of each other the pods at fault are told and wait.
+
+        raises    TooLarge when no pod is at fault
+        """
+        large = [part for part in parts if any(event.ref in error.refs for event in part.events())]
+        fitting = [part for part in parts if part not in large]
+        for part in large:
+            at_fault = _at_fault(part, error.refs)
+            if not at_fault:
+                raise error
+            for node in part.nodes:
+                self._fold_others(node)
+                await self._abandon(node, f"the decision cannot be stored: {error}", at_fault=at_fault)
+        if fitting:
+            await self._carry_out(fitting, started_nanos)
 
     async def _append(self, events: Sequence[NewEvent]) -> Appended | Conflict | Full:
         while True:
@@ -302,9 +304,13 @@ class Publisher:
         failpoint("after_refold_before_redecide")
         await self._abandon(part)
 
-    async def _abandon(self, part: Sealed, hopeless: str = "") -> None:
-        """Take a refused part back; pods that were refused too often, or for good, are told and wait."""
-        for verdict in refused(self._state, part.drafts.work, self._clock.unix(), hopeless=hopeless):
+    async def _abandon(self, part: Sealed, hopeless: str = "", *, at_fault: Container[str] | None = None) -> None:
+        """Take a refused part back; pods that were refused too often, or for good, are told and wait.
+
+        at_fault    those that are told and wait; the others are decided anew at once. None: all
+        """
+        work, now = part.drafts.work, self._clock.unix()
+        for verdict in refused(self._state, work, now, hopeless=hopeless, at_fault=at_fault):
             self._metrics.of(self._state.profile_of(verdict.uid)).refused.inc()
             self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=part.drafts.work.node)
             await self.say(verdict)
@@ -332,3 +338,15 @@ class Publisher:
             refused(self._state, node.drafts.work, self._clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False
+
+
+def _at_fault(part: Part, large: Container[AggregateRef]) -> frozenset[str]:
+    """The pods because of which a part is too large: whose own event is, all of a gang, or the one of which the most
+    is said, where they are too much together.
+    """
+    places = [item.uid for node in part.nodes for item in node.drafts.work.items if isinstance(item, Place)]
+    if part.gang is not None:
+        return frozenset(places)
+    sizes = {event.ref.id: len(event.body) for event in part.events() if event.ref.kind == "pod"}
+    own = frozenset(uid for uid in places if pod_ref(uid) in large)
+    return own or frozenset(sorted(places, key=lambda uid: sizes.get(uid, 0))[-1:])

@@ -10,6 +10,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
+from koordcore.protocol.generated_names import base_of_names, generated_base
 from koordcore.protocol.objects import Pod
 from koordcore.values.timestamps import unix_seconds
 
@@ -17,8 +18,6 @@ from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.what_if.admission_outcome import plural_of
 
 WEBHOOK = "webhook"
-_SUFFIX = 5
-"""Letters that the API server adds to a `generateName`."""
 _SEEN_WITHIN_SECONDS = 600
 """A pod is in the log so much later than its review at most, or the verdict is about an earlier pod of its name."""
 _ONE_REQUEST_SECONDS = 30
@@ -59,7 +58,8 @@ class Record:
                 if before is not None:
                     self.refused[before.event.uid] = one
             elif event.webhook == "mutate" and event.allowed:
-                key = (plural_of(event), event.namespace, event.name)
+                name = base_of_names(event.name) if _is_unnamed(one) else event.name
+                key = (plural_of(event), event.namespace, name)
                 self._changed.setdefault(key, []).append(one)
 
     @property
@@ -77,7 +77,7 @@ class Record:
         return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)
 
     def _taken(self, namespace: str, name: str, plural: str, at: str, since: float = 0) -> Told | None:
-        for called in (name, name[:-_SUFFIX]):
+        for called in filter(None, (name, generated_base(name))):
             waiting = self._changed.get((plural, namespace, called), [])
             for place in reversed(range(len(waiting))):
                 one = waiting[place]

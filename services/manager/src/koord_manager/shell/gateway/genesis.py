@@ -15,7 +15,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin
 from koordcore.events.gateway import GENESIS
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, EventLog, Unsendable
+from koordcore.ports.eventlog import Appended, EventLog, TooLarge
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
@@ -135,14 +135,14 @@ async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor
     ]
     if not events:
         return 0
-    with contextlib.suppress(Unsendable):
+    with contextlib.suppress(TooLarge):
         if isinstance(await log.append(events), Appended):
             return len(events)
     written = 0
     for event in events:
         try:
             outcome = await log.append([event])
-        except Unsendable as error:
+        except TooLarge as error:
             if told is not None:
                 await told(f"left out, as the mirror leaves it out, too: {error}")
             continue
