@@ -20,6 +20,7 @@ from scheduling import Scheduler, SmallLog, node
 POINTS: Final = {
     "preFilter": ("before_pre_filter", "pre_filter", "after_pre_filter", "before_failure", "control", "pages"),
     "filter": ("before_filter", "filter"),
+    "postFilter": ("after_post_filter",),
     "score": ("before_score",),
     "reserve": ("resize_pod",),
     "permit": ("permit",),

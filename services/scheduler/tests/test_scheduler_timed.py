@@ -87,7 +87,9 @@ def timings(name: str) -> dict[str, Status]:
 def test_what_changes_a_cycle_or_hears_of_it_is_measured() -> None:
     points = {"BeforePreFilter", "AfterPreFilter", "BeforeFilter", "BeforeScore", "ResizePod", "PreBind"}
     assert timings("p") == dict.fromkeys(points, Status.SUCCESS)
-    assert timings("refused")["BeforeScore"] is Status.UNSCHEDULABLE
+    refused = timings("refused")
+    assert refused["BeforeScore"] is Status.UNSCHEDULABLE
+    assert refused["AfterPostFilter"] is Status.SUCCESS
 
 
 def test_points_add_up_their_plugins() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from koordcore.events.custom import CustomObjectObserved, custom_ref
-from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import Pod
 from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from scheduling_plugins import node_of, refusal
 
 ZONE = "topology.kubernetes.io/zone"
 CLAIM: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
@@ -24,18 +24,6 @@ def put(scheduler: Scheduler, plural: str, name: str, namespace: str = "default"
     ref = custom_ref(plural, namespace, name)
     meta = {"namespace": namespace, "name": name, **document.pop("metadata", {})}
     scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": meta, **document}))
-
-
-def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
-    scheduler.log.add_pod(wanted)
-    scheduler.run(now)
-    return scheduler.state.pods[wanted.metadata.uid].node
-
-
-def message(scheduler: Scheduler) -> str:
-    event = scheduler.verdicts[-1].event
-    assert isinstance(event, PodUnschedulable)
-    return event.message
 
 
 def listening(name: str, port: int, **more: Any) -> Pod:
@@ -61,7 +49,7 @@ def test_host_port_is_taken_once_per_protocol_and_address(
     assert node_of(scheduler, listening("p", 80, **first)) == "a"
     assert node_of(scheduler, listening("q", 80, **second)) == ("a" if fits else "")
     if not fits:
-        assert "1 node(s) didn't have free ports for the requested pod ports" in message(scheduler)
+        assert "1 node(s) didn't have free ports for the requested pod ports" in refusal(scheduler).message
         scheduler.log.remove_pod("p")
         scheduler.run(now=20.0)
         assert scheduler.state.pods["q"].node == "a"
@@ -79,7 +67,7 @@ def test_pod_goes_where_the_node_affinity_of_its_bound_volume_leads() -> None:
     assert node_of(scheduler, pod("p", {"cpu": "1"}, **CLAIM)) == "b"
     scheduler.log.add_pod(pod("q", {"cpu": "4"}, **CLAIM))
     scheduler.run()
-    assert "1 node(s) didn't match PersistentVolume's node affinity" in message(scheduler)
+    assert "1 node(s) didn't match PersistentVolume's node affinity" in refusal(scheduler).message
 
 
 @pytest.mark.parametrize(("zones", "expected"), [("y", {"b"}), ("y__z", {"b", "c"}), ("w", {""})])
@@ -92,7 +80,7 @@ def test_pod_goes_where_the_zone_labels_of_its_bound_volume_allow(zones: str, ex
 def test_pod_waits_for_its_claim_and_says_so() -> None:
     scheduler = scheduler_of(a="x")
     assert node_of(scheduler, pod("p", {"cpu": "1"}, **CLAIM)) == ""
-    assert 'persistentvolumeclaim "data" not found' in message(scheduler)
+    assert 'persistentvolumeclaim "data" not found' in refusal(scheduler).message
     bind_claim(scheduler, spec={})
     scheduler.run(now=20.0)
     assert scheduler.state.pods["p"].node == "a"
@@ -101,7 +89,7 @@ def test_pod_waits_for_its_claim_and_says_so() -> None:
 def test_pod_with_resource_claims_is_refused_with_a_reason() -> None:
     scheduler = scheduler_of(a="x")
     assert node_of(scheduler, pod("p", resourceClaims=[{"name": "gpu"}])) == ""
-    assert "dynamic resource allocation" in message(scheduler)
+    assert "dynamic resource allocation" in refusal(scheduler).message
 
 
 def web(name: str) -> Pod:
