@@ -1,5 +1,5 @@
-"""Fixtures for every test of the workspace: the real servers of `tests/servers.py`; logs as at the start of a process;
-how properties are run.
+"""Fixtures for every test of the workspace: the real servers of `tests/support/servers.py`, fresh logging, and the way
+properties are run.
 """
 
 import logging
@@ -11,7 +11,7 @@ import structlog
 from hypothesis import settings
 from koordcore.service.logging import set_level
 
-pytest_plugins = ["servers"]
+pytest_plugins = ["support.servers"]
 
 # a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
 settings.register_profile("workspace", deadline=None)

@@ -25,7 +25,7 @@ from bench.options import BenchOptions  # noqa: E402 - the tests' folder is put 
 from bench.results import Better, Result  # noqa: E402
 from koord_manager.shell.webhooks.environment import WebhookEnvironment  # noqa: E402
 from koordcore.service.run import collect_rarely  # noqa: E402
-from webhook_world import review_body, webhook_world  # noqa: E402
+from support.manager.webhook_world import review_body, webhook_world  # noqa: E402
 
 PER_SECOND = 200
 SECONDS = 10

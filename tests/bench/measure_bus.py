@@ -18,7 +18,7 @@ from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
 from koordcore.events.node import NodeResourcesTaken, PodOnNode
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
-from servers import running_nats_server
+from support.servers import running_nats_server
 
 PLACEMENTS = 20_000
 PER_BATCH = 200

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Result
-from histories import Recorder, node, pod
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import NodeScore, PlacementExplanation
 from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
@@ -12,6 +11,7 @@ from koordcore.events.node import NodeResourcesTaken, pod_on_node
 from koordcore.events.pod import PodPlaced
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
+from support.histories import Recorder, node, pod
 
 NODES = 1000
 PODS = 10_000

@@ -11,7 +11,7 @@ from koord_manager.domain.node_drafts import device_drafts, measuring_drafts, ov
 from koord_manager.domain.recommender.rounds import RecommenderRounds
 from koord_manager.domain.slo_adjust.rounds import LOOKS_AT_ONCE, HealthRounds
 from koordcore.events.observation import PodUsage
-from manager_world import GIB, ManagerWorld, usage_of
+from support.manager.world import GIB, ManagerWorld, usage_of
 
 NODES = 500
 PODS_PER_NODE = 30

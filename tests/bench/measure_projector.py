@@ -12,8 +12,8 @@ from bench.measure_fold import placements
 from bench.results import Better, Result
 from koordcore.bus.memory import MemoryLog
 from koordcore.events.envelope import StoredEvent
-from projector_world import Projector, projector
-from servers import fresh_database, run_now, running_postgres
+from support.projector.world import Projector, projector
+from support.servers import fresh_database, run_now, running_postgres
 
 EVENTS_PER_SECOND = 6_000
 PACED_SECONDS = 5

@@ -19,7 +19,7 @@ from koord_scheduler.domain.optimisations import Optimisations
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
-from scheduling import node, pod
+from support.scheduler.scheduling import node, pod
 
 NODES = 15_000
 PODS = 600

@@ -10,7 +10,7 @@ from koord_scheduler.domain.decision import Placed
 from koord_scheduler.domain.occupant import Occupant
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node
-from scheduling import frameworks, node, pod
+from support.scheduler.scheduling import frameworks, node, pod
 
 PODS = 5_000
 KINDS = 10

@@ -14,7 +14,6 @@ import httpx
 import msgspec
 import pytest
 import yaml
-from histories import every_kind_once, history
 from koord_manager.compose import assemble
 from koord_manager.domain.view import ManagerView
 from koord_manager.settings import ManagerSettings
@@ -28,9 +27,10 @@ from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput
-from mutations import STRANGE_TEXTS, damaged, mutated
-from running_service import running_service
-from scheduling import frameworks
+from support.histories import every_kind_once, history
+from support.mutations import STRANGE_TEXTS, damaged, mutated
+from support.running_service import running_service
+from support.scheduler.scheduling import frameworks
 
 DOCUMENTS = 20_000
 IN_LISTS = 12_000

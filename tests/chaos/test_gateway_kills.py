@@ -17,8 +17,8 @@ from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import BindingOutcome, EvictionState, PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
-from kubernetes.cluster_day import CLUSTER, Day, cluster_day, fold_of
-from kubernetes.gateway_world import node, pod
+from support.kubernetes.cluster_day import CLUSTER, Day, cluster_day, fold_of
+from support.kubernetes.gateway_world import node, pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(240)]
 

@@ -9,7 +9,6 @@ the outcome `{"error": true}`.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,14 +87,15 @@ def disputed(kind: str, case: str, derivation: str) -> None:
 
 
 def load_adapters() -> dict[str, Exception | None]:
-    """Import every module of `adapters/`; the value is the reason why one could not be imported, or None."""
+    """Import every module of `adapters/<area>/`; the value is the reason why one could not be imported, or None."""
     folder = Path(__file__).parent / "adapters"
     outcome: dict[str, Exception | None] = {}
-    for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda found: found.name):
+    for path in sorted(folder.glob("*/*.py")):
+        module = f"{path.parent.name}.{path.stem}"
         try:
-            importlib.import_module(f"conformance.adapters.{module.name}")
+            importlib.import_module(f"conformance.adapters.{module}")
         except Exception as error:  # noqa: BLE001 - whatever a broken adapter module raises becomes that module's own failing test
-            outcome[module.name] = error
+            outcome[module] = error
         else:
-            outcome[module.name] = None
+            outcome[module] = None
     return outcome

@@ -16,8 +16,8 @@ from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
-from kubernetes.authorization import manager_user
-from kubernetes.gateway_world import gateway_world, node, pod
+from support.kubernetes.authorization import manager_user
+from support.kubernetes.gateway_world import gateway_world, node, pod
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "k8s" / "base"

@@ -24,9 +24,9 @@ from koordcore.values.quantity import parse_milli
 from koordctl.rerun_admission import tried_of
 from koordctl.rerun_manager import ManagerComparison, Question, compare
 from koordctl.verification import verify_now
-from kubernetes.apiserver import ApiServer
-from kubernetes.cluster_day import CLUSTER, cluster_day, fold_of, manifests
-from kubernetes.gateway_world import node
+from support.kubernetes.apiserver import ApiServer
+from support.kubernetes.cluster_day import CLUSTER, cluster_day, fold_of, manifests
+from support.kubernetes.gateway_world import node
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from koordcore.embedded.identity import is_alive
 from koordcore.embedded.stack import read_stack
-from servers import server_directory
+from support.servers import server_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
 

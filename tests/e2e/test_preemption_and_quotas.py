@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from koordcore.protocol import keys
-from servers import server_directory
+from support.servers import server_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
 

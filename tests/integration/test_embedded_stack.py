@@ -24,7 +24,7 @@ from koordcore.embedded.stack import Phase, Stack, stop_stack
 from koordcore.embedded.supervisor import Supervisor
 from nats.aio.client import Client
 from nats.js.api import StreamConfig
-from servers import server_directory
+from support.servers import server_directory
 
 pytestmark = [pytest.mark.nats, pytest.mark.postgres]
 

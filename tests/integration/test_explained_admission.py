@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 
 import pytest
-from contract.bus_worlds import Place, opened
 from koordcore.events import CATALOGUE
 from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import AggregateRef, Draft, Origin
@@ -15,6 +14,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 from koordctl.app import app
+from support.bus.bus_worlds import Place, opened
 from typer.testing import CliRunner
 
 pytestmark = pytest.mark.nats

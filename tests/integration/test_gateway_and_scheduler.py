@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from koordcore.embedded.nats import NatsServer
 from koordcore.state.aggregates import PodState
-from kubernetes.cluster_day import Day, cluster_day, fold_of
-from kubernetes.gateway_world import node, pod
+from support.kubernetes.cluster_day import Day, cluster_day, fold_of
+from support.kubernetes.gateway_world import node, pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(240)]
 

@@ -18,7 +18,7 @@ from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
 from koordcore.ports.eventlog import Appended
 from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
-from running_service import running_service
+from support.running_service import running_service
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 

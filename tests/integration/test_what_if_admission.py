@@ -7,7 +7,7 @@ import pytest
 from koordcore.embedded.nats import NatsServer
 from koordcore.protocol.manifests import read_documents
 from koordctl.rerun_admission import read_profiles, title, tried_of
-from manager_recording import Json, recording
+from support.manager.recording import Json, recording
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 

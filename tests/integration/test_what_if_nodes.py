@@ -8,7 +8,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodePolicyState
 from koordctl.rerun_nodes import lends_otherwise, slo_differences
-from manager_recording import Json, Recorder, recording
+from support.manager.recording import Json, Recorder, recording
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 

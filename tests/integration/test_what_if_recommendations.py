@@ -6,7 +6,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.events.observation import PodUsage, Usage
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, RecommendationState
-from manager_recording import GIB, Json, Recorder, recording
+from support.manager.recording import GIB, Json, Recorder, recording
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 

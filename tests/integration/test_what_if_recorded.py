@@ -27,7 +27,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
 from koordcore.service.sole_leader import SoleLeader
 from koordctl.rerun import Comparison, compare
-from scheduler_configurations import PACKED
+from support.scheduler.configurations import PACKED
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 

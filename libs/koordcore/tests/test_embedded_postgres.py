@@ -19,7 +19,7 @@ from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortIn
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from koordcore.embedded.postgres_location import TRAVERSABLE_ROOT, locate, pointer_file
 from koordcore.embedded.postmaster import live_postmaster
-from servers import run_now, running_postgres, server_directory
+from support.servers import run_now, running_postgres, server_directory
 
 pytestmark = pytest.mark.postgres
 ANYBODY_MAY_ENTER = all(folder.stat().st_mode & 0o001 for folder in Path(sys.prefix).absolute().parents)

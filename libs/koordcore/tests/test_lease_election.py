@@ -12,8 +12,8 @@ import pytest
 from koordcore.service.lease import LeaseStore, unique_holder
 from koordcore.service.lease_kubernetes import KubernetesLeaseStore, ServiceAccountHttp
 from koordcore.service.lease_kv import KvLeaseStore
-from leases.candidates import TAKE_OVER, TIMES, Candidate, NewStore, World
-from leases.places import MemoryLeaseStore, api_server, kv_bucket
+from support.leases.candidates import TAKE_OVER, TIMES, Candidate, NewStore, World
+from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
 
 
 @pytest.fixture(params=["memory", pytest.param("kv", marks=pytest.mark.nats), "kubernetes"])

@@ -11,7 +11,7 @@ from koordcore.service.lease import LeaseConflict, LeaseRecord, LeaseTimes, Leas
 from koordcore.service.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
 from koordcore.service.lease_kv import KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
-from leases.places import MemoryLeaseStore, api_server, kv_bucket
+from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
 
 
 def test_the_elections_are_the_port() -> None:

@@ -9,7 +9,7 @@ from koordcore.protocol.manifests import InvalidManifest, read_documents, read_m
 from koordcore.protocol.objects import Node, Pod, Workload
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from mutations import damaged, mutated
+from support.mutations import damaged, mutated
 
 POD = {
     "apiVersion": "v1",

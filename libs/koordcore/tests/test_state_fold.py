@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from histories import Action, actions, every_kind_once, history, ledger_sum, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
@@ -16,6 +15,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.cluster import aggregate_digest, combine_digests, decode_state, schema_fingerprint
 from koordcore.values import codec
+from support.histories import Action, actions, every_kind_once, history, ledger_sum, stored
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,7 +1,6 @@
 """The fold from zero, and what `verify` concludes from three of them."""
 
 import pytest
-from histories import every_kind_once, history
 from koordcore.bus.memory import MemoryEventLog, MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
@@ -10,6 +9,7 @@ from koordcore.state import ClusterState
 from koordctl.folding import Folded, fold_to
 from koordctl.log import LogTrouble
 from koordctl.verification import Standing, Verdict
+from support.histories import every_kind_once, history
 
 POISON = ({HEADER_TYPE: "NoSuchEvent", HEADER_SCHEMA: "1"}, b"{}")
 

@@ -1,6 +1,5 @@
 """What `koord explain node` and the explanation of a decision say, from events alone."""
 
-from explained_events import EXPLANATION, stored
 from koordcore.events.envelope import BasedOn
 from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
 from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed
@@ -9,6 +8,7 @@ from koordctl.decision_lines import basis_line, explanation_lines
 from koordctl.node_policy import formula_line
 from koordctl.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.story_text import node_lines
+from support.explained_events import EXPLANATION, stored
 
 SUPPRESSED = "BE may use {0} cores = 16 x 65% - pods 9.151; quota unlimited -> {0} cores (target)"
 SUPPRESSED_ONCE = "BE may use {0}000m = 16000m x 65% - pods 9151m; quota -1 -> {0}00000 us (target)"

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from explained_events import EXPLANATION, stored
 from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
@@ -14,6 +13,7 @@ from koordcore.values import codec
 from koordctl.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
 from koordctl.pod_story import PodStory, pod_story, refused_story
 from koordctl.story_text import pod_lines
+from support.explained_events import EXPLANATION, stored
 
 REF = "admission.pods=d=web"
 STEPS = ["ClusterColocationProfile/be", "ResourceTranslation"]

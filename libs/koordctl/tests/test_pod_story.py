@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from explained_events import EXPLANATION, TRACE, stored
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.events.diagnosis import Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
@@ -19,6 +18,7 @@ from koordcore.values import codec
 from koordctl.decision_lines import diagnosis_lines
 from koordctl.pod_story import PodStory, Used, pod_story
 from koordctl.story_text import pod_lines
+from support.explained_events import EXPLANATION, TRACE, stored
 
 USED = Used(usage=Usage(cpu_milli=700), at="2026-01-01T00:00:30Z", qos="LS")
 

@@ -10,7 +10,7 @@ from koordcore.bus.factory import memory_bus
 from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordctl.nodes import register, simulated_nodes, submit
-from running_service import running_service
+from support.running_service import running_service
 
 LABELED = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-1", "labels": {"rack": "a"}}}
 

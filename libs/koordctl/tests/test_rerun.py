@@ -8,8 +8,8 @@ from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.rerun import Comparison, compare
 from koordctl.scheduler_config import compared_with_force, scheduler_configuration
-from scheduler_configurations import PACKED
-from scheduling import Scheduler, SmallLog, node, pod
+from support.scheduler.configurations import PACKED
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
 
 def recorded() -> MemoryLog:

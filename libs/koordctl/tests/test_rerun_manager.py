@@ -13,7 +13,7 @@ from koordctl.app import app
 from koordctl.commands.rerun_manager import ManagerFlags
 from koordctl.rerun_manager import Question, compare
 from koordctl.rerun_nodes import NodeComparison
-from manager_loops import CONFIG, NODE, Manager, running
+from support.manager.loops import CONFIG, NODE, Manager, running
 from typer.main import get_command
 from typer.testing import CliRunner
 

@@ -9,7 +9,7 @@ from koordcore.ports.snapshots import Snapshot
 from koordctl.commands.rerun_recommendations import show_recommendations
 from koordctl.rerun_manager import ManagerComparison, Question, compare
 from koordctl.rerun_recommendations import container_fates, title
-from recommender_story import Story, half_an_hour
+from support.manager.recommender_story import Story, half_an_hour
 
 FORGOTTEN = 12
 

@@ -12,7 +12,7 @@ from koord_agent.domain.series import SeriesStore
 from koord_agent.shell.block_io import BlockIo
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.storage import REFRESH_MS, Storage
-from ruled_kernel import RuledKernel
+from support.agent.ruled_kernel import RuledKernel
 
 BE = "kubepods/besteffort"
 OUTPUTS = {

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_world import colocated_pod
 from koord_agent.domain.cgroup_files import to_file_text
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.desired import view_of
@@ -23,6 +22,7 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.service.gates import parse_feature_gates
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
+from support.agent.pods import colocated_pod
 
 LAYOUT = CgroupLayout(Driver.SYSTEMD)
 CPUS, PAGE = 8, 4096

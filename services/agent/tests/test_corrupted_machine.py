@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_world import colocated_pod, corrupted
 from koord_agent.domain.cgroup_files import RESOURCES
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.desired import view_of
@@ -21,6 +20,7 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.gates import parse_feature_gates
 from koordcore.values.cpuset import parse_cpuset
+from support.agent.pods import colocated_pod, corrupted
 
 CORRUPTED, AT_ONCE = 5_000, 10
 CPUS = 8

@@ -10,7 +10,7 @@ from koord_agent.domain.plan import Band, CgroupFile, Plan
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
-from ruled_kernel import Killed, RuledKernel
+from support.agent.ruled_kernel import Killed, RuledKernel
 
 DIRECTORIES = ("kubepods", "kubepods/podA", "kubepods/podA/c1", "kubepods/podB", "kubepods/podB/c1")
 CPUS, QUOTA, MIN = "cpuset.cpus", "cpu.cfs_quota_us", "memory.min"

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from agent_world import corrupted
 from koord_agent.domain import pressure
 from koord_agent.domain.cgroup_files import RESOURCES, Unsupported, from_file_text
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
@@ -18,6 +17,7 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
+from support.agent.pods import corrupted
 
 CORRUPTED = 5_000
 JUNK = (

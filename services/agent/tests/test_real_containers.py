@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from cri import containerd, missing_program
 from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.desired import view_of
 from koord_agent.domain.known_pods import KnownPods
@@ -20,6 +19,7 @@ from koord_agent.shell.node_pods import NodePods
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
+from support.agent.cri import containerd, missing_program
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hostile_objects import BASES, GATES, POD, PROFILE, as_object, facts_of, hostile_request
 from koord_manager.domain.admission.chain import admit, mutate, surroundings, validate
 from koord_manager.domain.admission.facts import PROFILES, Facts
 from koord_manager.domain.admission.options import Options
@@ -22,8 +21,9 @@ from koord_manager.domain.admission.strategic_merge import strategic_merge
 from koordcore.protocol.objects import ObjectMeta, PriorityClass
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from mutations import damaged, mutated
-from webhook_world import ALL_GATES, review_body, webhook_world
+from support.manager.hostile_objects import BASES, GATES, POD, PROFILE, as_object, facts_of, hostile_request
+from support.manager.webhook_world import ALL_GATES, review_body, webhook_world
+from support.mutations import damaged, mutated
 
 Json = dict[str, Any]
 SEED = 20261121

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import hostile_objects as hostile
 import msgspec
 import pytest
+import support.manager.hostile_objects as hostile
 from koord_manager.domain.admission.profiles import ColocationProfile, read_profile
 from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionFate, AdmissionTried
@@ -25,8 +25,8 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.timestamps import rfc3339
 from koordctl.folding import everything_kept
-from mutations import mutated
-from webhook_world import ALL_GATES, WebhookWorld, review_body, webhook_world
+from support.manager.webhook_world import ALL_GATES, WebhookWorld, review_body, webhook_world
+from support.mutations import mutated
 
 Json = dict[str, Any]
 PREFIX = "quota.scheduling.koordinator.sh/"

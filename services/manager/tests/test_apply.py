@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from histories import Recorder, node, pod, stored
 from koord_manager.domain.admitting import pod_document
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.remove import Target, decide_delete
@@ -17,6 +16,7 @@ from koordcore.events.pod import PodPlaced
 from koordcore.protocol.manifests import InvalidManifest, read_documents, shape_manifest
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
+from support.histories import Recorder, node, pod, stored
 
 NOW = "2026-01-01T00:00:00.000000Z"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from koord_manager.shell.intake import Intake, Result, Work
-from webhook_world import WebhookWorld, webhook_world
+from support.manager.webhook_world import WebhookWorld, webhook_world
 
 Json = dict[str, Any]
 PREFIX = "quota.scheduling.koordinator.sh/"

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from histories import stored
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.view import ManagerView
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
@@ -15,6 +14,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import Node
 from koordcore.state.node_policy import decided_annotations, lent_resources
+from support.histories import stored
 
 Json = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

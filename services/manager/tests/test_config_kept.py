@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from histories import stored
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.gateway.mirror import Seen, cleaned, next_draft
 from koord_manager.domain.gateway.resources import config_map
 from koord_manager.domain.view import ManagerView
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import ConfigMap, object_from_json
+from support.histories import stored
 
 NOW = "2026-01-01T00:00:00Z"
 RESOURCE = config_map("koordinator-system", "slo-controller-config", has_sections=True)

@@ -10,8 +10,8 @@ from koord_manager.domain.admission.options import Options
 from koordcore.bus.memory import MemoryLog
 from koordcore.state.aggregates import ConfigState
 from koordctl.linting import Linter
-from manager_loops import Manager, running
-from webhook_world import ALL_GATES, review_body, webhook_world
+from support.manager.loops import Manager, running
+from support.manager.webhook_world import ALL_GATES, review_body, webhook_world
 
 LENDS_TOO_MUCH = {"enable": True, "cpuReclaimThresholdPercent": 120}
 FIELD = "colocation-config.cpuReclaimThresholdPercent"

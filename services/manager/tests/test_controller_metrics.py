@@ -3,8 +3,8 @@
 from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.node_drafts import overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.shell.controller_metrics import ControllerMetrics
-from manager_world import ManagerWorld
 from prometheus_client import CollectorRegistry
+from support.manager.world import ManagerWorld
 
 
 def test_what_a_node_lends_is_shown_in_cores_and_bytes_until_nobody_computes_it() -> None:

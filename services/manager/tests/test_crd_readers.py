@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crd_documents import documents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koord_manager.domain.admission.options import Options
@@ -22,6 +21,7 @@ from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec
+from support.crd_documents import documents
 
 Json = dict[str, Any]
 RESOURCES = [resource for resource in resource_versions() if resource.served]

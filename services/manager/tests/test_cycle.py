@@ -12,7 +12,7 @@ from koordcore.bus.memory import MemoryLog
 from koordcore.protocol.manifests import read_documents
 from koordcore.state.aggregates import PodSpecState
 from koordctl.linting import Linter
-from manager_loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
+from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 
 
 async def test_documents_are_answered_in_order_each_for_itself() -> None:

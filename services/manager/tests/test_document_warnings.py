@@ -16,7 +16,7 @@ from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.kubernetes_fields import field_types
 from koordcore.protocol.manifests import KINDS, read_documents
 from koordctl.linting import Linter
-from manager_loops import Manager, running
+from support.manager.loops import Manager, running
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DATA = Path(kubernetes_fields.__file__).with_suffix(".json")

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from histories import stored
 from koord_manager.domain.expired_explanations import expiry_drafts
 from koord_manager.domain.view import ManagerView
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from support.histories import stored
 
 OBJECT = custom_ref("scheduleexplanations", "default", "why")
 STATUS = AggregateRef("scheduleexplanation", "default=why")

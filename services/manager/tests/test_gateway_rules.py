@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from histories import NODES as NODE_NAMES
-from histories import Recorder, node, pod
 from hypothesis import example, given
 from hypothesis import strategies as st
 from koord_manager.domain.gateway.binding import (
@@ -38,6 +36,8 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.values import codec
+from support.histories import NODES as NODE_NAMES
+from support.histories import Recorder, node, pod
 
 QUOTAS = next(
     item

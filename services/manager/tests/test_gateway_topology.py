@@ -2,7 +2,6 @@
 
 from typing import Any, cast
 
-from histories import Recorder, node
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.gateway.node_metric import report_of
@@ -15,7 +14,8 @@ from koordcore.events.mirror import NodeSpecAdded
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
 from koordcore.protocol import keys
-from kubernetes.patches import apply_patch
+from support.histories import Recorder, node
+from support.kubernetes.patches import apply_patch
 
 GIB = 1 << 30
 OBJECT = custom_ref("noderesourcetopologies", "", "a")

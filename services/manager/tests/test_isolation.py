@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from histories import stored
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.cycle import control_round
@@ -22,9 +21,10 @@ from koordcore.events.mirror import NamespaceObserved
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from koordcore.service.logging import logger
-from manager_loops import CONFIG, NODE, Manager, pod, running
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
+from support.histories import stored
+from support.manager.loops import CONFIG, NODE, Manager, pod, running
 
 POD = """{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"""
 

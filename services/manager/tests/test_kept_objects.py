@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile_objects import BASES, GATES, POD, RESERVATION, Json, as_object, facts_of, hostile_request
 from koord_manager.domain.admission.chain import admit, surroundings
 from koord_manager.domain.admission.kept import LAST_APPLIED, MAX_BYTES, digest_of, kept_of
 from koord_manager.domain.admission.options import Options, options_told, settings_told
 from koord_manager.domain.admission.request import Request
 from koordcore.values import codec
-from mutations import mutated
+from support.manager.hostile_objects import BASES, GATES, POD, RESERVATION, Json, as_object, facts_of, hostile_request
+from support.mutations import mutated
 
 SEED = 20261122
 SECRET = "s3cr3t"

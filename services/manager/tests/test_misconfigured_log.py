@@ -8,10 +8,10 @@ from koord_manager.cycle import control_round
 from koordcore.bus.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import NewEvent
 from koordcore.ports.eventlog import AppendOutcome, Misconfigured
-from kubernetes.gateway_world import gateway_world
-from kubernetes.gateway_world import pod as gateway_pod
-from manager_loops import CONFIG, NODE, Manager, running
 from structlog.testing import capture_logs
+from support.kubernetes.gateway_world import gateway_world
+from support.kubernetes.gateway_world import pod as gateway_pod
+from support.manager.loops import CONFIG, NODE, Manager, running
 
 
 class LogOfOthers(MemoryEventLog):

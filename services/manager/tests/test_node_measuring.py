@@ -2,7 +2,7 @@
 
 from koord_manager.domain.node_drafts import measuring_drafts
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered
-from manager_world import ManagerWorld
+from support.manager.world import ManagerWorld
 
 
 def told(made: ManagerWorld) -> list[int]:

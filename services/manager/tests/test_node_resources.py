@@ -27,7 +27,7 @@ from koordcore.events.nodepolicy import (
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, ObjectMeta
-from manager_world import GIB, ManagerWorld, usage_of
+from support.manager.world import GIB, ManagerWorld, usage_of
 
 COLOCATION: dict[str, Any] = {"enable": True, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 60}
 RATIO = "node.koordinator.sh/cpu-normalization-ratio"

@@ -12,7 +12,7 @@ from koord_manager.domain.what_if.told import ManagerTold
 from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
-from manager_loops import CONFIG, NODE, Manager, pod, running
+from support.manager.loops import CONFIG, NODE, Manager, pod, running
 
 OFF = CONFIG.replace('"enable": true, "cpuReclaim', '"enable": false, "cpuReclaim')
 SAME = {

@@ -1,11 +1,11 @@
 """What is owed to a node's devices: what healthy ones name, and the removal of what is gone."""
 
-from histories import stored
 from koord_manager.domain.gateway.node_writes import wanted_resources
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.nodepolicy import NodeDevicesComputed
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
+from support.histories import stored
 
 
 def decided(*events: NodeDevicesComputed) -> NodePolicyState:

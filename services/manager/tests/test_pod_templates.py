@@ -5,8 +5,6 @@ import random
 from typing import Any
 
 import pytest
-from histories import stored
-from hostile_objects import as_object
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.gateway.genesis import genesis_drafts
@@ -21,7 +19,9 @@ from koordcore.protocol.crd.catalogue import resource_versions
 from koordcore.protocol.crd.schema import Schema
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.values import codec
-from mutations import mutated
+from support.histories import stored
+from support.manager.hostile_objects import as_object
+from support.mutations import mutated
 
 Json = dict[str, Any]
 SECRET = "s3cr3t"

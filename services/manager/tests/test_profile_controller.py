@@ -9,7 +9,7 @@ from koord_manager.domain.admission.profile_controller import ControllerPolicy, 
 from koord_manager.domain.admission.profiles import read_profile
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
 from koord_manager.profile_rounds import merge_patch
-from webhook_world import webhook_world
+from support.manager.webhook_world import webhook_world
 
 Json = dict[str, Any]
 PROFILE: Json = {

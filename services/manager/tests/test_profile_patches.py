@@ -9,7 +9,7 @@ from koord_manager.world import World
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.logging import logger
 from koordcore.values import codec
-from manager_world import ManagerWorld
+from support.manager.world import ManagerWorld
 
 PROFILE = {"metadata": {"name": "late"}, "spec": {"selector": {}, "labels": {"seen": "true"}}}
 

@@ -7,7 +7,7 @@ from koord_manager.domain.quota_rounds import QuotaRounds
 from koordcore.events.custom import CustomObjectObserved
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.protocol.objects import object_from_json
-from manager_world import ManagerWorld
+from support.manager.world import ManagerWorld
 
 
 def profile(**spec: Any) -> dict[str, Any]:

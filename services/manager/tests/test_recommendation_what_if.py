@@ -14,8 +14,8 @@ from koord_manager.settings import ManagerSettings, recommender_settings
 from koordcore.service.settings import InvalidSettings
 from koordcore.state.aggregates import RecommendationState
 from koordcore.values.invalid import InvalidInput
-from manager_loops import CONFIG, NODE, running
-from recommender_story import MINUTE, Story, half_an_hour, pod_of, selecting
+from support.manager.loops import CONFIG, NODE, running
+from support.manager.recommender_story import MINUTE, Story, half_an_hour, pod_of, selecting
 
 LOW = read_settings("targetCPUPercentile=0.2,lowerBoundPercentile=0.1")
 

@@ -22,7 +22,7 @@ from koordcore.events.recommendation import RecommendationComputed, Recommendati
 from koordcore.protocol import keys
 from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.state.aggregates import RecommendationState
-from manager_world import GIB, ManagerWorld, usage_of
+from support.manager.world import GIB, ManagerWorld, usage_of
 
 HOUR = 3600
 DEPLOYMENT = {"type": "workload", "workload": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}}

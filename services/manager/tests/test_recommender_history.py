@@ -8,7 +8,7 @@ from koordcore.bus.memory import MemoryObservationLog, MemorySnapshotStore, stat
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.service.logging import logger
 from koordcore.values.timestamps import rfc3339
-from manager_world import GIB, ManagerWorld, usage_of
+from support.manager.world import GIB, ManagerWorld, usage_of
 
 LOGGER = logger("test")
 

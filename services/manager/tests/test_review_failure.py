@@ -15,7 +15,7 @@ from koordcore.service.logging import logger
 from koordcore.service.tracing import make_tracer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
-from webhook_world import review_body
+from support.manager.webhook_world import review_body
 
 
 class BrokenOptions(Options):

@@ -4,7 +4,6 @@ from typing import Any
 
 import httpx
 import pytest
-from histories import stored
 from koord_manager.domain.gateway.said_status import with_said_status
 from koord_manager.domain.view import ManagerView
 from koord_manager.shell.api import ManagerApi
@@ -17,6 +16,7 @@ from koordcore.events.recommendation import ContainerRecommendation, Recommendat
 from koordcore.protocol import keys
 from koordctl.object_tables import object_table
 from starlette.applications import Starlette
+from support.histories import stored
 
 Json = dict[str, Any]
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"

@@ -18,7 +18,7 @@ from koord_manager.domain.slo_adjust.step import (
 from koordcore.events.adjustment import MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import default_section
-from manager_world import ManagerWorld
+from support.manager.world import ManagerWorld
 
 POLICY = slo_adjust_policy(default_section(SectionName.SLO_ADJUST).cluster)
 COLOCATION = {"enable": True, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 60}

@@ -4,12 +4,12 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from histories import stored as as_stored
 from koord_manager.domain.apply import decide_apply
 from koord_manager.domain.view import ManagerView
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Draft
 from koordcore.protocol.manifests import read_documents, shape_manifest
+from support.histories import stored as as_stored
 
 Json = dict[str, Any]
 MANIFESTS = """

@@ -1,9 +1,9 @@
 """Pods that others bound count on their node like ours, for as long as they live."""
 
-from histories import Action, Recorder, history, node, pod
 from koord_manager.domain.view import ManagerView
 from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import OwnerReference, Pod
+from support.histories import Action, Recorder, history, node, pod
 
 
 def bound(number: int, where: str, phase: str = "Running") -> Pod:

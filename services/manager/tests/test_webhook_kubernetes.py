@@ -19,11 +19,11 @@ from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koordcore.bus.factory import memory_bus
 from koordcore.ports.leadership import Term
 from koordcore.protocol.crd.catalogue import definition_texts
-from kubernetes.answers import ApiError
-from kubernetes.apiserver import ApiServer, running_api_server
-from kubernetes.authorization import manager_user
-from manager_loops import AlwaysLeading
-from webhook_world import WebhookWorld, webhook_world
+from support.kubernetes.answers import ApiError
+from support.kubernetes.apiserver import ApiServer, running_api_server
+from support.kubernetes.authorization import manager_user
+from support.manager.loops import AlwaysLeading
+from support.manager.webhook_world import WebhookWorld, webhook_world
 
 Json = dict[str, Any]
 NAMES = WebhookEnvironment()

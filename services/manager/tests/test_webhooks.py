@@ -11,7 +11,7 @@ from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.events import CATALOGUE
 from koordcore.events.admission import AdmissionDecided
 from prometheus_client import CollectorRegistry
-from webhook_world import ALL_GATES, Json, WebhookWorld, review_body, tls_client, webhook_world
+from support.manager.webhook_world import ALL_GATES, Json, WebhookWorld, review_body, tls_client, webhook_world
 
 PROFILE: Json = {
     "apiVersion": "config.koordinator.sh/v1alpha1",

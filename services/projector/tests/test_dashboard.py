@@ -13,9 +13,9 @@ import pytest
 from koordcore.events.verdict import PodUnschedulable
 from koordctl.units import duration_text
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
-from projector_service import served_in_a_thread
-from servers import fresh_database
-from synthetic_cluster import SyntheticCluster
+from support.projector.service import served_in_a_thread
+from support.projector.synthetic_cluster import SyntheticCluster
+from support.servers import fresh_database
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [

@@ -1,7 +1,6 @@
 """The pure projection: rows answer for every past position what a fold to that position says."""
 
 import pytest
-from histories import Action, actions, every_kind_once, history
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_projector.domain.nodes import NO_FIGURES, NodeChange, NodeFigures, be_pods_of
@@ -12,7 +11,8 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.state.cluster import decode_state
-from projector_world import pods_by_fold
+from support.histories import Action, actions, every_kind_once, history
+from support.projector.world import pods_by_fold
 
 LIVELY = ("add-pod", "change-pod", "delete-pod", "place", "place", "release", "started", "started", "stopped", "agent")
 # Few pods and many steps on them, so that lives get long; variations 0 and 3 are the node of pod 0, 1 that of pod 1.

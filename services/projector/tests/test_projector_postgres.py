@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from histories import Action, Recorder, every_kind_once, history
 from koord_projector.shell.database import Database
 from koord_projector.shell.moments import Moment, resolve
 from koord_projector.shell.read_nodes import list_nodes
@@ -26,11 +25,12 @@ from koordcore.service.tracing import FinishedSpan, Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec
-from projector_world import Projector, pods_by_fold, projector, wait_for
 from psycopg import sql
-from servers import fresh_database
 from sqlalchemy import Connection
-from synthetic_cluster import SyntheticCluster, small
+from support.histories import Action, Recorder, every_kind_once, history
+from support.projector.synthetic_cluster import SyntheticCluster, small
+from support.projector.world import Projector, pods_by_fold, projector, wait_for
+from support.servers import fresh_database
 
 pytestmark = pytest.mark.postgres
 

@@ -22,13 +22,13 @@ from koordcore.events.verdict import DecisionAbandoned, PodGated
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.state import ClusterState
 from koordcore.values.timestamps import rfc3339
-from projector_service import served_in_a_thread, serving
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,  # pyright: ignore[reportUnknownVariableType]  partly untyped
 )
-from servers import fresh_database
-from synthetic_cluster import SyntheticCluster, small
+from support.projector.service import served_in_a_thread, serving
+from support.projector.synthetic_cluster import SyntheticCluster, small
+from support.servers import fresh_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("read-api")]
 

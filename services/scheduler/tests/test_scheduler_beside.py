@@ -21,9 +21,9 @@ from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.service.logging import logger, set_level
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
-from scheduling_plugins import MadeUp, scheduler_with
 from starlette.applications import Starlette
+from support.scheduler.plugins import MadeUp, scheduler_with
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 
 def cluster(*names: str) -> SmallLog:

@@ -17,7 +17,7 @@ from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values.invalid import InvalidInput
-from scheduling import Scheduler, SmallLog, frameworks, node
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node
 
 REVOKING = """
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -9,7 +9,7 @@ from koord_scheduler.domain.nominees import nominated
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 APPS = ("kept", "free")
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.sampled_from(APPS))

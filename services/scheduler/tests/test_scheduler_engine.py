@@ -13,7 +13,7 @@ from koord_scheduler.domain.ledger import Ledgers, Source
 from koord_scheduler.domain.occupant import Occupant
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerPort, Node, Pod
-from scheduling import frameworks, node, pod
+from support.scheduler.scheduling import frameworks, node, pod
 
 BASED_ON = BasedOn(7, 0)
 TAINT_EFFECTS = st.sampled_from(["", "PreferNoSchedule", "NoSchedule"])

@@ -10,7 +10,7 @@ from koord_scheduler.domain.state import SchedulerState
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys
-from scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 CREATED = 1_767_225_600.0
 """2026-01-01T00:00:00Z"""

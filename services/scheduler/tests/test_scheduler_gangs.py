@@ -16,7 +16,7 @@ from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 Step = tuple[str, int]
 

@@ -7,8 +7,8 @@ from koordcore.events import CATALOGUE
 from koordcore.events.explanation import PlacementExplanation
 from koordcore.events.pod import PodPlaced
 from koordcore.events.verdict import PodUnschedulable
-from scheduling import Scheduler
-from scheduling_stories import adds_up, play
+from support.scheduler.scheduling import Scheduler
+from support.scheduler.stories import adds_up, play
 
 SEEDS = st.integers(0, 1 << 32)
 

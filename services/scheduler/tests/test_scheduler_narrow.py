@@ -13,7 +13,7 @@ from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node, Pod
-from scheduling import node, pod
+from support.scheduler.scheduling import node, pod
 
 BASED_ON = BasedOn(7, 0)
 SHIPPED = effective_configuration(shipped_configuration())

@@ -16,7 +16,7 @@ from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1

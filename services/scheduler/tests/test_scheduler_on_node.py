@@ -7,7 +7,7 @@ from koord_scheduler.domain.on_node import on_node
 from koord_scheduler.domain.templates import Templates
 from koordcore.events.node import USAGE_PROFILE, pod_on_node
 from koordcore.protocol.objects import Pod
-from scheduling import pod
+from support.scheduler.scheduling import pod
 
 
 @st.composite

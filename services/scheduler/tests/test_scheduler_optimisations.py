@@ -3,7 +3,7 @@
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.optimisations import Optimisations
-from scheduling_stories import World, differences, play
+from support.scheduler.stories import World, differences, play
 
 SEEDS = st.integers(0, 1 << 32)
 

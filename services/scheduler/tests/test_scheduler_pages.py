@@ -19,8 +19,8 @@ from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.service.clock import SystemClock
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from scheduling import Scheduler, SmallLog, node, pod
 from starlette.applications import Starlette
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
 
 class Lines:

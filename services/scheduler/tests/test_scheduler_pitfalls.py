@@ -23,7 +23,7 @@ from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.verdict import PodGated
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 
 def scheduler_of(*nodes: str, cpu: str = "8") -> Scheduler:

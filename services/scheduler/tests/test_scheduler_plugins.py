@@ -14,7 +14,7 @@ from koord_scheduler.domain.plugins.taint_toleration import TaintToleration
 from koord_scheduler.domain.templates import Templates
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerImage, LabelSelectorRequirement, Node, Pod
-from scheduling import frameworks, node, pod
+from support.scheduler.scheduling import frameworks, node, pod
 
 EMPTY: dict[str, Any] = {}
 

@@ -13,7 +13,7 @@ from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, PodStatus
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 JOBS = """
 apiVersion: kubescheduler.config.k8s.io/v1

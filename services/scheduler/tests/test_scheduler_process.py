@@ -19,7 +19,7 @@ from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
 from koordcore.events.node import NodeResourcesTaken
 from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
-from scheduling import node, pod
+from support.scheduler.scheduling import node, pod
 
 pytestmark = pytest.mark.nats
 

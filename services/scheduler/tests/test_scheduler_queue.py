@@ -5,7 +5,7 @@ from koord_scheduler.domain.columns import NodeColumns, Rows, node_shape
 from koord_scheduler.domain.queue import Place, SchedulingQueue
 from koord_scheduler.domain.templates import Subject, Templates
 from koordcore.protocol.objects import Pod
-from scheduling import node, pod
+from support.scheduler.scheduling import node, pod
 
 
 @pytest.fixture

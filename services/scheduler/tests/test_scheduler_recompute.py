@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
 from koord_scheduler.domain.state import SchedulerState
 from koordcore.events.envelope import StoredEvent
-from scheduling import Scheduler, SmallLog, frameworks, node, pod
-from scheduling_stories import play
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.scheduler.stories import play
 
 
 def again(log: SmallLog, reports: list[StoredEvent] | None = None) -> list[Recomputed | NotRecomputable]:

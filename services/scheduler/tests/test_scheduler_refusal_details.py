@@ -4,7 +4,7 @@ from typing import Any
 
 from koordcore.events.diagnosis import NodeFailure
 from koordcore.events.verdict import PodUnschedulable
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

@@ -12,7 +12,7 @@ from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanation import PlacementExplanation
-from scheduling import node, pod
+from support.scheduler.scheduling import node, pod
 
 SHIPPED = shipped_configuration()
 TEN_PERCENT = SHIPPED + b"\npercentageOfNodesToScore: 10\n"

@@ -26,8 +26,8 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.service.tracing import parse_traceparent
-from running_service import running_service
-from scheduling import node, pod, with_metadata
+from support.running_service import running_service
+from support.scheduler.scheduling import node, pod, with_metadata
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

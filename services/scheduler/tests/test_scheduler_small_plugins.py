@@ -18,7 +18,7 @@ from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 NOTHING: dict[str, str] = {}
 CLAIM: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}

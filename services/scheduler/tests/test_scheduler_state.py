@@ -24,7 +24,7 @@ from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.verdict import DecisionAbandoned
 from koordcore.protocol.objects import pod_from_json
-from scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
 
 def picture(state: SchedulerState) -> dict[str, Any]:

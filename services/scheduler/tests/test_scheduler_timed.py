@@ -15,8 +15,8 @@ from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
-from scheduling import Scheduler, SmallLog, frameworks, node, pod
-from scheduling_plugins import MadeUp, cluster, scheduler_with
+from support.scheduler.plugins import MadeUp, cluster, scheduler_with
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
 
 def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_back() -> None:

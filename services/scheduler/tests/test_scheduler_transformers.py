@@ -26,9 +26,18 @@ from koordcore.events.explanation import PluginExclusion
 from koordcore.events.node import NodeResourcesTaken
 from koordcore.events.pod import PodNominated, PodPlaced
 from koordcore.protocol.objects import Pod, Taint
-from scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
-from scheduling_plugins import MadeUp, asking, cluster, frameworks_with, load_of, node_of, refusal, scheduler_with
-from scheduling_stories import adds_up, play
+from support.scheduler.plugins import (
+    MadeUp,
+    asking,
+    cluster,
+    frameworks_with,
+    load_of,
+    node_of,
+    refusal,
+    scheduler_with,
+)
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
+from support.scheduler.stories import adds_up, play
 
 
 def on(pod: Pod, name: str) -> Pod:

@@ -17,7 +17,7 @@ from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import ConfigMap, ObjectMeta, Pod
 from koordcore.values.invalid import InvalidInput
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "scheduler_plugin"
 MAX_PRICE = "example.com/max-price"

@@ -11,8 +11,8 @@ from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.work import Place
 from koordcore.events.verdict import PodUnschedulable
 from koordcore.protocol.objects import ContainerImage, Pod
-from scheduling import Scheduler, node, pod, with_metadata
-from scheduling_plugins import MadeUp, asking, cluster, load_of, node_of, refusal, scheduler_with
+from support.scheduler.plugins import MadeUp, asking, cluster, load_of, node_of, refusal, scheduler_with
+from support.scheduler.scheduling import Scheduler, node, pod, with_metadata
 
 # --- nothing stays ---------------------------------------------------------------------------------------------------
 

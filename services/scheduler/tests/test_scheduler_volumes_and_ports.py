@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
-from scheduling import Scheduler, SmallLog, node, pod, with_metadata
-from scheduling_plugins import node_of, refusal
+from support.scheduler.plugins import node_of, refusal
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 ZONE = "topology.kubernetes.io/zone"
 CLAIM: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}

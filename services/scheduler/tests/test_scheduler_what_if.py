@@ -9,9 +9,9 @@ from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.what_if import Fate, WhatIf
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
-from scheduler_configurations import PACKED
-from scheduling import Scheduler, SmallLog, frameworks, node, pod
-from scheduling_stories import World, play
+from support.scheduler.configurations import PACKED
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.scheduler.stories import World, play
 
 
 def rerun(log: SmallLog, begin: int = 0, configuration: str = "") -> tuple[WhatIf, list[Fate]]:

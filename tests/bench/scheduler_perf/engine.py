@@ -9,7 +9,7 @@ from bench.scheduler_perf.cluster import PROFILED_LINES
 from bench.scheduler_perf.workloads import Sized
 from koordcore.events.envelope import NewEvent
 from koordcore.service.run import collect_rarely
-from scheduling import Scheduler, SmallLog
+from support.scheduler.scheduling import Scheduler, SmallLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

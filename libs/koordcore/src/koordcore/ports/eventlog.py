@@ -1,6 +1,6 @@
 """The log of facts as its users see it. Adapters: `koordcore.bus.memory`, `koordcore.bus.jetstream`.
 
-One contract suite (`tests/contract/test_event_log.py`) pins the meaning of every method for every adapter.
+One contract suite (`tests/contract/bus/test_event_log.py`) pins the meaning of every method for every adapter.
 
 source    event-bus spec, 3.2, 4.1, 4.3
 """

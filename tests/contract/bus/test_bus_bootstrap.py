@@ -1,0 +1,52 @@
+"""The bootstrap job on a real server: creates, repeats, changes what is safe, refuses the rest."""
+
+import json
+
+import pytest
+from koordcore.bus.bootstrap import Change, StreamDiffers, bootstrap
+from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.names import BusNames
+from koordcore.bus.reads import patient_api
+from koordcore.bus.streams import StreamSizes, streams
+from koordcore.embedded.nats import NatsServer
+from support.bus.bus_worlds import SMALL
+
+pytestmark = pytest.mark.nats
+
+NAMES = BusNames("boot")
+
+
+async def config_of(connection: BusConnection, stream: str) -> dict[str, object]:
+    return json.loads(await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b""))["config"]
+
+
+async def test_everything_is_created_once_and_safe_changes_are_made(fresh_nats_server: NatsServer):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    assert set((await bootstrap_bus(settings, sizes=SMALL)).values()) == {Change.CREATED}
+    assert set((await bootstrap_bus(settings, sizes=SMALL)).values()) == {Change.UNCHANGED}
+    larger = StreamSizes(**{name: getattr(SMALL, name) for name in SMALL.__dataclass_fields__} | {"ev": SMALL.ev * 2})
+    done = await bootstrap_bus(settings, sizes=larger)
+    assert {name for name, change in done.items() if change is Change.UPDATED} == {NAMES.ev}
+    async with open_bus(settings) as bus:
+        assert bus.connection is not None
+        config = await config_of(bus.connection, NAMES.ev)
+        assert config["max_bytes"] == SMALL.ev * 2
+        assert (config["allow_atomic"], config["discard"], config["deny_delete"]) == (True, "new", True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_age", 10**12), ("discard", "old"), ("subjects", ["koord.boot.ev.>", "extra.>"])]
+)
+async def test_a_stream_that_somebody_changed_stops_the_bootstrap(
+    fresh_nats_server: NatsServer, field: str, value: object
+):
+    connection = await connect(ConnectionSettings(urls=(fresh_nats_server.url,)))
+    specs = streams(NAMES, replicas=1, sizes=SMALL)
+    await bootstrap(connection, specs)
+    changed = {**await config_of(connection, NAMES.ev), field: value}
+    await patient_api(connection, f"$JS.API.STREAM.UPDATE.{NAMES.ev}", json.dumps(changed).encode())
+    with pytest.raises(StreamDiffers, match=f"KOORD_EV_boot.*{field}"):
+        await bootstrap(connection, specs)
+    assert (await config_of(connection, NAMES.ev))[field] == value
+    await connection.drain_and_close()

@@ -1,0 +1,289 @@
+"""Every service can do its work under its own user, and nothing else.
+
+The server runs with the users that are generated from the manifests.
+"""
+
+import asyncio
+import stat
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from koord_agent.shell.own_facts import AgentFacts
+from koordcore.bus.bootstrap import bootstrap
+from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles, connect
+from koordcore.bus.factory import Bus, bus_on
+from koordcore.bus.manifest import BOOTSTRAP, EMBEDDED, agent
+from koordcore.bus.memory import state_digest
+from koordcore.bus.names import BusNames
+from koordcore.bus.principals import nats_users, seed_file
+from koordcore.bus.streams import streams
+from koordcore.embedded.keys import ensure_user_key
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
+from koordcore.embedded.tls import ensure_tls_files
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.mirror import NodeSpecDeleted, PodSpecDeleted
+from koordcore.events.node import NodeResourcesReturned
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import PodReleased
+from koordcore.events.verdict import DecisionAbandoned
+from koordcore.ports.desired import DesiredNode
+from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
+from koordcore.ports.snapshots import Snapshot
+from koordcore.service.lease import LeaseRecord, LeaseUnavailable
+from koordcore.service.lease_kv import KvLeaseStore, lease_key
+from support.bus.bus_worlds import SMALL, origin, sealed
+from support.bus.log_worlds import FAST
+from support.servers import run_now, server_directory
+
+pytestmark = pytest.mark.nats
+
+NAMES = BusNames("perm")
+SINGLE = agent("n1", name="agent-n1")
+
+
+class Guarded:
+    """A server that knows the principals, with all streams made by the bootstrap job."""
+
+    def __init__(self, directory: Path) -> None:
+        self.keys = directory / "keys"
+        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE))
+        self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
+
+    async def start(self) -> None:
+        await self.server.start()
+        async with self.connected(BOOTSTRAP.name) as connection:
+            await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL))
+
+    @asynccontextmanager
+    async def connected(self, user: str) -> AsyncGenerator[BusConnection]:
+        settings = ConnectionSettings(
+            urls=(self.server.url,), user=user, nkey_seed_file=seed_file(self.keys, user), connect_seconds=5
+        )
+        connection = await connect(settings)
+        try:
+            yield connection
+        finally:
+            await connection.drain_and_close()
+
+    @asynccontextmanager
+    async def bus(self, user: str) -> AsyncGenerator[Bus]:
+        async with self.connected(user) as connection:
+            yield bus_on(connection, NAMES, follower=FAST)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    with server_directory() as directory:
+        found = Guarded(directory)
+        run_now(found.start())
+        try:
+            yield found
+        finally:
+            run_now(found.server.kill())
+
+
+async def count_history(bus: Bus) -> int:
+    head = await bus.events.head()
+    return sum([len(batch) async for batch in bus.events.history(0, head.last_seq)])
+
+
+def snapshot(fold: str) -> Snapshot:
+    return Snapshot(
+        fold=fold,
+        seq=1,
+        code_version="",
+        schema_fingerprint="x",
+        taken_at="",
+        state=(b"s",),
+        digest=state_digest([b"s"]),
+    )
+
+
+def test_seeds_are_readable_by_their_owner_only(guarded: Guarded):
+    files = list(guarded.keys.iterdir())
+    assert len(files) == len(EMBEDDED) + 1
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_the_manager_can_do_its_work(guarded: Guarded):
+    async with guarded.bus("manager") as bus:
+        event = sealed("podspec", "manager-1", PodSpecDeleted(namespace="d", name="p"), 0, "m1")
+        assert isinstance(await bus.events.append([event]), Appended)
+        assert isinstance(await bus.events.append([event]), Appended), "a lost acknowledgement is settled"
+        other = sealed("podspec", "manager-1", PodSpecDeleted(namespace="d", name="q"), 0, "m2")
+        assert isinstance(await bus.events.append([other]), Conflict)
+        assert await count_history(bus) >= 1
+        await bus.desired.put(DesiredNode(node="n1"))
+        assert await bus.desired.get("n1") == DesiredNode(node="n1")
+        await bus.observations.head()
+        await bus.snapshots.save(snapshot("manager"))
+        assert await bus.snapshots.newest("manager", schema_fingerprint="x") == snapshot("manager")
+
+
+async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
+    async with guarded.bus("scheduler") as bus:
+        batch = [
+            sealed("pod", "u1", PodReleased(namespace="d", name="p", node="n", reason="deleted"), 0, "s1"),
+            sealed("node", "s-n", NodeResourcesReturned(pods=["u1"]), 0, "s1"),
+        ]
+        assert isinstance(await bus.events.append(batch), Appended)
+        verdict = DecisionAbandoned(namespace="d", name="p", attempt=1, reason="r")
+        await bus.verdicts.publish(AggregateRef("pod", "u1"), verdict, origin("s2"))
+        assert await count_history(bus) >= 2
+        await bus.snapshots.save(snapshot("scheduler"))
+    async with guarded.bus("projector") as bus:
+        async with asyncio.timeout(5):
+            async for found in bus.verdicts.follow(0):
+                assert found[0].ref == AggregateRef("pod", "u1")
+                break
+        assert await count_history(bus) >= 2
+        await bus.snapshots.save(snapshot("projector"))
+
+
+@pytest.mark.parametrize(("user", "node"), [("agent-n1", "n1"), ("agent", "sim-7")])
+async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: str, node: str):
+    report = NodeUsageReported(updated_at="", report_interval_seconds=60, aggregate_duration_seconds=300)
+    async with guarded.bus("manager") as manager, guarded.bus("scheduler") as scheduler, guarded.bus(user) as bus:
+        await manager.desired.put(DesiredNode(node=node))
+        assert await bus.desired.get(node) == DesiredNode(node=node)
+        feed = bus.pushes.pushes([node])
+        async with asyncio.timeout(10):
+            assert await anext(feed) is None
+            event = sealed("node", node, NodeResourcesReturned(pods=[]), 0, f"push-{node}")
+            assert isinstance(await scheduler.events.append([event]), Appended)
+            push = await anext(feed)
+        assert push is not None
+        await bus.observations.publish(AggregateRef("node", node), report, origin(user))
+        assert bus.connection is not None
+        own = AgentFacts(bus.connection, NAMES)
+        first = await own.append([sealed("nodestate", node, PodsStarted(pods=[]), 0, f"{user}-1")])
+        assert isinstance(first, Appended)
+        again = await own.append([sealed("nodestate", node, PodsStarted(pods=["x"]), first.last_seq, f"{user}-2")])
+        assert isinstance(again, Appended)
+        newest = await own.last_of(AggregateRef("nodestate", node))
+        assert newest is not None
+        assert newest.seq == again.last_seq
+        (found,) = await manager.observations.latest([AggregateRef("node", node)])
+        assert found.ref.id == node
+
+
+async def test_the_operator_can_record_a_skip(guarded: Guarded):
+    async with guarded.bus("operator") as bus:
+        skip = EventSkipped(seq=1, reason="r", operator="o")
+        assert isinstance(await bus.events.append([sealed("fold", "projector", skip, 0, "op")]), Appended)
+        assert await count_history(bus) >= 1
+
+
+async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
+    async with guarded.bus("manager") as bus:
+        await bus.snapshots.save(snapshot("recommender"))
+    async with guarded.bus("operator") as bus:
+        assert await bus.snapshots.sequences("recommender") == [1]
+        assert await bus.snapshots.newest("recommender", schema_fingerprint="x") == snapshot("recommender")
+    for subject in (f"$O.{NAMES.snapshot_bucket}.C.x", f"$JS.API.STREAM.PURGE.{NAMES.snapshots}"):
+        async with guarded.connected("operator") as connection:
+            with pytest.raises(Denied):
+                await connection.request(subject, b"{}", timeout=2)
+
+
+async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(guarded: Guarded):
+    lease = LeaseRecord(holder="s_1", epoch=0, acquired_at_unix=1.0, renewed_at_unix=1.0, duration_seconds=15.0)
+    async with guarded.connected("scheduler") as leader, guarded.connected("operator") as operator:
+        written = await _leases(leader).write(lease, "0", acquiring=True)
+        seen = await _leases(operator).read()
+        assert seen.record is not None
+        assert (seen.record.holder, seen.version) == ("s_1", written.version)
+        with pytest.raises(LeaseUnavailable):
+            await _leases(operator).write(lease, seen.version, acquiring=True)
+
+
+def _leases(connection: BusConnection) -> KvLeaseStore:
+    js = connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+    return KvLeaseStore(js, bucket=NAMES.leader_bucket, key=lease_key("scheduler"), ttl_real_seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("user", "kind", "event"),
+    [
+        ("scheduler", "podspec", PodSpecDeleted(namespace="d", name="p")),
+        ("scheduler", "nodestate", PodsStarted(pods=[])),
+        ("manager", "pod", PodReleased(namespace="d", name="p", node="n", reason="deleted")),
+        ("projector", "node", NodeResourcesReturned(pods=[])),
+        ("operator", "nodespec", NodeSpecDeleted(name="n")),
+        ("agent-n1", "nodestate", PodsStarted(pods=[])),
+    ],
+)
+async def test_a_fact_of_another_writer_is_refused_at_once(guarded: Guarded, user: str, kind: str, event: object):
+    async with guarded.bus(user) as bus:
+        before = time.monotonic()
+        with pytest.raises(Misconfigured, match="permission denied"):
+            await bus.events.append([sealed(kind, "someone-elses", event, 0, user)])  # type: ignore[arg-type]
+        assert time.monotonic() - before < 2
+    async with guarded.bus("auditor") as auditor:
+        head = await auditor.events.head()
+        found = [e.ref async for batch in auditor.events.history(0, head.last_seq) for e in batch]
+        assert AggregateRef(kind, "someone-elses") not in found
+
+
+@pytest.mark.parametrize("user", [manifest.name for manifest in EMBEDDED if manifest is not BOOTSTRAP])
+@pytest.mark.parametrize(
+    "subject",
+    [
+        f"$JS.API.STREAM.PURGE.{NAMES.ev}",
+        f"$JS.API.STREAM.DELETE.{NAMES.ev}",
+        f"$JS.API.STREAM.UPDATE.{NAMES.ev}",
+        f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}",
+        "$JS.API.STREAM.NAMES",
+        "koord.other.ev.pod.x",
+    ],
+)
+async def test_nobody_changes_streams_or_other_clusters(guarded: Guarded, user: str, subject: str):
+    async with guarded.connected(user) as connection:
+        with pytest.raises(Denied):
+            await connection.request(subject, b"{}", timeout=2)
+
+
+async def test_an_inbox_of_another_user_cannot_be_read(guarded: Guarded):
+    async with guarded.connected("agent-n1") as connection:
+        heard: list[bytes] = []
+
+        def hear(_subject: bytes, _reply: bytes, _header: bytes, payload: bytes) -> None:
+            heard.append(payload)
+
+        await connection.client.subscribe_sink("_INBOX_manager.>", hear)
+        async with guarded.bus("manager") as bus:
+            await bus.events.head()
+        with pytest.raises(Denied):  # a round trip after the subscription was refused
+            await connection.request("koord.perm.ev.pod.x", timeout=2)
+        assert heard == []
+
+
+async def test_a_server_is_reached_over_tls_and_only_with_its_own_authority(tmp_path: Path):
+    files = ensure_tls_files(tmp_path / "ours", now=datetime.now(UTC))
+    others = ensure_tls_files(tmp_path / "others", now=datetime.now(UTC))
+    tls = NatsTls(certificate=files.server_certificate, key=files.server_key, ca=files.ca, verify_clients=True)
+    async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", sync_interval="1s", tls=tls)) as server:
+        client = TlsClientFiles(ca=files.ca, certificate=files.client_certificate, key=files.client_key)
+        connection = await connect(ConnectionSettings(urls=(server.url,), tls=client))
+        assert connection.is_connected
+        await connection.drain_and_close()
+        stranger = TlsClientFiles(ca=others.ca, certificate=others.client_certificate, key=others.client_key)
+        with pytest.raises(ConnectRefused, match="certificate"):
+            await connect(ConnectionSettings(urls=(server.url,), tls=stranger, connect_seconds=5))
+
+
+async def test_a_wrong_key_fails_fast(guarded: Guarded, tmp_path: Path):
+    stranger = ensure_user_key(tmp_path / "stranger.seed")
+    before = time.monotonic()
+    with pytest.raises(ConnectRefused, match=r"(?i)authorization"):
+        await connect(ConnectionSettings(urls=(guarded.server.url,), user="manager", nkey_seed_file=stranger.seed_file))
+    with pytest.raises(ConnectRefused):
+        await connect(ConnectionSettings(urls=(guarded.server.url,), user="manager"))
+    assert time.monotonic() - before < 3

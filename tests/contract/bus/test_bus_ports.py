@@ -1,0 +1,234 @@
+"""Observations, desired state, pushes and snapshots: the same tests in memory and on a server."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from koordcore.bus.connection import ConnectionSettings, connect
+from koordcore.bus.desired import JetStreamPushFeed
+from koordcore.bus.factory import Bus, memory_bus
+from koordcore.bus.memory import state_digest
+from koordcore.bus.observations import JetStreamObservationLog
+from koordcore.bus.reads import StreamReader
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
+from koordcore.events.node import NodeResourcesReturned
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.observation import NodeUsageReported
+from koordcore.ports.desired import DesiredNode, Push
+from koordcore.ports.eventlog import Appended
+from koordcore.ports.snapshots import Snapshot
+from support.bus.bus_worlds import Place, opened, origin, sealed
+from support.bus.log_worlds import eventually
+from support.bus.lossy_proxy import LossyProxy
+
+
+@pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.nats)])
+def url(request: pytest.FixtureRequest) -> str | None:
+    return None if request.param == "memory" else request.getfixturevalue("nats_url")
+
+
+@pytest.fixture
+async def bus(url: str | None) -> AsyncGenerator[Bus]:
+    if url is None:
+        yield memory_bus()
+        return
+    async with opened(url) as place:
+        yield place.bus
+
+
+@pytest.fixture
+async def place(nats_url: str) -> AsyncGenerator[Place]:
+    async with opened(nats_url) as found:
+        yield found
+
+
+def report(number: int) -> NodeUsageReported:
+    return NodeUsageReported(
+        updated_at=f"2026-01-01T00:00:{number:02d}Z", report_interval_seconds=60, aggregate_duration_seconds=300
+    )
+
+
+async def observed(batches: AsyncIterator[list[StoredEvent]], count: int) -> list[StoredEvent]:
+    found: list[StoredEvent] = []
+    async with asyncio.timeout(20):
+        async for batch in batches:
+            found += batch
+            if len(found) >= count:
+                break
+    return found
+
+
+async def test_observations_are_followed_in_order(bus: Bus):
+    for number in range(20):
+        await bus.observations.publish(AggregateRef("node", f"n{number % 3}"), report(number), origin(str(number)))
+    found = await observed(bus.observations.follow(0), 20)
+    assert [CATALOGUE.read(stored) for stored in found] == [report(number) for number in range(20)]
+    assert [stored.seq for stored in await observed(bus.observations.follow(15), 5)] == [16, 17, 18, 19, 20]
+    assert (await bus.observations.head()).last_seq == 20
+
+
+async def test_an_observation_that_is_too_large_is_dropped_and_the_next_one_arrives(bus: Bus):
+    ref = AggregateRef("node", "n1")
+    large = msgspec.structs.replace(report(1), updated_at="x" * 1024**2)
+    for event in (large, report(2)):
+        await bus.observations.publish(ref, event, origin("1"))
+    [stored] = await observed(bus.observations.follow(0), 1)
+    assert (stored.seq, CATALOGUE.read(stored)) == (1, report(2))
+
+
+async def test_the_latest_observation_of_each_aggregate_is_given(bus: Bus):
+    refs = [AggregateRef("node", f"n{i}") for i in range(3)]
+    for number in range(6):
+        await bus.observations.publish(refs[number % 2], report(number), origin(str(number)))
+
+    async def all_arrived() -> bool:
+        return (await bus.observations.head()).last_seq == 6
+
+    await eventually(all_arrived)
+    found = await bus.observations.latest([refs[1], refs[2], refs[0]])
+    assert [(stored.ref.id, CATALOGUE.read(stored)) for stored in found] == [("n1", report(5)), ("n0", report(4))]
+
+
+@pytest.mark.nats
+async def test_messages_of_many_subjects_are_found_by_when_they_were_stored(place: Place):
+    names = place.bus.names
+    reader = StreamReader(place.connection, names.stream_of("obs"), names.prefix("obs"))
+    for number in range(6):
+        kind = "node" if number % 2 else "other"
+        await place.bus.observations.publish(AggregateRef(kind, f"n{number}"), report(number), origin(str(number)))
+    kept = await observed(place.bus.observations.follow(0), 6)
+    times = [datetime.fromtimestamp(stored.stored_at_ns / 1e9, UTC) for stored in kept]
+
+    of_nodes = f"{names.prefix('obs')}node.*"
+    moment = timedelta(microseconds=1)
+    assert [stored.seq for stored in await reader.between(of_nodes, times[1] - moment, times[3] + moment)] == [2, 4]
+    assert [stored.seq for stored in await reader.between(of_nodes, times[4], times[5] + moment)] == [6]
+    assert await reader.between(of_nodes, times[5] + timedelta(seconds=1), times[5] + timedelta(days=1)) == []
+
+
+@pytest.mark.nats
+async def test_the_newest_observations_survive_an_absence_of_the_bus(place: Place):
+    proxy = LossyProxy(place.url)
+    await proxy.start()
+    connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
+    observations = JetStreamObservationLog(connection, place.bus.names, "obs", ring=5)
+    await proxy.stop()
+
+    async def is_away() -> bool:
+        return not connection.is_connected
+
+    await eventually(is_away)
+    for number in range(12):
+        await observations.publish(AggregateRef("node", "n1"), report(number), origin(str(number)))
+    assert observations.dropped == 7
+    connection.client.set_server_pool([place.url])
+    found = await observed(place.bus.observations.follow(0), 5)
+    assert [CATALOGUE.read(stored) for stored in found] == [report(number) for number in range(7, 12)]
+    await connection.drain_and_close()
+
+
+def desired(node: str, **fields: object) -> DesiredNode:
+    return msgspec.structs.replace(DesiredNode(node=node), **fields)
+
+
+async def test_desired_state_is_replaced_read_and_deleted(bus: Bus):
+    assert await bus.desired.get("node.example.org") is None
+    await bus.desired.put(desired("node.example.org", allocatable={"cpu": 4000}, as_of={"node": 3}))
+    await bus.desired.put(desired("node.example.org", allocatable={"cpu": 8000}, as_of={"node": 4}))
+    await bus.desired.put(desired("other"))
+    found = await bus.desired.get("node.example.org")
+    assert found == desired("node.example.org", allocatable={"cpu": 8000}, as_of={"node": 4})
+    await bus.desired.delete("node.example.org")
+    assert await bus.desired.get("node.example.org") is None
+    assert await bus.desired.get("other") == desired("other")
+
+
+async def put_on_node(bus: Bus, node: str, expected: int, cause: str) -> int:
+    event = sealed("node", name_token(node), NodeResourcesReturned(pods=[cause]), expected, cause)
+    outcome = await bus.events.append([event])
+    assert isinstance(outcome, Appended)
+    return outcome.last_seq
+
+
+@pytest.mark.parametrize("others", [0, 30], ids=["own subscriptions", "wildcard"])
+async def test_pushes_say_what_came_before_them(bus: Bus, others: int):
+    feed = bus.pushes.pushes(["a.example", *(f"x{i}" for i in range(others))])
+    async with asyncio.timeout(10):
+        assert await anext(feed) is None
+        first = await put_on_node(bus, "a.example", 0, "1")
+        await put_on_node(bus, "b.example", 0, "2")
+        await bus.events.append([sealed("nodestate", "a_example", PodsStarted(pods=[]), 0, "3")])
+        second = await put_on_node(bus, "a.example", first, "4")
+        pushes = [await anext(feed), await anext(feed)]
+    assert all(isinstance(push, Push) for push in pushes)
+    assert [(p.event.seq, p.last_seq, p.event.ref) for p in pushes if p is not None] == [
+        (first, 0, AggregateRef("node", "a_example")),
+        (second, first, AggregateRef("node", "a_example")),
+    ]
+    assert [CATALOGUE.read(p.event) for p in pushes if p is not None] == [
+        NodeResourcesReturned(pods=["1"]),
+        NodeResourcesReturned(pods=["4"]),
+    ]
+
+
+@pytest.mark.nats
+async def test_after_a_reconnect_the_feed_asks_to_read_again(place: Place):
+    proxy = LossyProxy(place.url)
+    await proxy.start()
+    connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
+    feed = JetStreamPushFeed(connection, place.bus.names).pushes(["n1"])
+    async with asyncio.timeout(10):
+        assert await anext(feed) is None
+        proxy.cut()
+        assert await anext(feed) is None
+        seq = await put_on_node(place.bus, "n1", 0, "1")
+        push = await anext(feed)
+    assert push is not None
+    assert push.event.seq == seq
+    await connection.drain_and_close()
+    await proxy.stop()
+
+
+def snapshot(seq: int, *, fold: str = "f", fingerprint: str = "v1", state: bytes | None = None) -> Snapshot:
+    body = (state,) if state is not None else (b"state %d " % seq * 50, b"and the rest")
+    return Snapshot(
+        fold=fold,
+        seq=seq,
+        code_version="1",
+        schema_fingerprint=fingerprint,
+        taken_at="2026-01-01T00:00:00Z",
+        state=body,
+        digest=state_digest(body),
+    )
+
+
+async def test_the_newest_usable_snapshot_is_loaded(bus: Bus):
+    store = bus.snapshots
+    assert await store.newest("f", schema_fingerprint="v1") is None
+    assert await store.sequences("f") == []
+    await store.save(snapshot(10))
+    await store.save(snapshot(20))
+    await store.save(snapshot(30, fingerprint="v2"))
+    await store.save(msgspec.structs.replace(snapshot(40), state=(b"flipped",)))
+    await store.save(snapshot(99, fold="g"))
+    assert await store.newest("f", schema_fingerprint="v1") == snapshot(20)
+    assert await store.newest("f", schema_fingerprint="v2") == snapshot(30, fingerprint="v2")
+    assert await store.newest("f", schema_fingerprint="v1", at_most=19) == snapshot(10)
+    assert await store.newest("f", schema_fingerprint="v1", at_most=9) is None
+
+
+async def test_five_snapshots_of_each_fold_are_kept(bus: Bus):
+    for seq in (1, 2, 3, 4, 5, 100, 20):
+        await bus.snapshots.save(snapshot(seq))
+        await bus.snapshots.save(snapshot(seq, fold="g"))
+    assert await bus.snapshots.sequences("f") == [3, 4, 5, 20, 100]
+    assert await bus.snapshots.sequences("g") == [3, 4, 5, 20, 100]
+
+
+async def test_a_large_snapshot_comes_back_whole(bus: Bus):
+    large = snapshot(7, state=bytes(range(256)) * 4000 * 3)
+    await bus.snapshots.save(large)
+    assert await bus.snapshots.newest("f", schema_fingerprint="v1") == large

@@ -1,0 +1,197 @@
+"""An agent's own facts, workers and the dead letter queue on a real server."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from koord_agent.shell.own_facts import AgentFacts
+from koordcore.bus.bootstrap import Change, StreamDiffers
+from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.consumers import ConsumerSpec, bootstrap_consumers
+from koordcore.bus.dlq import DeadLetters, NoSuchItem
+from koordcore.bus.worker import PermanentFailure, TransientFailure, Worker, WorkItem
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.nodestate import PodsStarted
+from koordcore.ports.eventlog import Appended
+from support.bus.bus_worlds import Place, opened, sealed
+from support.bus.log_worlds import FAST, eventually
+from support.bus.lossy_proxy import LossyProxy
+
+pytestmark = pytest.mark.nats
+
+N1 = AggregateRef("nodestate", "n1")
+
+
+@pytest.fixture
+async def place(nats_url: str) -> AsyncGenerator[Place]:
+    async with opened(nats_url) as found:
+        yield found
+
+
+async def facts(place: Place) -> list[StoredEvent]:
+    head = await place.bus.events.head()
+    return [event async for batch in place.bus.events.history(0, head.last_seq) for event in batch]
+
+
+def started(number: int) -> PodsStarted:
+    return PodsStarted(pods=[f"p{number}"])
+
+
+# --- an agent's own facts ---
+
+
+async def test_a_fact_whose_acknowledgement_was_lost_is_stored_once(place: Place):
+    proxy = LossyProxy(place.url)
+    await proxy.start()
+    connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
+    own = AgentFacts(connection, place.bus.names)
+    first = await own.append([sealed("nodestate", "n1", started(0), 0, "a")])
+    assert isinstance(first, Appended)
+    proxy.swallow = True
+    second = asyncio.ensure_future(own.append([sealed("nodestate", "n1", started(1), first.last_seq, "b")]))
+
+    async def second_is_stored() -> bool:
+        return (await place.bus.events.head()).last_seq == first.last_seq + 1
+
+    await eventually(second_is_stored)
+    proxy.swallow = False
+    async with asyncio.timeout(20):
+        answer = await second
+    assert isinstance(answer, Appended)
+    last = await own.last_of(N1)
+    assert last is not None
+    assert last.seq == answer.last_seq == first.last_seq + 1
+    assert [CATALOGUE.read(stored) for stored in await facts(place)] == [started(0), started(1)]
+    await connection.drain_and_close()
+    await proxy.stop()
+
+
+# --- workers and the dead letter queue ---
+
+
+def spec_of(place: Place, **fields: object) -> ConsumerSpec:
+    names = place.bus.names
+    options: dict[str, object] = {"ack_wait_seconds": 5.0, "backoff_seconds": (0.05,), "max_deliver": 3, **fields}
+    return ConsumerSpec(
+        stream=names.cmd,
+        durable="descheduler-migrate",
+        filter_subject=f"koord.{names.cluster}.cmd.descheduler.migrate",
+        **options,  # type: ignore[arg-type]
+    )
+
+
+async def ask(place: Place, body: bytes) -> None:
+    await place.connection.request(f"koord.{place.bus.names.cluster}.cmd.descheduler.migrate", body)
+
+
+class Effects:
+    """A handler that fails as told."""
+
+    def __init__(self) -> None:
+        self.done: list[bytes] = []
+        self.tried: list[tuple[bytes, int]] = []
+
+    async def __call__(self, item: WorkItem) -> None:
+        self.tried.append((item.body, item.deliveries))
+        if item.body == b"never":
+            raise PermanentFailure("no such pod")
+        if item.body == b"always later" or (item.body == b"later" and item.deliveries < 3):
+            raise TransientFailure("the API is slow")
+        if item.body == b"bug" and item.deliveries == 1:
+            raise KeyError("bug")
+        self.done.append(item.body)
+
+
+async def dead_letters_of(connection: BusConnection, place: Place) -> DeadLetters:
+    return DeadLetters(connection, place.bus.names, follower=FAST)
+
+
+async def test_work_is_done_retried_or_parked(place: Place):
+    spec = spec_of(place)
+    assert await bootstrap_consumers(place.connection, [spec]) == {spec.durable: Change.CREATED}
+    assert await bootstrap_consumers(place.connection, [spec]) == {spec.durable: Change.UNCHANGED}
+    letters = await dead_letters_of(place.connection, place)
+    effects = Effects()
+    for body in (b"now", b"later", b"bug", b"never", b"always later"):
+        await ask(place, body)
+    async with Worker(place.connection, spec, effects, letters, workers=2):
+
+        async def is_all_settled() -> bool:
+            return len(effects.done) == 3 and len(await letters.list()) == 2
+
+        await eventually(is_all_settled)
+    assert sorted(effects.done) == [b"bug", b"later", b"now"]
+    assert sorted(effects.tried).count((b"always later", 3)) == 1
+    parked = {item.parked.body: item.parked for item in await letters.list(spec.durable)}
+    assert set(parked) == {b"never", b"always later"}
+    assert (parked[b"never"].error, parked[b"never"].deliveries) == ("PermanentFailure: no such pod", 1)
+    assert (parked[b"always later"].error, parked[b"always later"].deliveries) == (
+        "TransientFailure: the API is slow",
+        3,
+    )
+    assert place.connection.is_connected, "the worker must leave the shared connection open"
+
+
+async def test_parked_work_is_shown_retried_and_dropped(place: Place):
+    spec = spec_of(place)
+    await bootstrap_consumers(place.connection, [spec])
+    letters = await dead_letters_of(place.connection, place)
+    effects = Effects()
+    await ask(place, b"never")
+    async with Worker(place.connection, spec, effects, letters):
+
+        async def is_parked() -> bool:
+            return len(await letters.list()) == 1
+
+        await eventually(is_parked)
+        (item,) = await letters.list()
+        assert await letters.show(item.number) == item
+        assert await letters.depths() == {spec.durable: 1}
+        await letters.retry(item.number)
+
+        async def is_parked_again() -> bool:
+            return [other.number for other in await letters.list()] not in ([], [item.number])
+
+        await eventually(is_parked_again)
+    (again,) = await letters.list()
+    await letters.drop(again.number)
+    assert await letters.list() == []
+    with pytest.raises(NoSuchItem, match=r"^no parked item \d+$"):
+        await letters.show(again.number)
+    with pytest.raises(NoSuchItem, match=r"^no parked item \d+$"):
+        await letters.drop(again.number)
+
+
+async def test_a_worker_that_died_in_the_middle_leaves_its_work_to_the_next(place: Place):
+    spec = spec_of(place, ack_wait_seconds=0.5)
+    await bootstrap_consumers(place.connection, [spec])
+    letters = await dead_letters_of(place.connection, place)
+    taken = asyncio.Event()
+
+    async def hang(_: WorkItem) -> None:
+        taken.set()
+        await asyncio.Event().wait()
+
+    dying = await connect(ConnectionSettings(urls=(place.url,), user="dying"))
+    worker = Worker(dying, spec, hang, letters, graceful_seconds=0.1)
+    await ask(place, b"now")
+    await worker.__aenter__()
+    async with asyncio.timeout(10):
+        await taken.wait()
+    await dying.client.close()  # as a killed process: no nak
+    await worker.__aexit__()
+    effects = Effects()
+    async with Worker(place.connection, spec, effects, letters):
+
+        async def is_done() -> bool:
+            return effects.done == [b"now"]
+
+        await eventually(is_done)
+    assert effects.tried == [(b"now", 2)]
+
+
+async def test_an_existing_consumer_is_not_changed_silently(place: Place):
+    await bootstrap_consumers(place.connection, [spec_of(place)])
+    with pytest.raises(StreamDiffers, match="max_deliver"):
+        await bootstrap_consumers(place.connection, [spec_of(place, max_deliver=9)])

@@ -1,0 +1,97 @@
+"""What the manager decides about nodes stands on them and in their NodeSLO; what stock agents report is taken in."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from koord_manager.shell.gateway.outbox import Writes
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, BasedOn
+from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered
+from support.kubernetes.gateway_world import gateway_settings, gateway_world, install_crds, node
+
+
+def overcommit(cpu: int | None) -> NodeOvercommitComputed:
+    return NodeOvercommitComputed(
+        batch_cpu_milli=cpu,
+        batch_memory_bytes=None if cpu is None else 1 << 30,
+        origin={} if cpu is None else {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": 1 << 30},
+        reason="first",
+        based_on=BasedOn(),
+    )
+
+
+async def test_batch_resources_stand_on_the_node_and_leave_it_again(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.server.apply(node("node-1"))
+        await world.until(lambda: world.view.node("node-1"))
+        ref = AggregateRef("nodepolicy", "node-1")
+
+        def batch() -> object:
+            found = world.server.object("nodes", "", "node-1")
+            assert found is not None
+            return found["status"]["allocatable"].get("kubernetes.io/batch-cpu")
+
+        world.server.faults.answer("PATCH", "/nodes/node-1/status", 409, times=1)
+        world.server.faults.answer("PATCH", "/nodes/node-1/status", 429, times=1, retry_after=0)
+        await world.append(ref, overcommit(3700))
+        await world.until(lambda: batch() == "3700")
+        await world.until(lambda: world.gateway.is_idle)
+        found = world.server.object("nodes", "", "node-1")
+        assert found is not None
+        origin = json.loads(found["metadata"]["annotations"]["node.koordinator.sh/originExtendedAllocatable"])
+        assert origin["resources"]["kubernetes.io/batch-cpu"] == "3700"
+
+        await world.server.patch_status("nodes", "", "node-1", {"allocatable": {"kubernetes.io/batch-cpu": "1"}})
+        await world.until(lambda: batch() == "3700")  # whoever overwrites it is overwritten
+        await world.append(ref, overcommit(None))
+        await world.until(lambda: batch() is None)
+
+
+async def test_node_slo_is_created_updated_and_deleted_with_its_node(tmp_path: Path) -> None:
+    settings = gateway_settings(writes=Writes(node_slo=True, node_metric=True))
+    async with gateway_world(tmp_path, settings=settings, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        await world.server.apply(node("node-1"))
+        await world.until(lambda: world.view.node("node-1"))
+        ref = AggregateRef("nodepolicy", "node-1")
+
+        def percent() -> object:
+            found = world.server.object("nodeslos", "", "node-1")
+            return (
+                None if found is None else found["spec"]["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"]
+            )
+
+        for wanted in (65, 70):
+            spec = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": wanted}}
+            await world.append(ref, NodeSloRendered(spec=spec))
+            await world.until(lambda wanted=wanted: percent() == wanted)
+        await world.server.delete("nodes", "", "node-1")
+        await world.until(lambda: world.server.object("nodeslos", "", "node-1") is None)
+
+
+async def test_reports_of_a_stock_agent_are_taken_in(tmp_path: Path) -> None:
+    settings = gateway_settings(take_node_metrics=True)
+    async with gateway_world(tmp_path, settings=settings, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        await world.server.apply(
+            {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "node-1"}}
+        )
+        usage = {"nodeUsage": {"resources": {"cpu": "1500m", "memory": "2Gi"}}}
+        await world.server.patch_status(
+            "nodemetrics", "", "node-1", {"updateTime": "2026-11-21T10:00:00Z", "nodeMetric": usage}
+        )
+        ref = AggregateRef("node", "node-1")
+        for _ in range(500):
+            found = await world.bus.observations.latest([ref])
+            if found:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            pytest.fail("no report came")
+        report = CATALOGUE.read(found[0])
+        assert json.loads(found[0].body)["node_usage"] == {"cpu_milli": 1500, "memory_bytes": 2 << 30}
+        assert report is not None

@@ -1,0 +1,110 @@
+"""Lists and watches that expire, break off, fall silent or are refused: the mirror stays true."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from koordcore.state.aggregates import PodSpecState
+from support.kubernetes.apiserver import ApiServer
+from support.kubernetes.faults import Fault
+from support.kubernetes.gateway_world import facts_of, gateway_settings, gateway_world, node, pod
+
+
+@pytest.mark.parametrize("with_status", [True, False], ids=["http-410", "error-event-410"])
+async def test_an_expired_watch_is_relisted_and_deletions_that_nobody_saw_are_found(
+    tmp_path: Path, with_status: bool
+) -> None:
+    async with gateway_world(tmp_path) as world:
+        world.server.expire_with_status = with_status
+        for name in ("stays", "goes"):
+            await world.server.apply(pod(name))
+        gone, kept = await world.mirrored("goes"), await world.mirrored("stays")
+        fault = world.server.faults.add(Fault("GET", "/api/v1/pods", 503, times=3))
+        await world.drop_watches("pods")
+        await world.until(lambda: fault.times < 3)
+        await world.server.delete("pods", "default", "goes")
+        await world.server.apply(pod("new"))
+        world.server.store.compact()
+
+        await world.mirrored("new")
+        await world.until(lambda: world.spec(gone) is None)
+        assert world.spec(kept) is not None
+        assert await facts_of(world, gone) == ["PodSpecAdded", "PodSpecDeleted"]
+
+
+async def test_a_dropped_watch_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.server.apply(pod("a"))
+        await world.mirrored("a")
+        lists = world.server.requests.count(("GET", "/api/v1/pods"))
+        for name in ("b", "c", "d"):
+            await world.drop_watches("pods")
+            await world.server.apply(pod(name))
+            await world.mirrored(name)
+
+        assert world.server.requests.count(("GET", "/api/v1/pods")) == lists
+        uid = world.uid("a")
+        assert await facts_of(world, uid) == ["PodSpecAdded"]
+
+
+async def test_bookmarks_move_a_quiet_watch_past_the_history_that_is_forgotten(tmp_path: Path) -> None:
+    server = ApiServer(bookmark_seconds=0.05)
+    async with gateway_world(tmp_path, server=server) as world:
+        await world.server.apply(node("quiet"))
+        await world.until(lambda: world.view.node("quiet"))
+        for number in range(5):
+            await world.server.apply(pod(f"busy-{number}"))
+        last = await world.mirrored("busy-4")
+        before = server.requests.count(("GET", "/api/v1/nodes"))
+        await asyncio.sleep(0.3)  # bookmarks pass
+        server.store.compact()
+        await world.drop_watches("nodes")
+        await server.apply(node("another"))
+        await world.until(lambda: world.view.node("another"))
+
+        assert world.spec(last) is not None
+        assert server.requests.count(("GET", "/api/v1/nodes")) == before
+
+
+async def test_a_list_whose_pages_expire_begins_anew(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        for number in range(1200):
+            await world.server.apply(pod(f"p-{number}"))
+        asked = 0
+
+        async def expire_pages() -> None:
+            nonlocal asked
+            while asked < 2:
+                if ("GET", "/api/v1/pods") in world.server.requests:
+                    world.server.store.compact()
+                    asked += 1
+                    world.server.requests.clear()
+                await asyncio.sleep(0)
+
+        expiring = asyncio.create_task(expire_pages())
+        await world.begin()
+        await world.until(lambda: len(world.view.state.of_kind(PodSpecState)) == 1200, seconds=40)
+        expiring.cancel()
+
+
+async def test_a_slow_server_and_a_silent_watch_are_survived(tmp_path: Path) -> None:
+    settings = gateway_settings(idle_seconds=0.3)
+    async with gateway_world(tmp_path, server=ApiServer(bookmark_seconds=60), settings=settings) as world:
+        world.server.faults.add(Fault("GET", "/api/v1/nodes", seconds=1.0, watch=False))
+        await world.server.apply(node("node-1"))
+        await world.until(lambda: world.view.node("node-1"))
+        watches = len(world.server.requests)
+        await world.until(lambda: len(world.server.requests) > watches + 20)  # each silent watch is taken up again
+        await world.server.apply(pod("a"))
+        await world.mirrored("a")
+
+
+async def test_an_overloaded_server_is_asked_again_after_what_it_asks_for(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        world.server.faults.answer("GET", "/api/v1/nodes", 429, retry_after=1)
+        await world.server.apply(node("node-1"))
+        began = asyncio.get_running_loop().time()
+        await world.begin()
+        await world.until(lambda: world.view.node("node-1"))
+
+        assert asyncio.get_running_loop().time() - began >= 1.0

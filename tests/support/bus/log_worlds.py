@@ -1,0 +1,166 @@
+"""The places in which the contract of `EventLog` is tested: in memory, on one server, on three servers.
+
+A world hands out handles (each with a connection of its own, as services have) and can do to the stream what an
+operator or an accident does.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from koordcore.bus.bootstrap import bootstrap
+from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.follower_settings import FollowerSettings
+from koordcore.bus.jetstream import JetStreamEventLog
+from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.names import BusNames
+from koordcore.bus.reads import patient_api
+from koordcore.bus.streams import MIB, StreamSizes, StreamSpec, streams
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_cluster import NatsCluster
+from koordcore.ports.eventlog import EventLog
+from support.bus.lossy_proxy import LossyProxy
+
+_clusters = itertools.count(1)
+FAST = FollowerSettings(heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=0.5)
+
+
+class LogWorld(Protocol):
+    """One empty log."""
+
+    @property
+    def has_server(self) -> bool: ...
+
+    async def handle(self) -> EventLog: ...
+
+    async def trim(self, upto: int) -> None: ...
+
+    async def make_full(self) -> None:
+        """From now on the log has room for a few more events only."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryWorld:
+    """The log in memory."""
+
+    has_server = False
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+
+    async def handle(self) -> EventLog:
+        return MemoryEventLog(self.log)
+
+    async def trim(self, upto: int) -> None:
+        self.log.trim(upto)
+
+    async def make_full(self) -> None:
+        self.log.max_events = self.log.last_seq + 3
+
+    async def close(self) -> None:
+        return
+
+
+class ServerWorld:
+    """A stream of its own on one or three running servers."""
+
+    has_server = True
+
+    def __init__(self, server: NatsServer | NatsCluster) -> None:
+        self.server = server
+        self.replicas = 3 if isinstance(server, NatsCluster) else 1
+        self.urls = server.urls if isinstance(server, NatsCluster) else (server.url,)
+        self.names = BusNames(f"t{os.getpid()}-{next(_clusters)}")
+        self._connections: list[BusConnection] = []
+        self._proxies: list[LossyProxy] = []
+        self.admin: BusConnection | None = None
+
+    def spec(self, *, ev_bytes: int = 64 * MIB) -> StreamSpec:
+        """The facts stream of this world."""
+        return streams(self.names, replicas=self.replicas, sizes=StreamSizes(ev=ev_bytes))[0]
+
+    async def open(self) -> None:
+        """Make the stream."""
+        self.admin = await self.connection()
+        await bootstrap(self.admin, [self.spec()])
+        info = await self.call(f"$JS.API.STREAM.INFO.{self.names.ev}")
+        assert info["config"]["num_replicas"] == self.replicas
+
+    async def connection(self, urls: tuple[str, ...] | None = None) -> BusConnection:
+        """One more connection."""
+        connection = await connect(
+            ConnectionSettings(urls=urls or self.urls, user="test", reconnect_wait_seconds=0.05, connect_seconds=10)
+        )
+        self._connections.append(connection)
+        return connection
+
+    async def handle(self) -> JetStreamEventLog:
+        return JetStreamEventLog(await self.connection(), self.names, follower=FAST, publish_seconds=1.0)
+
+    async def lossy_handle(self) -> tuple[JetStreamEventLog, LossyProxy]:
+        """A handle whose server can be made unheard."""
+        proxy = LossyProxy(self.urls[0])
+        await proxy.start()
+        self._proxies.append(proxy)
+        connection = await self.connection((proxy.url,))
+        return JetStreamEventLog(connection, self.names, follower=FAST, publish_seconds=0.2), proxy
+
+    async def trim(self, upto: int) -> None:
+        await self.call(f"$JS.API.STREAM.PURGE.{self.names.ev}", {"seq": upto + 1})
+
+    async def make_full(self) -> None:
+        assert self.admin is not None
+        await bootstrap(self.admin, [self.spec(ev_bytes=3000)])
+
+    async def call(self, subject: str, body: object = None) -> dict[str, Any]:
+        """One request of an administrator."""
+        assert self.admin is not None
+        payload = json.dumps(body).encode() if body is not None else b""
+        return json.loads(await patient_api(self.admin, subject, payload))
+
+    async def consumers(self) -> list[str]:
+        """Consumers of the facts stream."""
+        found = await self.call(f"$JS.API.CONSUMER.NAMES.{self.names.ev}")
+        return found["consumers"] or []
+
+    async def crash(self) -> Callable[[], Awaitable[None]]:
+        """kill -9 the server that leads the stream; gives the function that starts it again."""
+        server = await self._leading_server()
+        await server.kill()
+
+        async def again() -> None:
+            await server.start()
+            if isinstance(self.server, NatsCluster):
+                await self.server.wait_ready()
+
+        return again
+
+    async def close(self) -> None:
+        for proxy in self._proxies:
+            proxy.swallow = False
+        if self.admin is not None and not self.admin.is_closed:
+            await self.call(f"$JS.API.STREAM.DELETE.{self.names.ev}")
+        for connection in self._connections:
+            await connection.drain_and_close()
+        for proxy in self._proxies:
+            await proxy.stop()
+
+    async def _leading_server(self) -> NatsServer:
+        if isinstance(self.server, NatsServer):
+            return self.server
+        info = await self.call(f"$JS.API.STREAM.INFO.{self.names.ev}")
+        return next(s for s in self.server.servers if s.config.name == info["cluster"]["leader"])
+
+
+async def eventually(claim: Callable[[], Awaitable[bool]], *, seconds: float = 10.0) -> None:
+    """Wait until the claim holds."""
+    end = time.monotonic() + seconds
+    while not await claim():
+        assert time.monotonic() < end, "it did not come true in time"
+        await asyncio.sleep(0.02)

@@ -1,0 +1,85 @@
+"""The whole projector as a service over memory streams and a real Postgres: what API and browser tests talk to."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx
+from koord_projector.compose import assemble
+from koord_projector.settings import ProjectorSettings
+from koordcore.bus.factory import Bus, memory_bus
+from koordcore.bus.memory import MemoryLog
+from koordcore.service.run import Shell
+from support.projector.synthetic_cluster import SyntheticCluster
+from support.running_service import running_service
+
+
+async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
+    """Streams that hold everything that a synthetic cluster wrote."""
+    log = MemoryLog()
+    for event in cluster.facts:
+        log.store(event.ref, dict(event.headers), event.body)
+    bus = memory_bus("demo", log=log)
+    for message in cluster.reports:
+        await bus.observations.publish(message.ref, message.event, message.origin)
+    for message in cluster.verdicts:
+        await bus.verdicts.publish(message.ref, message.event, message.origin)
+    return bus, log
+
+
+@asynccontextmanager
+async def serving(dsn: str, bus: Bus) -> AsyncGenerator[str]:
+    """A projector that has caught up; yields its base URL."""
+
+    async def compose(shell: Shell[ProjectorSettings]) -> None:
+        assemble(shell, bus)
+
+    settings = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning"})
+    async with running_service(settings, compose) as shell:
+        async with asyncio.timeout(60):
+            await _caught_up(shell, bus)
+        yield shell.http.url
+
+
+async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus) -> None:
+    facts = (await bus.events.head()).last_seq
+    reports, verdicts = (await bus.observations.head()).last_seq, (await bus.verdicts.head()).last_seq
+    async with httpx.AsyncClient() as client:
+        while True:
+            await asyncio.sleep(0.02)
+            if not shell.health.is_ready():
+                continue
+            status = (await client.get(f"{shell.http.url}/api/status")).json()
+            if (status["position"], status["observations"], status["verdicts"]) == (facts, reports, verdicts):
+                return
+
+
+@contextmanager
+def served_in_a_thread(dsn: str, cluster: SyntheticCluster) -> Generator[str]:
+    """A caught-up projector in a thread with a loop of its own, for tests without one; yields its base URL."""
+    begun: concurrent.futures.Future[str] = concurrent.futures.Future()
+    over = threading.Event()
+
+    async def live() -> None:
+        bus, _ = await bus_with(cluster)
+        async with serving(dsn, bus) as url:
+            begun.set_result(url)
+            await asyncio.to_thread(over.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(live())
+        except BaseException as error:
+            if not begun.done():
+                begun.set_exception(error)
+            raise
+
+    thread = threading.Thread(target=run, name="projector")
+    thread.start()
+    try:
+        yield begun.result(60)
+    finally:
+        over.set()
+        thread.join(30)

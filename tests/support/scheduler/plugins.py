@@ -1,0 +1,141 @@
+"""Plugins that a test makes up, enabled at the points for which they have a method."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from koord_scheduler.domain.cluster import Cluster
+from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
+from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
+from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.shell.configuration import known_plugins
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.protocol.objects import Node, Pod
+from support.scheduler.scheduling import Scheduler, SmallLog, node
+
+POINTS: Final = {
+    "preFilter": ("before_pre_filter", "pre_filter", "after_pre_filter", "before_failure", "control", "pages"),
+    "filter": ("before_filter", "filter"),
+    "postFilter": ("after_post_filter",),
+    "score": ("before_score",),
+    "reserve": ("resize_pod",),
+    "permit": ("permit",),
+    "preBind": ("pre_bind",),
+}
+"""Point -> methods; what belongs to no point of its own is enabled at preFilter."""
+
+
+class MadeUp:
+    """A plugin that knows the nodes by row."""
+
+    name = "MadeUp"
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+
+    def put_node(self, row: int, node: Node) -> None:
+        """See `Cluster.put_node`."""
+        self.nodes[row] = node
+
+    def drop_node(self, row: int) -> None:
+        """See `Cluster.drop_node`."""
+        del self.nodes[row]
+
+    def row(self, name: str) -> int:
+        """The row of a node that there is."""
+        return next(row for row, each in self.nodes.items() if each.metadata.name == name)
+
+
+def configuration_with(plugins: Sequence[type[MadeUp]], built_in: Sequence[str] = ()) -> EffectiveConfiguration:
+    """The base plugins of Kubernetes, and these in this order at each of their points.
+
+    built_in    filters and scores of ours that are enabled, too
+    """
+    points = {point: [one for one in plugins if any(hasattr(one, each) for each in POINTS[point])] for point in POINTS}
+    enabled = {point: [one.name for one in found] for point, found in points.items()}
+    for point in ("filter", "score"):
+        enabled[point] = [*built_in, *enabled[point]]
+    profile = {
+        "schedulerName": "koord-scheduler",
+        "plugins": {point: {"enabled": [{"name": name} for name in names]} for point, names in enabled.items()},
+    }
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+    known = {
+        one.name: KnownPlugin(name=one.name, points=frozenset(Point(point) for point in POINTS if one in points[point]))
+        for one in plugins
+    }
+    return effective_configuration(msgspec.json.encode(document), {**known_plugins(), **known})
+
+
+def frameworks_with(
+    *plugins: type[MadeUp], gates: SchedulerGates | None = None, built_in: Sequence[str] = ()
+) -> Frameworks:
+    """The profile with these plugins."""
+
+    def maker(plugin: type[MadeUp]) -> Any:
+        def make(_: Cluster, __: EffectiveProfile) -> MadeUp:
+            return plugin()
+
+        return make
+
+    configuration = configuration_with(plugins, built_in)
+    return frameworks_of(configuration, gates, more={one.name: maker(one) for one in plugins})
+
+
+def scheduler_with(
+    log: SmallLog,
+    *plugins: type[MadeUp],
+    gates: SchedulerGates | None = None,
+    settings: Settings | None = None,
+    built_in: Sequence[str] = (),
+) -> Scheduler:
+    """A scheduler with these plugins."""
+    scheduler = Scheduler(log)
+    scheduler.state = SchedulerState(frameworks_with(*plugins, gates=gates, built_in=built_in), settings)
+    return scheduler
+
+
+def load_of(state: SchedulerState) -> dict[str, list[str]]:
+    """The pods that LoadAwareScheduling knows, by node."""
+    [plugin] = [each for each in state.cluster.node_followers if isinstance(each, LoadAwareScheduling)]
+    rows = ((name, state.nodes.row(name)) for name in state.nodes.node_names())
+    loads = ((name, plugin.load.node_load(row)) for name, row in rows if row is not None)
+    return {name: [each.uid for each in load.pods] for name, load in loads if load is not None}
+
+
+def cluster(*names: str, **more: Any) -> SmallLog:
+    """A log with these nodes, each labelled with its name."""
+    log = SmallLog()
+    for name in names:
+        log.add_node(node(name, labels={"name": name}, **more))
+    return log
+
+
+def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
+    """Where a pod goes that is submitted; "" nowhere."""
+    scheduler.log.add_pod(wanted)
+    scheduler.run(now)
+    return scheduler.state.pods[wanted.metadata.uid].node
+
+
+def refusal(scheduler: Scheduler) -> PodUnschedulable:
+    """What the last pod that found no node was told."""
+    event = scheduler.verdicts[-1].event
+    assert isinstance(event, PodUnschedulable)
+    return event
+
+
+def asking(pod: Pod, requests: dict[str, str]) -> Pod:
+    """A pod of one container with these requests."""
+    [container] = pod.spec.containers
+    resources = msgspec.structs.replace(container.resources, requests=requests)
+    containers = [msgspec.structs.replace(container, resources=resources)]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
