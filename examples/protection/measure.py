@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.counters import CgroupCounters, NodeCounters
-from koord_agent.domain.desired import view_of
-from koord_agent.domain.monitor import NodeMonitor
-from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.usage import cgroup_usage, node_usage
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.metrics.usage import cgroup_usage, node_usage
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
-from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.node.node_agent import NodeAgent
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos

@@ -4,7 +4,7 @@
 
 Every node runs latency-sensitive pods whose load follows the day and best-effort pods that take what they get. The same
 agents as in a real cluster measure and write; only the machines are simulated, with the interference model of
-`koord_agent.domain.simulated_interference`.
+`koord_agent.domain.simulating.simulated_interference`.
 """
 
 import argparse
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from koord_agent.domain.desired import view_of
-from koord_agent.domain.monitor import NodeMonitor
-from koord_agent.domain.series import SeriesStore
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node_agent import NodeAgent
+from koord_agent.shell.node.node_agent import NodeAgent
 from koordcore.events.node import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from picture import COLOURS

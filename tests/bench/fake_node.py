@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koordcore.protocol.qos import KubeQos
 
 CPUS = 32

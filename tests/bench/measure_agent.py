@@ -63,14 +63,14 @@ def measure() -> Iterator[Result]:
 
 
 def _many_agents() -> Iterator[Result]:
-    from koord_agent.domain.desired import view_of
-    from koord_agent.domain.monitor import NodeMonitor
+    from koord_agent.domain.metrics.monitor import NodeMonitor
+    from koord_agent.domain.metrics.series import SeriesStore
     from koord_agent.domain.prediction.predictor import PeakPredictor
-    from koord_agent.domain.series import SeriesStore
+    from koord_agent.domain.state.desired import view_of
     from koord_agent.shell.host.simulated import SimulatedFleet
     from koord_agent.shell.host.simulated_node import SimulatedNode
-    from koord_agent.shell.node_agent import NodeAgent
-    from koord_agent.shell.predicting import Predicting
+    from koord_agent.shell.node.node_agent import NodeAgent
+    from koord_agent.shell.node.predicting import Predicting
     from koordcore.events.node import PodOnNode
     from koordcore.ports.desired import DesiredNode
 
@@ -118,17 +118,17 @@ def _many_agents() -> Iterator[Result]:
 def _one_node(folder: Path) -> dict[str, float]:
     """The figures of one node; run in a process that imports nothing but the agent."""
     from bench.fake_node import CPUS, MEMORY_KIB, FakeNode
-    from koord_agent.domain.desired import view_of
-    from koord_agent.domain.monitor import NodeMonitor
-    from koord_agent.domain.pods import AgentPod, agent_pod_from_json
+    from koord_agent.domain.metrics.monitor import NodeMonitor
+    from koord_agent.domain.metrics.series import SeriesStore
     from koord_agent.domain.prediction.predictor import PeakPredictor
-    from koord_agent.domain.series import SeriesStore
-    from koord_agent.shell.checkpoints import CheckpointFolder
+    from koord_agent.domain.state.desired import view_of
+    from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
     from koord_agent.shell.host.linux import LinuxHost
     from koord_agent.shell.host.probe import HostRoots
-    from koord_agent.shell.node_agent import NodeAgent
-    from koord_agent.shell.predicting import Predicting
-    from koord_agent.shell.series_archive import SeriesArchive
+    from koord_agent.shell.node.node_agent import NodeAgent
+    from koord_agent.shell.node.predicting import Predicting
+    from koord_agent.shell.store.checkpoints import CheckpointFolder
+    from koord_agent.shell.store.series_archive import SeriesArchive
     from koordcore.ports.desired import DesiredNode
 
     node, now = FakeNode(folder), [0]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from koord_agent.shell.own_facts import AgentFacts
+from koord_agent.shell.bus.own_facts import AgentFacts
 from koordcore.bus.bootstrap import bootstrap
 from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles, connect
 from koordcore.bus.factory import Bus, bus_on

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from koord_agent.shell.own_facts import AgentFacts
+from koord_agent.shell.bus.own_facts import AgentFacts
 from koordcore.bus.bootstrap import Change, StreamDiffers
 from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.consumers import ConsumerSpec, bootstrap_consumers

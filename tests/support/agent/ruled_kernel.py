@@ -3,8 +3,8 @@
 import posixpath
 from collections.abc import Callable
 
-from koord_agent.domain.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.plan import CgroupFile
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.host import Vanished, WriteFailed
 from koordcore.values.cpuset import parse_cpuset
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from koord_agent.domain.extension_points import PodCollector
-from koord_agent.domain.extensions import Extensions
+from koord_agent.domain.extending.extension_points import PodCollector
+from koord_agent.domain.extending.extensions import Extensions
 
 from power_budget.measuring import PlatformProfile, Power
 from power_budget.reporting import PowerPage, has_counters, pod_watts, power_limit

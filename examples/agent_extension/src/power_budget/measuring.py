@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from koord_agent.domain.extension_points import Found, Surroundings
+from koord_agent.domain.extending.extension_points import Found, Surroundings
 
 COLLECTOR, METRIC = "power", "watts"
 SERIES = (COLLECTOR, METRIC, "")
@@ -23,7 +23,7 @@ class Power:
     _before: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
     def collect(self, seen: Surroundings) -> Iterator[Found]:
-        """See `koord_agent.domain.extension_points.Collector`."""
+        """See `koord_agent.domain.extending.extension_points.Collector`."""
         watts = [drawn for package in self._packages() if (drawn := self._watts(package)) is not None]
         if watts:
             self.last_watts = sum(watts)
@@ -49,5 +49,5 @@ class PlatformProfile:
     every_seconds: float = 30.0
 
     def read(self, seen: Surroundings) -> str:
-        """See `koord_agent.domain.extension_points.State`."""
+        """See `koord_agent.domain.extending.extension_points.State`."""
         return self.file.read_text().strip() if self.file.exists() else "balanced"

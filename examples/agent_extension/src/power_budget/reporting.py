@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord_agent.domain.extension_points import HttpReply, HttpRequest, TopologyAdditions, TopologyHook
-from koord_agent.domain.metric_kinds import Kind
-from koord_agent.domain.metrics_view import Metrics
-from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.extending.extension_points import HttpReply, HttpRequest, TopologyAdditions, TopologyHook
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.state.pods import AgentPod
 from koordcore.events.nodestate import NodeTopologyReported
 
 from power_budget.measuring import SERIES, Power
@@ -47,6 +47,6 @@ class PowerPage:
     power: Power
 
     def __call__(self, request: HttpRequest) -> HttpReply:
-        """See `koord_agent.domain.extension_points.HttpHandler`."""
+        """See `koord_agent.domain.extending.extension_points.HttpHandler`."""
         body = json.dumps({"watts": self.power.last_watts}).encode()
         return HttpReply(body=body, content_type="application/json")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from koord_agent.domain.metric_kinds import Kind
-from koord_agent.domain.node_look import NodeLook
-from koord_agent.domain.plan import Band, CgroupFile, Plan
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.state.node_look import NodeLook
 from koordcore.protocol.qos import KubeQos
 
 from power_budget.measuring import SERIES
@@ -30,7 +30,7 @@ class PowerBudget:
     """A plan for the best-effort class; where CPU suppression wants another quota, the smaller one wins."""
 
     def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterator[Plan]:
-        """See `koord_agent.domain.extension_points.Strategy`."""
+        """See `koord_agent.domain.extending.extension_points.Strategy`."""
         budget = max_watts(look)
         watts = look.metrics.last(Kind.EXTENSION, SERIES, within_ms=REMEMBERED_MS)
         used_milli = look.metrics.last(Kind.BE_CPU_USAGE)

@@ -6,7 +6,7 @@ from koordcore.service.run import run_service
 
 from koord_agent.compose import compose
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.doctor import run_doctor
+from koord_agent.wiring.doctor import run_doctor
 
 
 def main() -> None:

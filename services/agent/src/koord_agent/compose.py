@@ -19,26 +19,26 @@ from koordcore.service.bus import bus_settings
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
-from koord_agent.auditing import audit_log_of, audit_sink
+from koord_agent.config.gates import NODE_METRIC_PROM_METRICS
 from koord_agent.cycle import Cycle
-from koord_agent.gates import NODE_METRIC_PROM_METRICS
-from koord_agent.machine import follow_machine
-from koord_agent.node_agents import linux_agent, simulated_agent
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.audit_log import no_audit
-from koord_agent.shell.desired_state import DesiredStates
-from koord_agent.shell.extension_controllers import controller_components
-from koord_agent.shell.extension_routes import extension_routes
-from koord_agent.shell.extension_threads import ThreadGuard
-from koord_agent.shell.installed import installed_extensions
-from koord_agent.shell.kept import Kept
-from koord_agent.shell.link import Link, Ports
-from koord_agent.shell.metrics_routes import metrics_routes
-from koord_agent.shell.node_series import NodeSeries
-from koord_agent.shell.nodes_file import read_nodes, shard_of
-from koord_agent.shell.observing import MOST_NODES, AgentMetrics, ExtensionFailures
-from koord_agent.shell.outbox import Outbox
-from koord_agent.shell.own_facts import AgentFacts
+from koord_agent.shell.bus.bus_link import Link, Ports
+from koord_agent.shell.bus.desired_state import DesiredStates
+from koord_agent.shell.bus.outbox import Outbox
+from koord_agent.shell.bus.own_facts import AgentFacts
+from koord_agent.shell.extending.extension_controllers import controller_components
+from koord_agent.shell.extending.extension_threads import ThreadGuard
+from koord_agent.shell.extending.installed import installed_extensions
+from koord_agent.shell.metrics.agent_metrics import MOST_NODES, AgentMetrics, ExtensionFailures
+from koord_agent.shell.metrics.node_series import NodeSeries
+from koord_agent.shell.routes.extension_routes import extension_routes
+from koord_agent.shell.routes.metrics_routes import metrics_routes
+from koord_agent.shell.store.audit_log import no_audit
+from koord_agent.shell.store.local_store import Kept
+from koord_agent.wiring.auditing import audit_log_of, audit_sink
+from koord_agent.wiring.machine import follow_machine
+from koord_agent.wiring.node_agents import linux_agent, simulated_agent
+from koord_agent.wiring.nodes_file import read_nodes, shard_of
 
 if TYPE_CHECKING:
     from koord_agent.shell.host.simulated import SimulatedFleet
@@ -180,7 +180,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     if fleet is None:
         follow_machine(shell, agents[name], change)
     else:
-        from koord_agent.shell.simulation_routes import simulation_routes
+        from koord_agent.shell.routes.simulation_routes import simulation_routes
 
         shell.http.routes.extend(simulation_routes(fleet))
     shell.health.add_readiness("desired", looked_at_all)

@@ -20,13 +20,13 @@ from koordcore.service.logging import Logger
 from koordcore.service.tracing import Tracer, parse_traceparent
 from koordcore.values.timestamps import rfc3339
 
-from koord_agent.shell.audit_log import AuditLog
-from koord_agent.shell.desired_state import DesiredStates
-from koord_agent.shell.kept import Kept, NotKept
-from koord_agent.shell.link import Link
-from koord_agent.shell.node_agent import NodeAgent
-from koord_agent.shell.observing import AgentMetrics
-from koord_agent.shell.outbox import Fact, Outbox
+from koord_agent.shell.bus.bus_link import Link
+from koord_agent.shell.bus.desired_state import DesiredStates
+from koord_agent.shell.bus.outbox import Fact, Outbox
+from koord_agent.shell.metrics.agent_metrics import AgentMetrics
+from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.store.audit_log import AuditLog
+from koord_agent.shell.store.local_store import Kept, NotKept
 
 if TYPE_CHECKING:
     from koord_agent.shell.host.simulated import SimulatedFleet

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from koordcore.service.settings import Flag, Seconds, ServiceSettings, TextList
 from pydantic import Field, PrivateAttr
 
-from koord_agent.flags import accepted, container_paths
-from koord_agent.gates import GATES
+from koord_agent.config.flags import accepted, container_paths
+from koord_agent.config.gates import GATES
 
 
 class AgentSettings(ServiceSettings):
@@ -158,7 +158,7 @@ class AgentSettings(ServiceSettings):
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """As `ServiceSettings.load`, for command lines of the reference, too; see `koord_agent.flags`."""
+        """As `ServiceSettings.load`, for command lines of the reference, too; see `koord_agent.config.flags`."""
         taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
         settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})
         settings._notes = taken.notes

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.audit import (
+from koord_agent.domain.reporting.audit import (
     DEFAULT_PAGE,
     LARGEST_PAGE,
     READER_IDLE_SECONDS,
@@ -18,7 +18,7 @@ from koord_agent.domain.audit import (
     is_written,
     rotate,
 )
-from koord_agent.shell.audit_log import AuditLog, AuditQueries, UnknownToken
+from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, UnknownToken
 
 
 @adapter("agent.audit_query", exact_text=("events", "renamed_to", "removed"))

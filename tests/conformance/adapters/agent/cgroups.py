@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from conformance.nulls import none_if
 from conformance.registry import Json, adapter
-from koord_agent.domain import cgroup_files
-from koord_agent.domain.arbiter import arbitrate
-from koord_agent.domain.cgroup_layout import CgroupLayout, Driver, HostApplication, detect_driver
-from koord_agent.domain.executor import Update, WriteCache, plan_writes
-from koord_agent.domain.plan import Band, CgroupFile, Merge, Plan
+from koord_agent.domain.kernel import cgroup_files
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication, detect_driver
+from koord_agent.domain.plans.arbiter import arbitrate
+from koord_agent.domain.plans.executor import Update, WriteCache, plan_writes
+from koord_agent.domain.plans.plan import Band, CgroupFile, Merge, Plan
 from koordcore.protocol.qos import KubeQos
 
 CGROUP_ROOT = "/sys/fs/cgroup"

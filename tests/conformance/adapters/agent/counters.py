@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from conformance.nulls import none_if
 from conformance.registry import Json, adapter
-from koord_agent.domain import counters, numa_usage, usage
-from koord_agent.domain.best_effort import be_real_limit_milli, be_request_milli, be_usage_milli
-from koord_agent.domain.pods import agent_pod
+from koord_agent.domain.kernel import counters, numa_usage
+from koord_agent.domain.metrics import usage
+from koord_agent.domain.metrics.best_effort import be_real_limit_milli, be_request_milli, be_usage_milli
+from koord_agent.domain.state.pods import agent_pod
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput

@@ -6,9 +6,9 @@ import json
 
 from conformance.adapters.agent.cgroups import host_application
 from conformance.registry import Json, adapter
-from koord_agent.domain.pods import agent_pod, node_reserved_milli
-from koord_agent.domain.qos import cpu_suppress
-from koord_agent.domain.qos.be_cpuset import CpuOwners, select_cpus
+from koord_agent.domain.qos.suppress import cpu_suppress
+from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners, select_cpus
+from koord_agent.domain.state.pods import agent_pod, node_reserved_milli
 from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.values.cpuset import format_cpuset, parse_cpuset

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_agent.domain import cpi, devices, pressure, resctrl_files, topology_report
-from koord_agent.domain.counters import MalformedCounter
-from koord_agent.domain.kubelet import kubelet_configuration, static_reserved_cpus, topology_policy
-from koord_agent.domain.pods import agent_pod_from_json
+from koord_agent.domain.kernel import devices, pressure, resctrl_files
+from koord_agent.domain.kernel.counters import MalformedCounter
+from koord_agent.domain.metrics import cpi
 from koord_agent.domain.prediction import model, reclaimable, training
+from koord_agent.domain.reporting import topology_report
+from koord_agent.domain.state.kubelet import kubelet_configuration, static_reserved_cpus, topology_policy
+from koord_agent.domain.state.pods import agent_pod_from_json
 from koordcore.protocol.config.kinds import JsonValue
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.values import codec

@@ -6,25 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.cgroup_files import is_equal
-from koord_agent.domain.pods import AgentPod, agent_pod
-from koord_agent.domain.pressure import Stall, stall_ratio
-from koord_agent.domain.qos import (
-    blkio,
-    cpu_burst,
-    cpu_evict,
-    interference,
-    memory_evict,
-    memory_qos,
-    resctrl,
-    system_config,
-)
-from koord_agent.domain.qos.burst_limiter import BurstLimiter
-from koord_agent.domain.qos.eviction import EvictionTask, Target, release
-from koord_agent.domain.qos.eviction_policy import Judgement, eviction_policy
-from koord_agent.domain.resctrl_files import Schemata
-from koord_agent.domain.sched_delay import SchedCounters, sched_delay_ms
-from koord_agent.domain.storage_info import StorageInfo, parse_storage
+from koord_agent.domain.hooks import blkio, cpu_burst, memory_qos, resctrl
+from koord_agent.domain.kernel.cgroup_files import is_equal
+from koord_agent.domain.kernel.pressure import Stall, stall_ratio
+from koord_agent.domain.kernel.resctrl_files import Schemata
+from koord_agent.domain.kernel.sched_delay import SchedCounters, sched_delay_ms
+from koord_agent.domain.kernel.storage_info import StorageInfo, parse_storage
+from koord_agent.domain.qos.contention import interference
+from koord_agent.domain.qos.evict import cpu_evict, memory_evict
+from koord_agent.domain.qos.evict.eviction import EvictionTask, Target, release
+from koord_agent.domain.qos.evict.eviction_policy import Judgement, eviction_policy
+from koord_agent.domain.qos.strategies import system_config
+from koord_agent.domain.qos.strategies.burst_limiter import BurstLimiter
+from koord_agent.domain.state.pods import AgentPod, agent_pod
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import node_from_json, pod_from_json

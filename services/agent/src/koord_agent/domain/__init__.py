@@ -1,0 +1,1 @@
+"""The pure half of the agent: values, and the functions that decide on them."""

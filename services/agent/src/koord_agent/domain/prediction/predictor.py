@@ -2,7 +2,7 @@
 
     series --P90 of the last minute--> `training` --> models --> `reclaimable` --> prodReclaimable, prodPeak
 
-One task owns it; files are `koord_agent.shell.checkpoints`. source    agent spec, 8
+One task owns it; files are `koord_agent.shell.store.checkpoints`. source    agent spec, 8
 """
 
 import contextlib
@@ -17,9 +17,8 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 
-from koord_agent.domain.metric_kinds import Kind
-from koord_agent.domain.metrics_view import Metrics
-from koord_agent.domain.pods import AgentPod
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.prediction.model import HalfLives, Peak, UsageModel, model_of_checkpoint
 from koord_agent.domain.prediction.reclaimable import (
     COLD_START_SECONDS,
@@ -31,6 +30,7 @@ from koord_agent.domain.prediction.reclaimable import (
     takes_part,
 )
 from koord_agent.domain.prediction.training import SYSTEM, PodUsed, Used, class_uid, training_samples
+from koord_agent.domain.state.pods import AgentPod
 
 TRAINING_WINDOW_MS: Final = 60_000
 FINISHED: Final = frozenset({"Succeeded", "Failed"})

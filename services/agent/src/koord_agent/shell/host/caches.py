@@ -8,8 +8,8 @@ from pathlib import Path
 
 from koordcore.events.nodestate import CpuCache
 
-from koord_agent.domain.counters import whole_number
-from koord_agent.domain.cpu_caches import CacheFiles, l3_caches
+from koord_agent.domain.kernel.counters import whole_number
+from koord_agent.domain.kernel.cpu_caches import CacheFiles, l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 CPUS = "devices/system/cpu"

@@ -1,8 +1,8 @@
 """Carries out plans on a host: writes only what changed, in the planned order, and looks whether it held.
 
-Which plan wins comes from `koord_agent.domain.arbiter`, the order from `koord_agent.domain.executor`. Killed after any
-step, it leaves files that are loosened, never tightened halfway, and the next round ends where this one would have. One
-executor per host; calls must not overlap.
+Which plan wins comes from `koord_agent.domain.plans.arbiter`, the order from `koord_agent.domain.plans.executor`.
+Killed after any step, it leaves files that are loosened, never tightened halfway, and the next round ends where this
+one would have. One executor per host; calls must not overlap.
 """
 
 import posixpath
@@ -13,10 +13,10 @@ from enum import StrEnum
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.arbiter import CPUSET, QUOTA, Arbitration, arbitrate
-from koord_agent.domain.cgroup_files import Unsupported, from_file_text, is_equal, is_in_force, validate
-from koord_agent.domain.executor import Update, Why, Write, WriteCache, levels_of, plan_writes
-from koord_agent.domain.plan import CgroupFile, OutsideTree, Plan, require_inside
+from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text, is_equal, is_in_force, validate
+from koord_agent.domain.plans.arbiter import CPUSET, QUOTA, Arbitration, arbitrate
+from koord_agent.domain.plans.executor import Update, Why, Write, WriteCache, levels_of, plan_writes
+from koord_agent.domain.plans.plan import CgroupFile, OutsideTree, Plan, require_inside
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 
 PURGE_EVERY_MS = 60_000

@@ -11,14 +11,14 @@ from typing import Protocol
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.topology import CpuPlace
 
-from koord_agent.domain.cgroup_layout import CgroupLayout
-from koord_agent.domain.counters import CgroupCounters, NodeCounters
-from koord_agent.domain.cpi import Counted
-from koord_agent.domain.features import Features
-from koord_agent.domain.io_counters import DiskCounters, TcpCounters
-from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pressure import Pressure
-from koord_agent.domain.sched_delay import SchedCounters
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
+from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters
+from koord_agent.domain.kernel.features import Features
+from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
+from koord_agent.domain.kernel.pressure import Pressure
+from koord_agent.domain.kernel.sched_delay import SchedCounters
+from koord_agent.domain.metrics.cpi import Counted
+from koord_agent.domain.plans.plan import CgroupFile
 
 
 class WriteFailed(Exception):

@@ -12,7 +12,7 @@ from typing import Final
 
 from koordcore.protocol.qos import KubeQos
 
-from koord_agent.domain.cgroup_layout import CgroupLayout
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _CREATE, _DELETE, _ONLY_DIRECTORY = 0x100, 0x200, 0x1000000

@@ -15,10 +15,10 @@ from typing import Final
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.topology import CpuPlace
 
-from koord_agent.domain import pressure
-from koord_agent.domain.cgroup_files import Unsupported, file_path, to_file_text
-from koord_agent.domain.cgroup_layout import CgroupLayout
-from koord_agent.domain.counters import (
+from koord_agent.domain.kernel import pressure
+from koord_agent.domain.kernel.cgroup_files import Unsupported, file_path, to_file_text
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
+from koord_agent.domain.kernel.counters import (
     CgroupCounters,
     CgroupMemory,
     MalformedCounter,
@@ -31,13 +31,13 @@ from koord_agent.domain.counters import (
     parse_node_memory,
     parse_throttling,
 )
-from koord_agent.domain.cpu_info import COLUMNS, parse_lscpu
-from koord_agent.domain.features import Features
-from koord_agent.domain.io_counters import DiskCounters, TcpCounters
-from koord_agent.domain.numa_usage import cold_page_bytes, parse_numa_stat
-from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pressure import Pressure
-from koord_agent.domain.sched_delay import SchedCounters, parse_schedstat
+from koord_agent.domain.kernel.cpu_info import COLUMNS, parse_lscpu
+from koord_agent.domain.kernel.features import Features
+from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
+from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_stat
+from koord_agent.domain.kernel.pressure import Pressure
+from koord_agent.domain.kernel.sched_delay import SchedCounters, parse_schedstat
+from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features

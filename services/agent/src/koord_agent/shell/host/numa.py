@@ -6,9 +6,9 @@ source    agent spec, 4.7 (7), 6.1, 6.11
 from collections.abc import Mapping
 from pathlib import Path
 
-from koord_agent.domain.counters import MalformedCounter, parse_meminfo, whole_number
-from koord_agent.domain.numa_usage import numa_memory_used_bytes
-from koord_agent.domain.topology_report import NumaMemory
+from koord_agent.domain.kernel.counters import MalformedCounter, parse_meminfo, whole_number
+from koord_agent.domain.kernel.numa_usage import numa_memory_used_bytes
+from koord_agent.domain.reporting.topology_report import NumaMemory
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 _PREFIX = "node"

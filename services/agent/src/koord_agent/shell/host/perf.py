@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from koord_agent.domain.cpi import Counted, CpuCounters, scale_counters
+from koord_agent.domain.metrics.cpi import Counted, CpuCounters, scale_counters
 
 _SYSCALL: Final = {"x86_64": 298, "aarch64": 241}
 _TYPE_HARDWARE: Final = 0

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from koord_agent.domain.counters import MalformedCounter
-from koord_agent.domain.io_counters import DiskCounters, TcpCounters, parse_devices, parse_diskstats, parse_tcp
+from koord_agent.domain.kernel.counters import MalformedCounter
+from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters, parse_devices, parse_diskstats, parse_tcp
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord_agent.domain.cgroup_layout import CgroupLayout, detect_driver
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, detect_driver
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 CGROUP2_MAGIC = 0x63677270

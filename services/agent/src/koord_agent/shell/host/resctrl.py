@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from koord_agent.domain.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
+from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 

@@ -2,23 +2,24 @@
 
 `SimulatedFleet` holds all nodes and pods as columns and advances them together with numpy; `SimulatedHost`
 (`simulated_host`) is one node of it behind the `Host` protocol. Pods use cpu and memory by their profile
-(`koord_agent.domain.simulation`), obey the quotas and CPU lists that the agent writes to them and to their class, and
-slow each other down (`koord_agent.domain.simulated_interference`). Counters accumulate like a kernel's, so the same
-collectors and the same executor run on it. The fleet is not thread-safe: one task advances it and reads it.
+(`koord_agent.domain.simulating.simulation`), obey the quotas and CPU lists that the agent writes to them and to their
+class, and slow each other down (`koord_agent.domain.simulating.simulated_interference`). Counters accumulate like a
+kernel's, so the same collectors and the same executor run on it. The fleet is not thread-safe: one task advances it and
+reads it.
 """
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from koord_agent.domain.cgroup_files import CFS_PERIOD_US
-from koord_agent.domain.simulated_interference import (
+from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US
+from koord_agent.domain.simulating.simulated_interference import (
     CYCLES_PER_SECOND,
     WINDOWS_SECONDS,
     interference,
     running_averages,
 )
-from koord_agent.domain.simulation import Floats, mean_fractions, share_cpu, sum_by_node
+from koord_agent.domain.simulating.simulation import Floats, mean_fractions, share_cpu, sum_by_node
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.host.simulated_pods import PodColumns, Snapshot

@@ -14,7 +14,7 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuPlace
 
-from koord_agent.domain.cgroup_files import (
+from koord_agent.domain.kernel.cgroup_files import (
     CFS_PERIOD_US,
     INT64_MAX,
     Unsupported,
@@ -24,17 +24,17 @@ from koord_agent.domain.cgroup_files import (
     resource,
     to_file_text,
 )
-from koord_agent.domain.cgroup_layout import CgroupLayout
-from koord_agent.domain.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
-from koord_agent.domain.cpi import Counted
-from koord_agent.domain.features import Feature, Features, features_of
-from koord_agent.domain.io_counters import DiskCounters, TcpCounters
-from koord_agent.domain.plan import CgroupFile
-from koord_agent.domain.pods import AgentPod
-from koord_agent.domain.pressure import Pressure, Stall
-from koord_agent.domain.sched_delay import SchedCounters
-from koord_agent.domain.simulated_interference import CYCLES_PER_SECOND
-from koord_agent.domain.simulation import parse_profile
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
+from koord_agent.domain.kernel.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
+from koord_agent.domain.kernel.features import Feature, Features, features_of
+from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
+from koord_agent.domain.kernel.pressure import Pressure, Stall
+from koord_agent.domain.kernel.sched_delay import SchedCounters
+from koord_agent.domain.metrics.cpi import Counted
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.simulating.simulated_interference import CYCLES_PER_SECOND
+from koord_agent.domain.simulating.simulation import parse_profile
+from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
 
 if TYPE_CHECKING:

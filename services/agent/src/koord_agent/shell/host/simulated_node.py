@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koord_agent.domain.cgroup_layout import Driver
+from koord_agent.domain.kernel.cgroup_layout import Driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_B
 from koordcore.protocol.qos import KubeQos
 from numpy.typing import NDArray
 
-from koord_agent.domain.pods import AgentPod
-from koord_agent.domain.simulation import Floats, ProfileKind, ProfileTable, UsageProfile
+from koord_agent.domain.simulating.simulation import Floats, ProfileKind, ProfileTable, UsageProfile
+from koord_agent.domain.state.pods import AgentPod
 
 PAGE_CACHE_FRACTION = 0.1
 """Share of a pod's memory request that it keeps as page cache."""

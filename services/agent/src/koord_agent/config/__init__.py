@@ -1,0 +1,1 @@
+"""Feature gates and translated command lines."""

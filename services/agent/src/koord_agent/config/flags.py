@@ -1,0 +1,134 @@
+"""Command lines that were written for the reference's agent: names of older releases, flags that mean nothing here.
+
+What is translated or passed over is said in the log; a flag that neither knows is refused.
+source    agent spec, 2.2, 23
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koord_agent.domain.kernel.counters import whole_number
+
+AGENT_MODE: Final = "agent_mode"
+"""Environment variable of the reference's DaemonSet; any other value than `hostMode`: the agent is in a container."""
+HOST_MODE: Final = "hostMode"
+CONTAINER_PATHS: Final[Mapping[str, str]] = {
+    "cgroup_root": "/host-cgroup",
+    "proc_root": "/proc",
+    "sys_root": "/host-sys",
+    "sys_fs_root": "/host-sys-fs",
+    "var_run_root": "/host-var-run",
+    "run_root": "/host-run",
+}
+"""Where the DaemonSet mounts the machine's file systems, by setting."""
+
+_NO_TSDB: Final = "samples are kept in a store of its own, not in Prometheus' storage engine"
+_NO_API: Final = "the agent speaks to the log, not to the API server"
+_NO_DEVICES: Final = "devices are not discovered yet"
+_DEPRECATED: Final = "deprecated; the report interval comes with the desired state"
+_NO_PROFILES: Final = "this process is looked at from outside, with a sampling profiler"
+_NO_KLOG: Final = "see --log-level and --log-format"
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "tsdb-enable-prometheus-metric": _NO_TSDB,
+    "tsdb-stripe-size": _NO_TSDB,
+    "tsdb-wal-segment-size": _NO_TSDB,
+    "tsdb-max-block-chunk-segment-size": _NO_TSDB,
+    "tsdb-min-block-duration": _NO_TSDB,
+    "tsdb-max-block-duration": _NO_TSDB,
+    "tsdb-head-chunks-write-buffer-size": _NO_TSDB,
+    "metric-gc-interval-seconds": "samples past their retention are dropped as rounds go by",
+    "metric-expire-seconds": "see --tsdb-retention-duration",
+    "enable-pagecache-collector": "memory with page cache is always measured: it comes with the same read",
+    "enable-pod-taskids": "threads are looked up when resctrl groups are filled",
+    "kubelet-preferred-address-type": "give --kubelet-address",
+    "kube-api-qps": _NO_API,
+    "kube-api-burst": _NO_API,
+    "configmap-name": _NO_API,
+    "configmap-namespace": _NO_API,
+    "report-interval": _DEPRECATED,
+    "pod-resources-proxy-path": "the pod-resources proxy does not exist yet",
+    "xpu-device-infos-dir": _NO_DEVICES,
+    "xpu-enforce-collect-from-device-infos": _NO_DEVICES,
+    "hami-core-library-directory-path": _NO_DEVICES,
+    "enable-pprof": _NO_PROFILES,
+    "pprof-addr": _NO_PROFILES,
+    **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
+    **dict.fromkeys(("logtostderr", "alsologtostderr", "skip_headers", "one_output", "add_dir_header"), _NO_KLOG),
+}
+"""Flags of the reference that are taken and do nothing, and why."""
+_BOOLEANS: Final = frozenset(
+    {
+        "tsdb-enable-prometheus-metric",
+        "enable-pagecache-collector",
+        "enable-pod-taskids",
+        "xpu-enforce-collect-from-device-infos",
+        "enable-pprof",
+        "logtostderr",
+        "alsologtostderr",
+        "skip_headers",
+        "one_output",
+        "add_dir_header",
+    }
+)
+ADDRESS: Final = "addr"
+"""`[host]:port` of the HTTP server."""
+_SUFFIX: Final = "-seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Words that the agent's own flags can read, and what was changed about them, one sentence each."""
+
+    words: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
+    """Pass over flags without effect; give flags with and without `-seconds` the name that is known.
+
+    words    a command line without the program's name
+    known    names of the agent's flags, without dashes
+    """
+    kept: list[str] = []
+    notes: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name in known:
+            kept.append(word)
+            continue
+        if name == ADDRESS:
+            host, _, port = (value if equals else next(rest, "")).rpartition(":")
+            kept += [f"--http-host={host.strip('[]') or '0.0.0.0'}", f"--http-port={port}"]  # noqa: S104 - as it was asked for
+            notes.append("--addr is called --http-host and --http-port")
+            continue
+        plain, why = name.removesuffix(_SUFFIX), ""
+        if name in WITHOUT_EFFECT or plain in WITHOUT_EFFECT:
+            why = WITHOUT_EFFECT.get(name) or WITHOUT_EFFECT[plain]
+            if not equals and plain not in _BOOLEANS:
+                next(rest, None)
+            notes.append(f"--{name} has no effect: {why}")
+            continue
+        other = plain if plain != name else name + _SUFFIX
+        if other not in known:
+            kept.append(word)
+            continue
+        notes.append(f"--{name} is called --{other}")
+        text = value if equals else next(rest, "")
+        kept.append(f"--{other}={_in_unit_of(other, text)}")
+    return Accepted(tuple(kept), tuple(notes))
+
+
+def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Environment of an agent in a container: the paths of the DaemonSet's mounts, which flags override."""
+    if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
+        return {}
+    return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()} | {f"{prefix}IN_CONTAINER": "true"}
+
+
+def _in_unit_of(name: str, text: str) -> str:
+    """A number of seconds for a flag that wants one, a duration for the others."""
+    if name.endswith(_SUFFIX):
+        return text.removesuffix("s")
+    return f"{text}s" if whole_number(text) is not None else text

@@ -1,0 +1,1 @@
+"""Extension points for installed packages, their registry, and their failures."""

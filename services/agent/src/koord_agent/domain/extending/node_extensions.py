@@ -1,0 +1,345 @@
+"""Extensions at work on one node: what they add to each round of its agent, and never more than a problem of it.
+
+`shell.node_agent` owns one and calls it at each step of a round. source    agent spec, 4.1, 10.1, 22
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.protocol import keys
+from koordcore.values import codec
+
+from koord_agent.domain.extending.extension_points import (
+    Found,
+    PodCollector,
+    Point,
+    StateKind,
+    Surroundings,
+    Target,
+    TopologyAdditions,
+)
+from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions, NotAsked
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import Sample
+from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+T = TypeVar("T")
+MOST_VALUES: Final = 1_000
+"""Of one collection; the rest of them is left out and told."""
+SLO_EXTENSIONS: Final = "extensions"
+
+
+@dataclass(frozen=True, slots=True)
+class _Injected:
+    """A pod with its policies; complete = every extension that was asked has answered."""
+
+    pod: AgentPod
+    injected: AgentPod
+    is_complete: bool
+
+
+class NodeExtensions:
+    """The extensions of one node. Not shared: its agent owns it."""
+
+    def __init__(self, extensions: Extensions) -> None:
+        self.states: dict[str, object] = {}
+        """by name, as read last"""
+        self._all = extensions
+        self._problems: dict[str, None] = {}
+        self._due_ms: dict[tuple[Point, str], int] = {}
+        self._injected: dict[str, _Injected] = {}
+        self._kept: dict[tuple[PodCollector, str], tuple[AgentPod, dict[str, bool]]] = {}
+        self._added: dict[str, TopologyAdditions] = {}
+        self._told: dict[StateKind, object] = {}
+        self._slo: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = None, None
+
+    def take_problems(self) -> list[str]:
+        """What went wrong since this was asked last, each sentence once."""
+        problems, self._problems = list(self._problems), {}
+        return problems
+
+    def next_round(self) -> None:
+        """A round begins: every extension has its time anew."""
+        self._all.guard.next_round()
+
+    def collect(self, seen: Surroundings) -> list[Sample]:
+        """What collectors have found since the last round, as samples of now; states are read on the way."""
+        samples: list[Sample] = []
+        for name, collector in sorted(self._all.collectors.items()):
+            due = self._is_due(Point.COLLECTOR, name, collector.every_seconds, seen.now_ms)
+            found = self._polled(Point.COLLECTOR, name, lambda of=collector: _values(of.collect(seen)), due=due)
+            samples.extend(self._samples(name, found or (), seen.now_ms))
+        for name, state in sorted(self._all.states.items()):
+            due = self._is_due(Point.STATE, name, state.every_seconds, seen.now_ms)
+            read = self._polled(Point.STATE, name, lambda of=state: (of.read(seen),), due=due)
+            if read is not None:
+                self.states = {**self.states, name: read[0]}
+        return samples
+
+    def measured(self, by: PodCollector, pods: Sequence[AgentPod]) -> Sequence[AgentPod]:
+        """The pods that a collector visits: those that every filter keeps.
+
+        One whose filter fails is visited, and the filter asked again in the next round.
+        """
+        filters = {name: keeps for (of, name), keeps in sorted(self._all.pod_filters.items()) if of is by}
+        if not filters:
+            return pods
+        kept = [pod for pod in pods if self._is_kept(by, pod, filters)]
+        uids = {pod.uid for pod in pods}
+        self._kept = {key: known for key, known in self._kept.items() if key[0] is not by or key[1] in uids}
+        return kept
+
+    def slo(self, slo: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The NodeSLO with the defaults of its extensions; None stays None."""
+        if slo is None or not self._all.slo_defaults:
+            return slo
+        if self._slo[0] is not slo:
+            written = slo.get(SLO_EXTENSIONS)
+            own: Mapping[str, Any] = cast("Mapping[str, Any]", written) if isinstance(written, Mapping) else {}
+            self._slo = slo, {**slo, SLO_EXTENSIONS: _overlaid(self._all.slo_defaults, own)}
+        return self._slo[1]
+
+    def plans(self, look: NodeLook, *, ttl_ms: int) -> list[Plan]:
+        """What the strategies that are switched on want."""
+        found: list[Plan] = []
+        for name in sorted(self._all.enabled):
+            strategy = self._all.strategies[name]
+            plans = self._called(Point.STRATEGY, name, lambda of=strategy: _plans(of.plans(look, ttl_ms=ttl_ms)))
+            found.extend(plans or ())
+        return found
+
+    def with_policies(self, look: NodeLook) -> NodeLook:
+        """The look with the annotations of pods that policies were found for."""
+        if not self._all.policies:
+            return look
+        pods = tuple(self._with_policies(pod) for pod in look.pods)
+        self._injected = {pod.uid: self._injected[pod.uid] for pod in look.pods}
+        return replace(look, pods=pods)
+
+    def tell(self, look: NodeLook, pools: object) -> None:
+        """Call who wants to know what changed since the last round.
+
+        pools    who may use which CPUs; None = unknown
+        """
+        if not self._all.callbacks:
+            return
+        target = Target(look.pods, look.host_applications)
+        states: Sequence[tuple[StateKind, object, Any]] = (
+            (StateKind.NODE_SLO, look.slo, look.slo),
+            (StateKind.ALL_PODS, look.pods, None),
+            (StateKind.NODE_TOPOLOGY, pools, pools),
+            (StateKind.NODE_METADATA, (look.labels, look.annotations), (look.labels, look.annotations)),
+        )
+        for kind, state, shown in states:
+            if state is None or self._told.get(kind) == state:
+                continue
+            self._told[kind] = state
+            for (of, name), callback in sorted(self._all.callbacks.items()):
+                if of is kind:
+                    self._called(
+                        Point.CALLBACK,
+                        f"{name} on {kind}",
+                        lambda to=callback, kind=kind, shown=shown: to(kind, shown, target),
+                    )
+
+    def pod_metrics(self, pods: Iterable[AgentPod], metrics: Metrics) -> dict[str, dict[str, Any]]:
+        """What a report says of pods beside their usage, by uid; pods without anything are left out.
+
+        A report is said between rounds and has the time of one.
+        """
+        if not self._all.pod_metrics:
+            return {}
+        self.next_round()
+        found: dict[str, dict[str, Any]] = {}
+        for pod in pods:
+            for name, fill in sorted(self._all.pod_metrics.items()):
+                value = self._called(Point.POD_METRIC, name, lambda of=fill, pod=pod: _json(of(pod, metrics)))
+                if value is not None:
+                    found.setdefault(pod.uid, {})[name] = value
+        return found
+
+    def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
+        """The report with what hooks add; a hook that says what the agent says itself has failed.
+
+        Of one that failed stays what it added last, as far as it still fits: the report shall not flap.
+        """
+        for name, hook in sorted(self._all.topology_hooks.items()):
+            found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: _amendment(before, of(before)))
+            if found is not None:
+                self._added[name], report = found
+            elif (last := self._added.get(name)) is not None:
+                with contextlib.suppress(ValueError):  # there is no such zone any more
+                    report = _amended(report, last)
+        return report
+
+    @property
+    def replaces_eviction(self) -> bool:
+        """Whether pods are ended by an extension."""
+        return self._all.evict is not None
+
+    def evict(self, pod: AgentPod) -> bool:
+        """Whether an extension ended the pod; one that failed has not."""
+        end = self._all.evict
+        return end is not None and self._called(Point.EVICTION, "replaced", lambda: bool(end(pod))) is True
+
+    def _is_due(self, point: Point, name: str, every_seconds: float, now_ms: int) -> bool:
+        every_ms, due = round(every_seconds * 1000), self._due_ms.get((point, name))
+        # a clock that was set back must not silence a collector
+        if due is not None and due - every_ms <= now_ms < due:
+            return False
+        self._due_ms[point, name] = now_ms + every_ms
+        return True
+
+    def _samples(self, name: str, found: Sequence[Found], now_ms: int) -> list[Sample]:
+        if len(found) > MOST_VALUES:
+            self._tell(f"{Point.COLLECTOR} {name}: {len(found)} values, the first {MOST_VALUES} are kept")
+        usable = [one for one in found[:MOST_VALUES] if one.metric and math.isfinite(one.value)]
+        if len(usable) < min(len(found), MOST_VALUES):
+            self._tell(f"{Point.COLLECTOR} {name}: values without a name or a finite number are left out")
+        return [Sample(Kind.EXTENSION, now_ms, float(one.value), (name, one.metric, one.of)) for one in usable]
+
+    def _is_kept(self, by: PodCollector, pod: AgentPod, filters: Mapping[str, Callable[[AgentPod], bool]]) -> bool:
+        known = self._kept.get((by, pod.uid))
+        answers = known[1] if known is not None and known[0] is pod else {}
+        for name, keeps in filters.items():
+            if name not in answers:
+                answer = self._called(Point.POD_FILTER, name, lambda of=keeps: bool(of(pod)))
+                if answer is not None:
+                    answers[name] = answer
+        self._kept[by, pod.uid] = pod, answers
+        return all(answers.values())
+
+    def _with_policies(self, pod: AgentPod) -> AgentPod:
+        """One answer for one object: what comes after compares pods by identity."""
+        known = self._injected.get(pod.uid)
+        if known is not None and known.pod is not pod:
+            known = None
+        if known is not None and known.is_complete:
+            return known.injected
+        added: dict[str, str] = {}
+        is_complete = True
+        for key in (keys.CPU_BURST, keys.MEMORY_QOS):
+            if key in pod.annotations:
+                continue
+            text, all_answered = self._policy(pod, key)
+            is_complete = is_complete and all_answered
+            if text is not None:
+                added[key] = text
+        injected = replace(pod, annotations={**pod.annotations, **added}) if added else pod
+        if known is not None and known.injected == injected:
+            injected = known.injected
+        self._injected[pod.uid] = _Injected(pod, injected, is_complete)
+        return injected
+
+    def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
+        """The first policy by name that there is, and whether all answered that were asked."""
+        all_answered = True
+        for name, policies in sorted(self._all.policies.items()):
+            ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos
+            found = self._called(Point.POLICIES, name, lambda of=ask: (_text(of(pod)),))
+            if found is None:
+                all_answered = False
+            elif found[0] is not None:
+                return found[0], all_answered
+        return None, all_answered
+
+    def _called(self, point: Point, name: str, function: Callable[[], T]) -> T | None:
+        try:
+            return self._all.call(point, name, function)
+        except NotAsked:
+            return None
+        except ExtensionFailed as failed:
+            self._tell(str(failed))
+            return None
+
+    def _polled(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
+        try:
+            return self._all.poll(point, name, function, due=due)
+        except ExtensionFailed as failed:
+            self._tell(str(failed))
+            return None
+
+    def _tell(self, problem: str) -> None:
+        self._problems[problem] = None
+
+
+def _values(found: Iterable[Found]) -> tuple[Found, ...]:
+    """Values as a collector should give them. Raises TypeError, ValueError for others."""
+    return tuple(Found(str(metric), float(value), str(of)) for metric, value, of in found)
+
+
+def _plans(plans: Iterable[Plan]) -> tuple[Plan, ...]:
+    """Plans that the arbiter can take. Raises TypeError for others."""
+    checked = tuple(plans)
+    for plan in checked:
+        if not (_is(plan, Plan) and _is(plan.file, CgroupFile) and _is(plan.value, str)):
+            raise TypeError(f"not a plan: {plan!r}")
+    return checked
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Whether others kept to their types."""
+    return isinstance(value, kind)
+
+
+def _text(policy: str | None) -> str | None:
+    if policy is not None and not _is(policy, str):
+        raise TypeError(f"not a text: {policy!r}")
+    return policy
+
+
+def _json(value: object) -> object:
+    """A value as it goes through the log. Raises TypeError for one that does not."""
+    return None if value is None else codec.decode(codec.encode(value), object)
+
+
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON objects laid over each other: what is given wins at any depth, null keeps what is below (4.2)."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            result[key] = _overlaid(cast("Mapping[str, Any]", under), cast("Mapping[str, Any]", value))
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+def _amendment(
+    report: NodeTopologyReported, added: TopologyAdditions
+) -> tuple[TopologyAdditions, NodeTopologyReported]:
+    """What a hook adds, as it is kept, and the report with it. Raises ValueError for what the agent says itself."""
+    kept = TopologyAdditions(
+        annotations={str(key): str(value) for key, value in added.annotations.items()},
+        zone_resources={
+            zone: {str(name): int(amount) for name, amount in more.items()}
+            for zone, more in added.zone_resources.items()
+        },
+    )
+    return kept, _amended(report, kept)
+
+
+def _amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
+    taken = sorted(set(added.annotations) & set(report.annotations))
+    if taken:
+        raise ValueError(f"the agent says itself: {', '.join(taken)}")
+    unknown = sorted(set(added.zone_resources) - {zone.name for zone in report.zones})
+    if unknown:
+        raise ValueError(f"there is no zone {', '.join(unknown)}")
+    zones = [_with_resources(zone, added.zone_resources.get(zone.name, {})) for zone in report.zones]
+    return msgspec.structs.replace(report, annotations={**report.annotations, **added.annotations}, zones=zones)
+
+
+def _with_resources(zone: TopologyZone, more: Mapping[str, int]) -> TopologyZone:
+    taken = sorted(set(more) & set(zone.capacity))
+    if taken:
+        raise ValueError(f"the agent says itself of {zone.name}: {', '.join(taken)}")
+    return msgspec.structs.replace(zone, capacity={**zone.capacity, **more}, allocatable={**zone.allocatable, **more})

@@ -1,0 +1,233 @@
+"""CPU burst: how far a latency-sensitive container may go above its limit for a moment.
+
+Two knobs per container: the kernel's own burst buffer (`cpu.cfs_burst_us`), and the quota itself, stepped up while the
+container is throttled and the shared pool is idle, stepped down again otherwise. `burst_round` puts both together.
+Source: agent spec, 13; vectors cpu_burst.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.config.kinds import JsonValue
+from koordcore.protocol.config.parse import parse_object
+from koordcore.protocol.config.tables import CPU_BURST
+from koordcore.protocol.lenient_json import parse_json
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US, UNLIMITED, milli_to_quota_us
+from koord_agent.domain.state.pods import AgentPod
+
+PLUGIN = "CPUBurst"
+UP, DOWN = 1.2, 0.8
+COOLING_FRACTION = 0.9
+POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds")
+"""Of the strategy, what a pod may set for itself."""
+
+
+class BurstPolicyName(StrEnum):
+    """Which of the two knobs are used."""
+
+    NONE = "none"
+    CPU_BURST_ONLY = "cpuBurstOnly"
+    CFS_QUOTA_BURST_ONLY = "cfsQuotaBurstOnly"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstPolicy:
+    """Burst settings of a node or pod; period below 0 = the limiter is off."""
+
+    policy: str = BurstPolicyName.NONE
+    cpu_burst_percent: int = 1000
+    cfs_quota_burst_percent: int = 300
+    cfs_quota_burst_period_seconds: int = -1
+    share_pool_threshold_percent: int = 50
+
+    @property
+    def bursts_by_buffer(self) -> bool:
+        """Whether the kernel's burst buffer is set."""
+        return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CPU_BURST_ONLY)
+
+    @property
+    def bursts_by_quota(self) -> bool:
+        """Whether the quota is stepped."""
+        return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CFS_QUOTA_BURST_ONLY)
+
+
+def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
+    """The policy of a `cpuBurstStrategy` in wire spelling with its defaults filled in."""
+    plain = BurstPolicy()
+
+    def whole(name: str, default: int) -> int:
+        value = section.get(name)
+        return default if value is None else int(value)
+
+    return BurstPolicy(
+        policy=str(section.get("policy") or plain.policy),
+        cpu_burst_percent=whole("cpuBurstPercent", plain.cpu_burst_percent),
+        cfs_quota_burst_percent=whole("cfsQuotaBurstPercent", plain.cfs_quota_burst_percent),
+        cfs_quota_burst_period_seconds=whole("cfsQuotaBurstPeriodSeconds", plain.cfs_quota_burst_period_seconds),
+        share_pool_threshold_percent=whole("sharePoolThresholdPercent", plain.share_pool_threshold_percent),
+    )
+
+
+def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
+    """The node's policy overlaid with the pod's annotation; a malformed annotation is as none."""
+    text = pod.annotations.get(keys.CPU_BURST)
+    if not text:
+        return burst_policy(node_section)
+    try:
+        decoded = parse_json(text)
+        if not isinstance(decoded, dict):
+            return burst_policy(node_section)
+        own = parse_object(CPU_BURST, cast("dict[str, JsonValue]", decoded), keys.CPU_BURST)
+    except InvalidInput:
+        return burst_policy(node_section)
+    return burst_policy({**node_section, **{name: own[name] for name in POD_FIELDS if name in own}})
+
+
+def is_managed(pod: AgentPod) -> bool:
+    """Whether burst looks after the pod: active, and not labelled LSR, LSE or BE."""
+    return pod.is_active and pod.qos_label not in (QosClass.LSR, QosClass.LSE, QosClass.BE)
+
+
+def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
+    """cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000); 0 without limit or if switched off.
+
+    source    agent spec, 13.1
+    """
+    if not policy.bursts_by_buffer or limit_milli is None or limit_milli <= 0:
+        return 0
+    return int((limit_milli / 1000) * (policy.cpu_burst_percent / 100) * CFS_PERIOD_US)
+
+
+class PoolState(StrEnum):
+    """How busy the CPUs are that latency-sensitive pods share."""
+
+    IDLE = "idle"
+    COOLING = "cooling"
+    OVERLOAD = "overload"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLoad:
+    """State of the shared pool; ratio None = not known."""
+
+    state: PoolState
+    ratio: float | None = None
+
+
+def pool_load(
+    *,
+    node_cpus: int,
+    node_cpu_used_cores: float | None,
+    pods: Iterable[AgentPod],
+    used_cores: Mapping[str, float],
+    threshold_percent: int,
+) -> PoolLoad:
+    """How much of the shared pool is used.
+
+        total = CPUs - requests of LSE and LSR pods;  used = node - usage of LSE, LSR and BE pods
+
+    used_cores   average cpu usage by uid over the window; absent = no sample
+    source       agent spec, 13.2
+    """
+    if node_cpu_used_cores is None or node_cpus <= 0:
+        return PoolLoad(state=PoolState.UNKNOWN)
+    total, used = float(node_cpus), node_cpu_used_cores
+    for pod in pods:
+        if pod.qos_label in (QosClass.LSE, QosClass.LSR):
+            total -= pod.requests.get(CPU, 0) / 1000
+        if pod.qos_label in (QosClass.LSE, QosClass.LSR, QosClass.BE):
+            used -= used_cores.get(pod.uid, 0.0)
+    ratio = used / total if total > 0 else 1.0
+    threshold = threshold_percent / 100
+    if ratio >= threshold:
+        return PoolLoad(state=PoolState.OVERLOAD, ratio=ratio)
+    if ratio >= threshold * COOLING_FRACTION:
+        return PoolLoad(state=PoolState.COOLING, ratio=ratio)
+    return PoolLoad(state=PoolState.IDLE, ratio=ratio)
+
+
+class QuotaStep(StrEnum):
+    """What to do with a container's quota."""
+
+    UP = "up"
+    DOWN = "down"
+    REMAIN = "remain"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChange:
+    """Quotas of a container and of its pod after the step, us per period; order = which to write, first to last."""
+
+    step: QuotaStep
+    container_quota_us: int
+    pod_quota_us: int
+    order: tuple[str, ...] = ()
+
+
+def choose_step(
+    policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
+) -> QuotaStep:
+    """What to do with a container's quota, before its bounds.
+
+    throttled_ratio   last value; None = no sample
+    source            agent spec, 13.3, steps 1 and 2
+    """
+    if not policy.bursts_by_quota:
+        return QuotaStep.RESET
+    if not limiter_allows:
+        step = QuotaStep.DOWN
+    elif throttled_ratio is not None and throttled_ratio > 0:
+        step = QuotaStep.UP
+    else:
+        step = QuotaStep.REMAIN
+    if pool is PoolState.OVERLOAD and step in (QuotaStep.UP, QuotaStep.REMAIN):
+        return QuotaStep.DOWN
+    if pool in (PoolState.COOLING, PoolState.UNKNOWN) and step is QuotaStep.UP:
+        return QuotaStep.REMAIN
+    return step
+
+
+def step_quota(
+    policy: BurstPolicy, step: QuotaStep, *, limit_milli: int, container_quota_us: int, pod_quota_us: int
+) -> QuotaChange:
+    """The quotas after a step; never below the quota of the limit, never above percent of it.
+
+    An unlimited container is left alone, or gets the quota of its limit back without touching its pod (D-23); an
+    unlimited pod stays unlimited.
+    source    agent spec, 13.3, steps 3 and 4
+    """
+    base = milli_to_quota_us(limit_milli)
+    unchanged = QuotaChange(step=step, container_quota_us=container_quota_us, pod_quota_us=pod_quota_us)
+    if container_quota_us == UNLIMITED:
+        if step in (QuotaStep.REMAIN, QuotaStep.UP):
+            return unchanged
+        return QuotaChange(step=step, container_quota_us=base, pod_quota_us=pod_quota_us, order=("container",))
+    percent = policy.cfs_quota_burst_percent
+    ceiling = int(base * percent / 100) if percent > 100 else base
+    match step:
+        case QuotaStep.UP:
+            wanted = int(container_quota_us * UP)
+        case QuotaStep.DOWN:
+            wanted = int(container_quota_us * DOWN)
+        case QuotaStep.RESET:
+            wanted = base
+        case QuotaStep.REMAIN:
+            wanted = container_quota_us
+    target = max(base, min(wanted, ceiling))
+    if target == container_quota_us:
+        return unchanged
+    delta = target - container_quota_us
+    if pod_quota_us <= 0:
+        return QuotaChange(step=step, container_quota_us=target, pod_quota_us=pod_quota_us, order=("container",))
+    order = ("pod", "container") if delta > 0 else ("container", "pod")
+    return QuotaChange(step=step, container_quota_us=target, pod_quota_us=pod_quota_us + delta, order=order)

@@ -1,0 +1,259 @@
+"""Memory protection and reclaim of classes, pods and containers: the values of the memory.* files.
+
+`memory_values` computes them; `memory_plans` makes plans of them. The CPU identity of classes is `cpu_qos`.
+Source: agent spec, 14; vectors cgroup_reconcile.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.config.agent import AGENT_QOS_DEFAULTS
+from koordcore.protocol.config.kinds import JsonValue
+from koordcore.protocol.config.parse import parse_object
+from koordcore.protocol.config.tables import MEMORY_QOS
+from koordcore.protocol.lenient_json import convert, parse_json
+from koordcore.protocol.pod_resources import MEMORY
+from koordcore.protocol.qos import KubeQos, QosClass
+from koordcore.protocol.resource_names import BATCH_MEMORY
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.cgroup_files import INT64_MAX
+from koord_agent.domain.state.pods import AgentContainer, AgentPod
+
+PLUGIN = "CgroupReconcile"
+UNLIMITED = -1
+Values = dict[str, int]
+"""File name -> value; INT64_MAX stands for `max`; an absent file is not written."""
+
+
+class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The memory settings of a class or pod in whole percents, permille and bytes; None = that file is not written."""
+
+    min_limit_percent: int | None = None
+    low_limit_percent: int | None = None
+    throttling_percent: int | None = None
+    wmark_ratio: int | None = None
+    wmark_scale_permill: int | None = None
+    wmark_min_adj: int | None = None
+    priority_enable: int | None = None
+    priority: int | None = None
+    oom_kill_group: int | None = None
+    page_cache_enable: bool | None = None
+    page_cache_limit_percent: int | None = None
+    page_cache_limit_size: int | None = None
+    page_cache_reclaim_sync: bool | None = None
+
+
+NONE_VALUES = MemoryQos(
+    min_limit_percent=0,
+    low_limit_percent=0,
+    throttling_percent=0,
+    wmark_ratio=0,
+    wmark_scale_permill=50,
+    wmark_min_adj=0,
+    priority_enable=0,
+    priority=0,
+    oom_kill_group=0,
+)
+"""What policy `none` sets (agent spec, 4.2)."""
+CLASS_OF_QOS: Mapping[str, str] = {
+    QosClass.LSE: "lsrClass",
+    QosClass.LSR: "lsrClass",
+    QosClass.LS: "lsClass",
+    QosClass.BE: "beClass",
+    QosClass.SYSTEM: "systemClass",
+}
+CLASS_OF_KUBE_QOS: Mapping[KubeQos, str] = {
+    KubeQos.GUARANTEED: "lsrClass",
+    KubeQos.BURSTABLE: "lsClass",
+    KubeQos.BEST_EFFORT: "beClass",
+}
+STATIC_FILES = (
+    ("memory.wmark_ratio", "wmark_ratio"),
+    ("memory.wmark_scale_factor", "wmark_scale_permill"),
+    ("memory.wmark_min_adj", "wmark_min_adj"),
+    ("memory.priority", "priority"),
+    ("memory.use_priority_oom", "priority_enable"),
+    ("memory.oom.group", "oom_kill_group"),
+)
+CLASS_FILES = STATIC_FILES[3:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodMemory:
+    """The files of one pod and, by container name, of its containers."""
+
+    pod: Values
+    containers: Mapping[str, Values]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryValues:
+    """All wanted values, by Kubernetes class and by pod uid."""
+
+    classes: Mapping[KubeQos, Values] = field(default_factory=dict[KubeQos, Values])
+    pods: Mapping[str, PodMemory] = field(default_factory=dict[str, PodMemory])
+
+
+def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
+    """Memory settings per class (`lsrClass`, `lsClass`, `beClass`, `systemClass`) of a wire `resourceQOSStrategy`."""
+    return {
+        name: settings_from(cast("Mapping[str, Any]", (section.get(name) or {})).get("memoryQOS") or {})
+        for name in ("lsrClass", "lsClass", "beClass", "systemClass")
+    }
+
+
+def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
+    """Settings of memory QoS fields in wire spelling; `enable` and unknown fields are ignored.
+
+    raises    InvalidInput for a field of a wrong type
+    """
+    return convert(dict(fields), MemoryQos)
+
+
+DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
+"""The recommended values of each class, for policy `auto`."""
+
+
+def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
+    """What holds for a pod: its class, changed by its annotation; a malformed annotation is as none."""
+    name = CLASS_OF_QOS[QosClass(pod.qos)]
+    of_class = classes.get(name, MemoryQos())
+    text = pod.annotations.get(keys.MEMORY_QOS)
+    if not text:
+        return of_class
+    try:
+        decoded = parse_json(text)
+        if not isinstance(decoded, dict):
+            return of_class
+        written = cast("dict[str, JsonValue]", decoded)
+        own = settings_from(parse_object(MEMORY_QOS, written, keys.MEMORY_QOS))
+    except InvalidInput:
+        return of_class
+    policy = next((value for key, value in written.items() if key.lower() == "policy"), None)
+    if policy == "none":
+        return NONE_VALUES
+    below = DEFAULTS[name] if policy == "auto" else of_class
+    given = {f: v for f in own.__struct_fields__ if (v := getattr(own, f)) is not None}
+    return msgspec.structs.replace(below, **given)
+
+
+def memory_values(
+    classes: Mapping[str, MemoryQos], pods: Iterable[AgentPod], *, allocatable_bytes: int, page_size: int
+) -> MemoryValues:
+    """Every memory.* value that the settings ask for.
+
+    classes            settings per class, see `class_settings`
+    allocatable_bytes  of the node: the limit of containers that have none
+    source             agent spec, 14
+    """
+    of_pods: dict[str, PodMemory] = {}
+    sums: dict[KubeQos, Values] = {}
+    for pod in pods:
+        if not pod.is_active:
+            continue
+        settings = settings_of_pod(pod, classes)
+        of_pod = _pod_values(pod, settings, allocatable_bytes, page_size)
+        of_pods[pod.uid] = of_pod
+        for name, percent in (("memory.min", settings.min_limit_percent), ("memory.low", settings.low_limit_percent)):
+            if percent is not None:
+                share = _requested(pod) * percent // 100
+                for kube_qos in {pod.kube_qos, KubeQos.GUARANTEED}:
+                    total = sums.setdefault(kube_qos, {})
+                    total[name] = total.get(name, 0) + share
+    of_classes = {
+        kube_qos: {**_static(classes.get(name, MemoryQos()), CLASS_FILES), **sums.get(kube_qos, {})}
+        for kube_qos, name in CLASS_OF_KUBE_QOS.items()
+    }
+    return MemoryValues(classes=of_classes, pods=of_pods)
+
+
+def _resource(pod: AgentPod) -> str:
+    return BATCH_MEMORY if pod.qos_label == QosClass.BE else MEMORY
+
+
+def _containers(pod: AgentPod) -> tuple[AgentContainer, ...]:
+    return tuple(container for container in pod.containers if not container.is_init)
+
+
+def _requested(pod: AgentPod) -> int:
+    """Bytes that the pod's containers request; of a pod known from the ledger only, what the pod requests."""
+    resource = _resource(pod)
+    if not pod.containers:
+        return pod.requests.get(resource, 0)
+    return sum(container.requests.get(resource, 0) for container in _containers(pod))
+
+
+def _pod_values(pod: AgentPod, settings: MemoryQos, allocatable_bytes: int, page_size: int) -> PodMemory:
+    resource = _resource(pod)
+    containers: dict[str, Values] = {}
+    for container in _containers(pod):
+        request, limit = container.requests.get(resource, 0), container.limits.get(resource)
+        values = {**_static(settings, STATIC_FILES), **_protection(settings, request)}
+        high = _high(settings, request, allocatable_bytes if limit is None else limit, page_size)
+        if high is not None:
+            values["memory.high"] = max(high, values.get("memory.min", 0)) if high > 0 else high
+        containers[container.name] = values
+    of_pod = {**_static(settings, STATIC_FILES), **_protection(settings, _requested(pod)), **_page_cache(pod, settings)}
+    return PodMemory(pod=of_pod, containers=containers)
+
+
+def _static(settings: MemoryQos, files: Iterable[tuple[str, str]]) -> Values:
+    return {name: value for name, attribute in files if (value := getattr(settings, attribute)) is not None}
+
+
+def _protection(settings: MemoryQos, request: int) -> Values:
+    values: Values = {}
+    if settings.min_limit_percent is not None:
+        values["memory.min"] = request * settings.min_limit_percent // 100
+    if settings.low_limit_percent is not None:
+        low = request * settings.low_limit_percent // 100
+        values["memory.low"] = max(low, values.get("memory.min", 0)) if low > 0 else low
+    return values
+
+
+def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int | None:
+    """memory.high of a container: request + (limit - request) * percent / 100, floored to a page; 0 % = max.
+
+    returns   None = not written: no percentage, or none of 0..100 (a wrong one must not throttle anybody)
+    """
+    percent = settings.throttling_percent
+    if percent is None or not 0 <= percent <= 100:
+        return None
+    if percent == 0:
+        return INT64_MAX
+    return (request + (limit - request) * percent // 100) // page_size * page_size
+
+
+def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
+    """Page cache limit of a pod (cgroup v2): a size, capped by the pod's limit, or percent of that limit."""
+    limit = _page_cache_base(pod)
+    size = settings.page_cache_limit_size
+    if size is not None:
+        size = min(size, limit) if limit > 0 else size
+    elif settings.page_cache_limit_percent is not None and limit > 0:
+        size = limit * settings.page_cache_limit_percent // 100
+    values: Values = {}
+    if size is not None and size >= 0:
+        values["memory.pagecache_limit.size"] = size
+        values["memory.pagecache_limit.enable"] = int(size > 0)
+        if size > 0:
+            values["memory.pagecache_limit.sync"] = int(settings.page_cache_reclaim_sync or False)
+    if settings.page_cache_enable is not None:
+        values["memory.pagecache_limit.enable"] = int(settings.page_cache_enable)
+    return values
+
+
+def _page_cache_base(pod: AgentPod) -> int:
+    """Bytes that the pod may use: the limits that are set; for label BE all must be. -1 = unlimited."""
+    resource = _resource(pod)
+    if not pod.containers:
+        return pod.limits.get(resource, UNLIMITED)
+    limits = [container.limits.get(resource) for container in _containers(pod)]
+    known = [limit for limit in limits if limit is not None]
+    if not known or (resource == BATCH_MEMORY and len(known) < len(limits)):
+        return UNLIMITED
+    return sum(known)

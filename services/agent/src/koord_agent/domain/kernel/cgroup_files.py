@@ -1,0 +1,355 @@
+"""The kernel files that the agent reads and writes: names on cgroup v1 and v2, value conversion, validity, equality.
+
+A resource is called by its v1 file name everywhere above the host; values are v1-style text (`-1` = unlimited).
+`executor` plans with these values, the hosts in `koord_agent.shell.host` convert at the last moment.
+Source: agent spec, 3.4.
+"""
+
+import posixpath
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordcore.values.cpuset import is_same_cpuset, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.counters import parse_flat
+
+INT64_MAX = 9223372036854775807
+V1_UNLIMITED_MEMORY = 0x7FFFFFFFFFFFF000
+CFS_PERIOD_US = 100_000
+MIN_SHARES, MAX_SHARES = 2, 262_144
+MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
+MIN_QUOTA_US = 1_000
+UNLIMITED = -1
+MAX_DIGITS = 20
+"""Of a 64-bit number; longer texts are no numbers."""
+
+
+class Unsupported(LookupError):
+    """This kernel interface does not have the resource."""
+
+
+class Form(StrEnum):
+    """How a resource's text is compared and converted."""
+
+    NUMBER = "number"
+    CPUSET = "cpuset"
+    QUOTA = "quota"
+    SHARES = "shares"
+    MEMORY_LIMIT = "memory_limit"
+    DEVICE = "device"
+    DEVICE_TEXT = "device_text"
+    CLASSID = "classid"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One row of the resource table; None as a file or hierarchy = not there on that version."""
+
+    name: str
+    hierarchy: str | None
+    v2_file: str | None
+    form: Form = Form.TEXT
+    low: int | None = None
+    high: int | None = None
+    v2_read_file: str | None = None
+
+    def file(self, version: int, *, reading: bool = False) -> str | None:
+        """File name inside a cgroup directory; None = unsupported on that version."""
+        if version == 1:
+            return self.name if self.hierarchy is not None else None
+        return self.v2_read_file if reading and self.v2_read_file else self.v2_file
+
+
+def _same(name: str, hierarchy: str, form: Form, low: int | None = None, high: int | None = None) -> Resource:
+    return Resource(name, hierarchy, name, form, low, high)
+
+
+def _v1_only(name: str, form: Form, low: int | None = None, high: int | None = None) -> Resource:
+    return Resource(name, "blkio" if name.startswith("blkio") else "memory", None, form, low, high)
+
+
+RESOURCES = {
+    resource.name: resource
+    for resource in (
+        Resource("cpu.shares", "cpu", "cpu.weight", Form.SHARES, MIN_SHARES, MAX_SHARES),
+        Resource("cpu.cfs_quota_us", "cpu", "cpu.max", Form.QUOTA),
+        Resource("cpu.cfs_period_us", "cpu", "cpu.max", Form.NUMBER),
+        Resource("cpu.cfs_burst_us", "cpu", "cpu.max.burst", Form.NUMBER, 0, 100_000_000),
+        _same("cpu.bvt_warp_ns", "cpu", Form.NUMBER, -1, 2),
+        _same("cpu.idle", "cpu", Form.NUMBER, 0, 1),
+        _same("cpu.stat", "cpu", Form.TEXT),
+        Resource("tasks", "cpu", "cgroup.threads"),
+        _same("cgroup.procs", "cpu", Form.TEXT),
+        Resource("cpuset.cpus", "cpuset", "cpuset.cpus", Form.CPUSET, v2_read_file="cpuset.cpus.effective"),
+        Resource("cpuacct.usage", "cpuacct", "cpu.stat", Form.NUMBER),
+        _same("cpu.pressure", "cpuacct", Form.TEXT),
+        _same("memory.pressure", "cpuacct", Form.TEXT),
+        _same("io.pressure", "cpuacct", Form.TEXT),
+        Resource("memory.limit_in_bytes", "memory", "memory.max", Form.MEMORY_LIMIT),
+        Resource("memory.usage_in_bytes", "memory", "memory.current", Form.NUMBER),
+        _same("memory.stat", "memory", Form.TEXT),
+        _same("memory.numa_stat", "memory", Form.TEXT),
+        _same("memory.min", "memory", Form.NUMBER, 0, INT64_MAX),
+        _same("memory.low", "memory", Form.NUMBER, 0, INT64_MAX),
+        _same("memory.high", "memory", Form.NUMBER, 0, INT64_MAX),
+        _same("memory.wmark_ratio", "memory", Form.NUMBER, 0, 100),
+        _same("memory.wmark_scale_factor", "memory", Form.NUMBER, 1, 1000),
+        _same("memory.wmark_min_adj", "memory", Form.NUMBER, -25, 50),
+        _same("memory.priority", "memory", Form.NUMBER, 0, 12),
+        _same("memory.use_priority_oom", "memory", Form.NUMBER, 0, 1),
+        _same("memory.oom.group", "memory", Form.NUMBER, 0, 1),
+        Resource("memory.pagecache_limit.enable", None, "memory.pagecache_limit.enable", Form.NUMBER, 0, 1),
+        Resource("memory.pagecache_limit.size", None, "memory.pagecache_limit.size", Form.NUMBER, 0, INT64_MAX),
+        Resource("memory.pagecache_limit.sync", None, "memory.pagecache_limit.sync", Form.NUMBER, 0, 1),
+        _v1_only("memory.idle_page_stats", Form.TEXT),
+        _v1_only("blkio.throttle.read_iops_device", Form.DEVICE, 0, INT64_MAX),
+        _v1_only("blkio.throttle.read_bps_device", Form.DEVICE, 0, INT64_MAX),
+        _v1_only("blkio.throttle.write_iops_device", Form.DEVICE, 0, INT64_MAX),
+        _v1_only("blkio.throttle.write_bps_device", Form.DEVICE, 0, INT64_MAX),
+        _v1_only("blkio.cost.weight", Form.DEVICE, 1, 100),
+        _v1_only("blkio.cost.qos", Form.DEVICE_TEXT),
+        _v1_only("blkio.cost.model", Form.DEVICE_TEXT),
+        _same("net_cls.classid", "net_cls", Form.CLASSID),
+    )
+}
+
+SYSTEM_FILES = {
+    "min_free_kbytes": (10_240, 10_485_760),
+    "watermark_scale_factor": (10, 400),
+    "memcg_reaper/reap_background": (0, 1),
+    "reap_background": (0, 1),
+    "sched_group_identity_enabled": (0, 1),
+}
+"""Node-wide files with their ranges (agent spec, 17)."""
+
+
+def resource(name: str) -> Resource:
+    """The row of a resource.
+
+    raises    Unsupported for a name that the table does not have
+    """
+    if name not in RESOURCES:
+        raise Unsupported(f"resource {name}: not in the table")
+    return RESOURCES[name]
+
+
+def file_path(root: str, name: str, directory: str, version: int, *, reading: bool = False) -> str:
+    """Absolute file: root/hierarchy/directory/file on v1, root/directory/file on v2.
+
+    raises    Unsupported
+    """
+    row = resource(name)
+    file = row.file(version, reading=reading)
+    if file is None:
+        raise Unsupported(f"resource {name}: not on cgroup v{version}")
+    parts = (row.hierarchy or "", directory, file) if version == 1 else (directory, file)
+    return posixpath.join(root, *(part for part in parts if part))
+
+
+def validate(name: str, value: str) -> None:
+    """Whether a v1-style value may be written.
+
+    `max` counts as the largest int64; CPU lists must parse; text without a rule is accepted.
+    raises    InvalidInput naming resource, rule and value; Unsupported for an unknown resource
+    """
+    if name in SYSTEM_FILES:
+        _in_range(name, value, *SYSTEM_FILES[name])
+        return
+    row = resource(name)
+    match row.form:
+        case Form.CPUSET:
+            try:
+                parse_cpuset(value.strip())
+            except InvalidInput as error:
+                raise error.at(name) from error
+        case Form.DEVICE:
+            fields = value.split()
+            major, colon, minor = fields[0].partition(":") if fields else ("", "", "")
+            if len(fields) != 2 or not colon or not major.isdecimal() or not minor.isdecimal():
+                raise InvalidInput("'MAJ:MIN value'", value, name)
+            _in_range(name, fields[1], row.low, row.high)
+        case Form.CLASSID:
+            digits = value.removeprefix("0x")
+            hexadecimal = (
+                digits != value and 0 < len(digits) <= 8 and all(c in "0123456789abcdefABCDEF" for c in digits)
+            )
+            if not hexadecimal and not (value.isascii() and value.isdecimal()):
+                raise InvalidInput("0x and up to 8 hex digits, or decimal", value, name)
+        case Form.QUOTA | Form.MEMORY_LIMIT:
+            _in_range(name, value, UNLIMITED, None)
+        case Form.SHARES | Form.NUMBER if row.low is not None:
+            _in_range(name, value, row.low, row.high)
+        case _:
+            pass
+
+
+def is_in_force(name: str, value: str) -> bool:
+    """Whether a value that was read is one that a kernel would have taken: it refuses quotas below a millisecond."""
+    number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
+    return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
+
+
+def _in_range(name: str, value: str, low: int | None, high: int | None) -> None:
+    number = parse_number(value)
+    if number is None:
+        raise InvalidInput("an integer or max", value, name)
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise InvalidInput(f"{low} or more" if high is None else f"{low}..{high}", value, name)
+
+
+def parse_number(text: str) -> int | None:
+    """Integer of a kernel text, `max` = the largest int64; None = neither."""
+    text = text.strip()
+    if text == "max":
+        return INT64_MAX
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS else None
+
+
+def to_file_text(name: str, value: str, version: int) -> str:
+    """The text to write for a v1-style value.
+
+    v2: shares become a weight 1 + (s-2)*9999/262142, an unlimited quota or memory limit becomes `max`, a quota is
+    written alone (the period stays).
+    raises    InvalidInput, Unsupported
+    """
+    row = resource(name)
+    if row.file(version) is None:
+        raise Unsupported(f"resource {name}: not on cgroup v{version}")
+    validate(name, value)
+    if version == 1:
+        return value
+    match row.form:
+        case Form.SHARES:
+            return str(shares_to_weight(parse_number(value) or 0))
+        case Form.QUOTA | Form.MEMORY_LIMIT if parse_number(value) == UNLIMITED:
+            return "max"
+        case _:
+            return value
+
+
+def from_file_text(name: str, text: str, version: int) -> str:
+    """The v1-style value of a file's text.
+
+    raises    InvalidInput if the text is not what the kernel writes there; Unsupported
+    """
+    row = resource(name)
+    if row.file(version, reading=True) is None:
+        raise Unsupported(f"resource {name}: not on cgroup v{version}")
+    text = text.strip()
+    if version == 2:
+        match name:
+            case "cpu.shares":
+                return str(weight_to_shares(_number(name, text)))
+            case "cpu.cfs_quota_us" | "cpu.cfs_period_us":
+                quota, _, period = text.partition(" ")
+                if name == "cpu.cfs_period_us":
+                    return str(_number(name, period))
+                return str(UNLIMITED) if quota == "max" else str(_number(name, quota))
+            case "cpuacct.usage":
+                entries = parse_flat(text)
+                if "usage_usec" not in entries:
+                    raise InvalidInput("lines with usage_usec", text, "cpu.stat")
+                return str(entries["usage_usec"] * 1000)
+            case _:
+                pass
+    match row.form:
+        case Form.MEMORY_LIMIT:
+            limit = _number(name, text)
+            return str(UNLIMITED) if limit >= V1_UNLIMITED_MEMORY else str(limit)
+        case Form.NUMBER | Form.SHARES | Form.QUOTA:
+            return str(_number(name, text))
+        case _:
+            return text
+
+
+def _number(name: str, text: str) -> int:
+    number = parse_number(text)
+    if number is None:
+        raise InvalidInput("an integer or max", text, name)
+    return number
+
+
+def is_equal(name: str, current: str, value: str, version: int) -> bool:
+    """Whether a file that reads `current` already says `value` (v1-style), so that no write is needed.
+
+    CPU lists compare as sets, devices line by line, numbers by value, `max` = largest int64 = -1; of cpu.max only the
+    first field counts (D-2), on v2 shares compare as weights.
+    """
+    row = resource(name)
+    current, value = current.strip(), value.strip()
+    match row.form:
+        case Form.CPUSET:
+            return is_same_cpuset(current, value)
+        case Form.DEVICE:
+            return _has_line(current, value)
+        case Form.DEVICE_TEXT:
+            return value in (line.strip() for line in current.splitlines())
+        case Form.SHARES if version == 2:
+            wanted = parse_number(value)
+            if wanted is None or not MIN_SHARES <= wanted <= MAX_SHARES:
+                return False
+            return current == str(shares_to_weight(wanted))
+        case Form.CLASSID:
+            return _any_base(current) == _any_base(value)
+        case Form.QUOTA if version == 2:
+            current = current.split(" ")[0]
+        case _:
+            pass
+    if current == value:
+        return True
+    left, right = _comparable(row, current), _comparable(row, value)
+    return left is not None and left == right
+
+
+def _has_line(current: str, value: str) -> bool:
+    """Whether a per-device file needs no `MAJ:MIN value`: the line is there, or 0 is wanted and no device is listed."""
+    lines = [line.strip() for line in current.splitlines()]
+    device, _, amount = value.partition(" ")
+    if amount == "0":
+        return not any(line.split(" ", 1)[0] == device for line in lines)
+    return value in lines
+
+
+def _comparable(row: Resource, text: str) -> int | None:
+    number = parse_number(text)
+    if number == UNLIMITED and row.low != UNLIMITED and (row.low or 0) >= 0:
+        return INT64_MAX
+    if number is not None and row.form is Form.MEMORY_LIMIT and number >= V1_UNLIMITED_MEMORY:
+        return INT64_MAX
+    return number
+
+
+def _any_base(text: str) -> int | str:
+    try:
+        return int(text, 0)
+    except ValueError:
+        return text
+
+
+def shares_to_weight(shares: int) -> int:
+    """cpu.weight for cpu.shares: 1 + ((s - 2) * 9999) / 262142."""
+    return MIN_WEIGHT + ((shares - MIN_SHARES) * (MAX_WEIGHT - MIN_WEIGHT)) // (MAX_SHARES - MIN_SHARES)
+
+
+def weight_to_shares(weight: int) -> int:
+    """cpu.shares for cpu.weight: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
+
+    raises    InvalidInput for a weight outside 1..10000
+    """
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise InvalidInput(f"{MIN_WEIGHT}..{MAX_WEIGHT}", weight, "cpu.weight")
+    shares = ((weight - MIN_WEIGHT) * (MAX_SHARES - MIN_SHARES)) // (MAX_WEIGHT - MIN_WEIGHT) + MIN_SHARES
+    return min(max(shares, MIN_SHARES), MAX_SHARES)
+
+
+def milli_to_shares(cpu_milli: int) -> int:
+    """cpu.shares of a request: milli * 1024 / 1000 within 2..262144; 2 for zero or less."""
+    return min(max(cpu_milli * 1024 // 1000, MIN_SHARES), MAX_SHARES) if cpu_milli > 0 else MIN_SHARES
+
+
+def milli_to_quota_us(cpu_milli: int) -> int:
+    """cpu.cfs_quota_us of a limit: milli * 100000 / 1000, at least 1000; -1 (unlimited) for zero or less."""
+    return max(cpu_milli * CFS_PERIOD_US // 1000, MIN_QUOTA_US) if cpu_milli > 0 else UNLIMITED

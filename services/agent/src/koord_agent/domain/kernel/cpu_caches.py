@@ -1,0 +1,68 @@
+"""The L3 caches of a machine from the texts of sysfs: which CPUs share which.
+
+source    agent spec, 4.4 (CACHE, maps L3 -> cpus)
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.events.nodestate import CpuCache
+from koordcore.values.cpuset import CpuSet, format_cpuset, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.counters import whole_number
+
+L3: Final = "3"
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFiles:
+    """The files of one `cpu<n>/cache/index<i>`; "" = not there.
+
+    id    older kernels and some machines do not have it
+    """
+
+    level: str
+    id: str
+    size: str
+    shared_cpu_list: str
+
+
+def l3_caches(files: Iterable[CacheFiles]) -> list[CpuCache]:
+    """Each cache once, by id.
+
+    files     of all caches of all CPUs; caches of other levels, and texts that are not what a kernel writes, are left
+              out
+    returns   without ids of the kernel they are numbered in order of their first CPU, as lscpu does; empty = unknown
+    """
+    found: dict[CpuSet, CacheFiles] = {}
+    for of in files:
+        if of.level.strip() != L3:
+            continue
+        try:
+            cpus = parse_cpuset(of.shared_cpu_list.strip())
+        except InvalidInput:
+            continue
+        if cpus:
+            found.setdefault(cpus, of)
+    told = [whole_number(of.id.strip()) for of in found.values()]
+    has_ids = None not in told and len(set(told)) == len(told)
+    ordered = sorted(found, key=min)
+    return sorted(
+        (
+            CpuCache(
+                id=(whole_number(found[cpus].id.strip()) or 0) if has_ids else number,
+                cpus=format_cpuset(cpus),
+                size_bytes=_bytes(found[cpus].size.strip()),
+            )
+            for number, cpus in enumerate(ordered)
+        ),
+        key=lambda cache: cache.id,
+    )
+
+
+def _bytes(text: str) -> int:
+    number = whole_number(text.rstrip("".join(_UNITS)))
+    return (number or 0) * _UNITS.get(text[-1:], 1)

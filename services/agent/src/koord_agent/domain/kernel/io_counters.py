@@ -1,0 +1,79 @@
+"""What a pod's disks and connections have done so far: its devices in /proc/diskstats, /proc/<pid>/net/snmp.
+
+`qos.interference` says what two readings mean. source    agent spec, 18 (disk-io, network)
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from koord_agent.domain.kernel.counters import MalformedCounter, whole_number
+
+_FIRST_COUNTER: Final = 3
+_LEAST_FIELDS: Final = 11
+_TCP: Final = "Tcp:"
+_DEVICE: Final = re.compile(r"\d+:\d+")
+
+
+class DiskCounters(NamedTuple):
+    """Requests that ended and the milliseconds that they took, in the order of `interference.disk_await_ms`."""
+
+    reads: int
+    read_ms: int
+    writes: int
+    write_ms: int
+
+
+class TcpCounters(NamedTuple):
+    """Segments sent, and sent again, in the order of `interference.retransmit_ratio`."""
+
+    out: int
+    retransmitted: int
+
+
+def parse_devices(text: str) -> frozenset[str]:
+    """MAJ:MIN of every device in `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
+    firsts = (line.split(" ", 1)[0] for line in text.splitlines())
+    return frozenset(first for first in firsts if _DEVICE.fullmatch(first))
+
+
+def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
+    """MAJ:MIN -> counters; lines that do not fit are left out."""
+    found: dict[str, DiskCounters] = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) < _LEAST_FIELDS:
+            continue
+        numbers = [whole_number(field) for field in fields[_FIRST_COUNTER:_LEAST_FIELDS]]
+        reads, _, _, read_ms, writes, _, _, write_ms = numbers
+        if reads is not None and read_ms is not None and writes is not None and write_ms is not None:
+            found[f"{fields[0]}:{fields[1]}"] = DiskCounters(reads, read_ms, writes, write_ms)
+    return found
+
+
+def parse_tcp(text: str) -> TcpCounters:
+    """OutSegs and RetransSegs of `Tcp:`, whose names are in the line before its values.
+
+    raises    MalformedCounter
+    """
+    lines = [line.split() for line in text.splitlines() if line.startswith(_TCP)]
+    if len(lines) != 2:
+        raise MalformedCounter(f"snmp: no names and values of Tcp: {text[:60]!r}")
+    values = dict(zip(*lines, strict=False))
+    out, again = whole_number(values.get("OutSegs", "")), whole_number(values.get("RetransSegs", ""))
+    if out is None or again is None:
+        raise MalformedCounter("snmp: OutSegs or RetransSegs is no number")
+    return TcpCounters(out, again)
+
+
+def common_disks(
+    previous: Mapping[str, DiskCounters], current: Mapping[str, DiskCounters]
+) -> tuple[DiskCounters, DiskCounters]:
+    """Both readings summed over the devices that are in both."""
+    devices = previous.keys() & current.keys()
+    before, after = ([reading[device] for device in sorted(devices)] for reading in (previous, current))
+    return _sum(before), _sum(after)
+
+
+def _sum(counters: list[DiskCounters]) -> DiskCounters:
+    return DiskCounters(*(sum(column) for column in zip(DiskCounters(0, 0, 0, 0), *counters, strict=True)))

@@ -1,0 +1,148 @@
+"""NUMA shares of usage and the cold part of page cache, from raw kernel texts.
+
+Stands beside `usage`: these rules are pinned by the same vectors, the collectors that will feed series with them are
+switched on with the NUMA report.
+"""
+
+from collections.abc import Mapping
+
+from koord_agent.domain.kernel.counters import (
+    PAGE_BYTES,
+    MalformedCounter,
+    parse_busy_ticks_per_cpu,
+    parse_meminfo,
+    whole_number,
+)
+
+COLD_FILE_LINES = 31
+COLD_FIRST_ROW = 14
+COLD_ROWS = ("cfei", "dfei", "cfui", "dfui")
+COLD_BOUNDARY = 5
+
+
+def numa_cpu_cores(
+    previous_stat: str, current_stat: str, cpu_to_numa: Mapping[int, int], *, interval_ns: int, jiffy_ns: int
+) -> dict[int, float] | None:
+    """Cores in use per NUMA node between two readings of /proc/stat. None = no sample (interval not positive).
+
+    CPUs that the map does not know, that are new, or whose ticks fell are left out.
+    source    agent spec, 6.1
+    """
+    if interval_ns <= 0:
+        return None
+    before, after = parse_busy_ticks_per_cpu(previous_stat), parse_busy_ticks_per_cpu(current_stat)
+    return numa_cores_of_ticks(before, after, cpu_to_numa, interval_ns=interval_ns, jiffy_ns=jiffy_ns)
+
+
+def numa_cores_of_ticks(
+    before: Mapping[int, int],
+    after: Mapping[int, int],
+    cpu_to_numa: Mapping[int, int],
+    *,
+    interval_ns: int,
+    jiffy_ns: int,
+) -> dict[int, float]:
+    """As `numa_cpu_cores`, from used jiffies by CPU; the interval must be positive."""
+    ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
+    for cpu, now in after.items():
+        then = before.get(cpu)
+        if then is None or now < then or cpu not in cpu_to_numa:
+            continue
+        ticks[cpu_to_numa[cpu]] += now - then
+    return {node: count * jiffy_ns / interval_ns for node, count in ticks.items()}
+
+
+def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
+    """Memory in use on a NUMA node: max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0).
+
+    meminfo   text of /sys/bus/node/devices/node<i>/meminfo, lines prefixed `Node <i> `
+    raises    MalformedCounter naming the missing entry
+    source    agent spec, 6.1
+    """
+    entries = parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
+    names = ("MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+    for name in names:
+        if name not in entries:
+            raise MalformedCounter(f"node{numa_node}/meminfo: no entry {name}")
+    total, *available = (entries[name] for name in names)
+    return max(total - sum(available), 0)
+
+
+def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, float]) -> dict[int, float]:
+    """System cpu split by each NUMA node's share of the node's cpu usage; all 0 if nothing is used.
+
+    source    agent spec, 6.5
+    """
+    total = sum(node_numa_cpu.values())
+    return {node: system_cpu_cores * used / total if total else 0.0 for node, used in node_numa_cpu.items()}
+
+
+def numa_system_memory_bytes(
+    node_numa_memory: Mapping[int, float], pods_numa_memory: Mapping[int, float]
+) -> dict[int, float]:
+    """System memory per NUMA node: max(node - pods, 0). A lower bound: the pods' part contains file pages (6.5)."""
+    return {node: max(used - pods_numa_memory.get(node, 0), 0) for node, used in node_numa_memory.items()}
+
+
+def parse_numa_stat(text: str, version: int) -> dict[int, int]:
+    """Pages per NUMA node of a cgroup, from memory.numa_stat.
+
+    v1: the first line `total=... N0=...`, already pages. v2: lines `anon` then `file`, bytes, each floored to pages.
+    raises    MalformedCounter
+    source    agent spec, 6.2
+    """
+    lines = text.splitlines()
+    if version == 1:
+        if not lines or not lines[0].startswith("total="):
+            raise MalformedCounter("memory.numa_stat: the first line is not total=")
+        return _numa_fields(lines[0])
+    anon = _numa_line(lines, "anon", 0)
+    file = _numa_line(lines, "file", 1)
+    pages: dict[int, int] = {}
+    for fields in (anon, file):
+        for node, size in fields.items():
+            pages[node] = pages.get(node, 0) + size // PAGE_BYTES
+    return pages
+
+
+def _numa_line(lines: list[str], kind: str, position: int) -> dict[int, int]:
+    if len(lines) <= position or lines[position].split()[:1] != [kind]:
+        raise MalformedCounter(f"memory.numa_stat: line {position + 1} is not {kind}")
+    return _numa_fields(lines[position])
+
+
+def _numa_fields(line: str) -> dict[int, int]:
+    fields: dict[int, int] = {}
+    for field in line.split()[1:]:
+        node, equals, size = field.partition("=")
+        number, amount = whole_number(node[1:]), whole_number(size)
+        if not equals or node[:1] != "N" or number is None or amount is None:
+            raise MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field[:40]!r}")
+        fields[number] = amount
+    return fields
+
+
+def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
+    """Bytes of file pages that were idle for `boundary` or more buckets, from memory.idle_page_stats (kidled).
+
+    raises    MalformedCounter if the text has not exactly 31 lines or a counted row is not made of numbers
+    source    agent spec, 6.10
+    """
+    lines = idle_page_stats.removesuffix("\n").split("\n")
+    if len(lines) != COLD_FILE_LINES:
+        raise MalformedCounter(f"memory.idle_page_stats: {len(lines)} lines, want {COLD_FILE_LINES}")
+    cold = 0
+    for line in lines[COLD_FIRST_ROW:]:
+        name, *buckets = line.split() or [""]
+        if name not in COLD_ROWS:
+            continue
+        numbers = [whole_number(bucket) for bucket in buckets]
+        if None in numbers:
+            raise MalformedCounter(f"memory.idle_page_stats: row {name} is not made of numbers")
+        cold += sum(number or 0 for number in numbers[boundary:])
+    return cold
+
+
+def hot_page_usage_bytes(with_page_cache_bytes: int, cold_bytes: int) -> int:
+    """Memory in use without its cold page cache, never negative (D-10)."""
+    return max(with_page_cache_bytes - cold_bytes, 0)

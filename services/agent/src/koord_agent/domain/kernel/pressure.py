@@ -1,0 +1,65 @@
+"""Pressure stall information of one cgroup: the text of cpu.pressure, memory.pressure or io.pressure.
+
+`collectors` store avg10 of each; `total` feeds the allocation-latency signal. source    agent spec, 6.8, 18
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from koord_agent.domain.kernel.counters import MalformedCounter
+
+RESOURCES: Final = {"cpu": "cpu.pressure", "mem": "memory.pressure", "io": "io.pressure"}
+"""Name of a resource in the series -> its file."""
+DEGREES: Final = ("some", "full")
+
+_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)"
+_LINE: Final = re.compile(
+    rf"(some|full)[ \t]+avg10={_NUMBER}[ \t]+avg60={_NUMBER}[ \t]+avg300={_NUMBER}[ \t]+total=([0-9]+)[ \t]*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Share of time lost over three windows, percent, and the sum since the cgroup exists, microseconds."""
+
+    avg10: float = 0.0
+    avg60: float = 0.0
+    avg300: float = 0.0
+    total_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """One file: some = at least one task waited, full = all of them did."""
+
+    some: Stall
+    full: Stall
+    full_supported: bool
+
+
+def parse_pressure(text: str) -> Pressure:
+    """The two lines of a pressure file, in any order; without a line `full` it counts as zeros and unsupported.
+
+    raises    MalformedCounter for any other line, or without the line `some` (D-8)
+    """
+    found: dict[str, Stall] = {}
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise MalformedCounter(f"pressure: not 'some|full avg10= avg60= avg300= total=': {line!r}")
+        degree, avg10, avg60, avg300, total = match.groups()
+        found[degree] = Stall(avg10=float(avg10), avg60=float(avg60), avg300=float(avg300), total_us=int(total))
+    if "some" not in found:
+        raise MalformedCounter("pressure: no line 'some'")
+    return Pressure(some=found["some"], full=found.get("full", Stall()), full_supported="full" in found)
+
+
+def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
+    """Share of an interval in which some task waited: delta total / delta t. None = no value.
+
+    source    agent spec, 18 (mem-alloc)
+    """
+    if interval_ns <= 0 or current.total_us < previous.total_us:
+        return None
+    return (current.total_us - previous.total_us) * 1000 / interval_ns

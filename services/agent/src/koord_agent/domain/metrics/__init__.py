@@ -1,0 +1,1 @@
+"""Samples of the node and its pods, and the aggregates over them."""

@@ -1,0 +1,309 @@
+"""From one look at the host to samples in the series: node, NUMA nodes, pods, containers, system, best-effort class.
+
+`HostReading` is what the shell read in one go (`koord_agent.shell.collect.sensing`); `NodeMonitor.observe` compares it
+with the last one and appends what it yields. Counter-based collectors keep the previous reading for 20 intervals; the
+first reading of an object gives no cpu sample. The slow collectors (PSI, CPI, ...) are in `collected`. Source: agent
+spec, 6.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koord_agent.domain.kernel.counters import PAGE_BYTES, CgroupCounters, NodeCounters
+from koord_agent.domain.kernel.numa_usage import numa_cores_of_ticks, numa_system_cpu_cores, numa_system_memory_bytes
+from koord_agent.domain.metrics.best_effort import be_real_limit_milli, be_request_milli, be_usage_milli
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.series import OUT_OF_ORDER_MS, Sample, SeriesStore
+from koord_agent.domain.metrics.usage import (
+    Measured,
+    SystemParts,
+    cgroup_usage,
+    node_usage,
+    system_usage,
+    throttled_ratio,
+)
+
+KEEP_INTERVALS = 20
+OUTDATED_MS = 10_000
+LAST_LOOKBACK_INTERVALS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestEffortReading:
+    """The best-effort root; quota None = unreadable, cpuset_sizes of the root and two levels below it."""
+
+    counters: CgroupCounters | None
+    quota_us: int | None
+    period_us: int = 100_000
+    cpuset_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaReading:
+    """The NUMA nodes of a machine.
+
+    cpu_to_numa       online CPUs
+    memory_bytes      in use, by NUMA node; empty = unreadable this time
+    pods_pages        pages of all readable pods together, by NUMA node
+    """
+
+    cpu_to_numa: Mapping[int, int]
+    memory_bytes: Mapping[int, int]
+    pods_pages: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReading:
+    """One look at the host. None = that object was unreadable this time.
+
+    pods                by uid, all pods that the agent knows of
+    containers          by container id
+    numa                None = this machine has no NUMA information
+    host_applications   by name
+    be_requests_milli   batch-cpu requests of the containers of pods labelled BE
+    """
+
+    node: NodeCounters | None
+    pods: Mapping[str, CgroupCounters | None]
+    containers: Mapping[str, CgroupCounters | None] = field(default_factory=dict[str, CgroupCounters | None])
+    numa: NumaReading | None = None
+    host_applications: Mapping[str, CgroupCounters | None] = field(default_factory=dict[str, CgroupCounters | None])
+    best_effort: BestEffortReading | None = None
+    be_requests_milli: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """Last values after an observation; None = no value within two collect intervals."""
+
+    node_cpu_cores: float | None
+    pod_cpu_cores: Mapping[str, float | None]
+    host_app_cpu_cores: Mapping[str, float | None]
+
+
+class _Totals(NamedTuple):
+    """Sums over a group of objects, cores and bytes."""
+
+    cpu_cores: float
+    memory_bytes: float
+    with_page_cache_bytes: float
+
+
+class _Kinds(NamedTuple):
+    """Series of one group of objects; throttled None = not kept."""
+
+    cpu: Kind
+    memory: Kind
+    with_page_cache: Kind
+    throttled: Kind | None
+
+
+_PODS = _Kinds(Kind.POD_CPU, Kind.POD_MEMORY, Kind.POD_MEMORY_WITH_PAGE_CACHE, Kind.POD_CPU_THROTTLED)
+_CONTAINERS = _Kinds(
+    Kind.CONTAINER_CPU, Kind.CONTAINER_MEMORY, Kind.CONTAINER_MEMORY_WITH_PAGE_CACHE, Kind.CONTAINER_CPU_THROTTLED
+)
+_HOST_APPS = _Kinds(Kind.HOST_APP_CPU, Kind.HOST_APP_MEMORY, Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE, None)
+
+
+class NodeMonitor:
+    """The collectors of one node. Not shared: one task owns it."""
+
+    def __init__(
+        self,
+        *,
+        collect_interval_ms: int,
+        store: SeriesStore | None = None,
+        with_page_cache: bool = True,
+        outdated_ms: int = OUTDATED_MS,
+    ) -> None:
+        self.store = store if store is not None else SeriesStore()
+        self._interval_ms = collect_interval_ms
+        self._with_page_cache = with_page_cache
+        self._outdated_ms = outdated_ms
+        self._previous: dict[tuple[str, str], tuple[int, NodeCounters | CgroupCounters]] = {}
+        self._last: dict[tuple[str, str], tuple[int, float]] = {}
+        self._newest_ms = 0
+        self.observations = 0
+
+    def observe(self, reading: HostReading, now_ms: int, *, apps_with_page_cache: bool = False) -> Latest:
+        """Append the samples that this reading yields, and say the last values.
+
+        now_ms                  time of the samples on the service's clock; the counters carry their own time base
+        apps_with_page_cache    whether host applications count with their page cache in the system's rest (6.6)
+        """
+        if now_ms < self._newest_ms - OUT_OF_ORDER_MS:
+            self.store.clock_set_back(now_ms)
+        self._newest_ms = now_ms
+        ticks = self._observe_node(reading.node, now_ms)
+        pods = self._observe_group(reading.pods, now_ms, _PODS)
+        self._observe_group(reading.containers, now_ms, _CONTAINERS)
+        apps = self._observe_group(reading.host_applications, now_ms, _HOST_APPS)
+        system_cpu = self._observe_system(now_ms, pods, apps, apps_with_page_cache=apps_with_page_cache)
+        if reading.numa is not None:
+            self._observe_numa(reading.numa, ticks, system_cpu, now_ms)
+        if reading.best_effort is not None:
+            self._observe_best_effort(reading.best_effort, reading.be_requests_milli, now_ms)
+        self.observations += 1
+        if self.observations % KEEP_INTERVALS == 0:
+            self._purge(now_ms)
+        return Latest(
+            node_cpu_cores=self.last(Kind.NODE_CPU, now_ms),
+            pod_cpu_cores={uid: self.last(Kind.POD_CPU, now_ms, uid) for uid in reading.pods},
+            host_app_cpu_cores={name: self.last(Kind.HOST_APP_CPU, now_ms, name) for name in reading.host_applications},
+        )
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Append what a slow collector found."""
+        self.store.append_all(tuple(samples))
+
+    def last(self, kind: Kind, now_ms: int, of: str = "") -> float | None:
+        """Newest value of a series if it is at most two collect intervals old (agent spec, 10.1)."""
+        entry = self._last.get((kind, of))
+        if entry is None or now_ms - entry[0] > LAST_LOOKBACK_INTERVALS * self._interval_ms:
+            return None
+        return entry[1]
+
+    def forget(self, uids: set[str]) -> None:
+        """Drop everything about pods or containers that are gone."""
+        self.store.forget(uids)
+        self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}
+        self._last = {key: value for key, value in self._last.items() if key[1] not in uids}
+
+    def _append(self, kind: Kind, now_ms: int, value: float, of: str = "") -> None:
+        self.store.append(kind, now_ms, value, of)
+        self._last[kind, of] = (now_ms, value)
+
+    def _observe_node(self, node: NodeCounters | None, now_ms: int) -> tuple[NodeCounters, NodeCounters] | None:
+        """The readings before and now if there are both."""
+        if node is None:
+            return None
+        previous = self._swap(("node", ""), node, now_ms)
+        self._append(Kind.NODE_MEMORY, now_ms, node.memory.used_bytes)
+        if self._with_page_cache:
+            self._append(Kind.NODE_MEMORY_WITH_PAGE_CACHE, now_ms, node.memory.with_page_cache_bytes)
+        if not isinstance(previous, NodeCounters):
+            return None
+        cores = node_usage(previous, node)
+        if cores is not None:
+            self._append(Kind.NODE_CPU, now_ms, cores)
+        return previous, node
+
+    def _observe_group(
+        self, readings: Mapping[str, CgroupCounters | None], now_ms: int, kinds: _Kinds
+    ) -> _Totals | None:
+        """Samples of pods, containers or host applications; returns their sums.
+
+        An object in its first interval counts as 0 cores, so the system part is overstated then (6.5, pitfall). When
+        all of them are in their first interval (a new agent, a gap in the readings) there is no sum at all.
+        """
+        sum_cores = sum_bytes = sum_with_cache = 0.0
+        readable = measured = 0
+        for name, counters in readings.items():
+            if counters is None:
+                continue
+            readable += 1
+            previous = self._swap((kinds.cpu, name), counters, now_ms)
+            if isinstance(previous, CgroupCounters):
+                cores = cgroup_usage(previous, counters)
+                if cores is not None:
+                    measured += 1
+                    self._append(kinds.cpu, now_ms, cores, name)
+                    sum_cores += cores
+                if kinds.throttled is not None and previous.throttling is not None and counters.throttling is not None:
+                    ratio = throttled_ratio(previous.throttling, counters.throttling)
+                    if ratio is not None:
+                        self._append(kinds.throttled, now_ms, ratio, name)
+            if counters.memory is not None:
+                self._append(kinds.memory, now_ms, counters.memory.used_bytes, name)
+                sum_bytes += counters.memory.used_bytes
+                sum_with_cache += counters.memory.with_page_cache_bytes
+                if self._with_page_cache:
+                    self._append(kinds.with_page_cache, now_ms, counters.memory.with_page_cache_bytes, name)
+        return _Totals(sum_cores, sum_bytes, sum_with_cache) if measured or not readable else None
+
+    def _observe_system(
+        self, now_ms: int, pods: _Totals | None, apps: _Totals | None, *, apps_with_page_cache: bool
+    ) -> float | None:
+        """The rest of the node; returns its cores."""
+
+        def measured(value: float | None) -> Measured | None:
+            return None if value is None else Measured(at_ms=now_ms, value=value)
+
+        cpu, memory = self._last.get((Kind.NODE_CPU, "")), self._last.get((Kind.NODE_MEMORY, ""))
+        apps_bytes = apps and (apps.with_page_cache_bytes if apps_with_page_cache else apps.memory_bytes)
+        usage = system_usage(
+            SystemParts(
+                node_cpu=Measured(at_ms=cpu[0], value=cpu[1]) if cpu else None,
+                node_memory=Measured(at_ms=memory[0], value=memory[1]) if memory else None,
+                pods_cpu=measured(pods and pods.cpu_cores),
+                pods_memory=measured(pods and pods.memory_bytes),
+                host_apps_cpu=measured(apps and apps.cpu_cores),
+                host_apps_memory=measured(apps_bytes),
+            ),
+            now_ms=now_ms,
+            outdated_ms=max(self._outdated_ms, LAST_LOOKBACK_INTERVALS * self._interval_ms),
+        )
+        if usage is None:
+            return None
+        self._append(Kind.SYSTEM_CPU, now_ms, usage.cpu_cores)
+        self._append(Kind.SYSTEM_MEMORY, now_ms, usage.memory_bytes)
+        return usage.cpu_cores
+
+    def _observe_numa(
+        self,
+        reading: NumaReading,
+        counters: tuple[NodeCounters, NodeCounters] | None,
+        system_cpu: float | None,
+        now_ms: int,
+    ) -> None:
+        """Samples by NUMA node; whatever is missing here never holds up the node's own samples."""
+        cores: dict[int, float] = {}
+        if counters is not None and counters[1].at_ns > counters[0].at_ns:
+            cores = numa_cores_of_ticks(
+                counters[0].busy_ticks_by_cpu,
+                counters[1].busy_ticks_by_cpu,
+                reading.cpu_to_numa,
+                interval_ns=counters[1].at_ns - counters[0].at_ns,
+                jiffy_ns=counters[1].jiffy_ns,
+            )
+        self._append_by_node(Kind.NUMA_CPU, now_ms, cores)
+        self._append_by_node(Kind.NUMA_MEMORY, now_ms, reading.memory_bytes)
+        if system_cpu is not None:
+            self._append_by_node(Kind.SYSTEM_NUMA_CPU, now_ms, numa_system_cpu_cores(system_cpu, cores))
+        pods = {node: pages * PAGE_BYTES for node, pages in reading.pods_pages.items()}
+        rest = numa_system_memory_bytes(reading.memory_bytes, pods)
+        self._append_by_node(Kind.SYSTEM_NUMA_MEMORY, now_ms, rest)
+
+    def _append_by_node(self, kind: Kind, now_ms: int, values: Mapping[int, float]) -> None:
+        for node, value in values.items():
+            self._append(kind, now_ms, value, str(node))
+
+    def _observe_best_effort(self, reading: BestEffortReading, requests: tuple[int, ...], now_ms: int) -> None:
+        if reading.counters is not None and reading.counters.cpu_usage_ns is not None:
+            previous = self._swap(("best-effort", ""), reading.counters, now_ms)
+            before = previous.cpu_usage_ns if isinstance(previous, CgroupCounters) else None
+            interval_ms = (reading.counters.at_ns - previous.at_ns) // 1_000_000 if previous is not None else 0
+            used = be_usage_milli(before, reading.counters.cpu_usage_ns, interval_ms)
+            if used is not None:
+                self._append(Kind.BE_CPU_USAGE, now_ms, used)
+        if reading.quota_us is not None:
+            limit = be_real_limit_milli(reading.cpuset_sizes, reading.quota_us, reading.period_us)
+            if limit is not None:
+                self._append(Kind.BE_CPU_REAL_LIMIT, now_ms, limit)
+        self._append(Kind.BE_CPU_REQUEST, now_ms, be_request_milli(requests))
+
+    def _swap(
+        self, key: tuple[str, str], counters: NodeCounters | CgroupCounters, now_ms: int
+    ) -> NodeCounters | CgroupCounters | None:
+        """The previous reading if it is at most 20 intervals old; the new one takes its place."""
+        entry = self._previous.get(key)
+        self._previous[key] = (now_ms, counters)
+        if entry is None or now_ms - entry[0] > KEEP_INTERVALS * self._interval_ms:
+            return None
+        return entry[1]
+
+    def _purge(self, now_ms: int) -> None:
+        oldest = now_ms - KEEP_INTERVALS * self._interval_ms
+        self._previous = {key: entry for key, entry in self._previous.items() if entry[0] >= oldest}
+        self._last = {key: entry for key, entry in self._last.items() if entry[0] >= oldest}

@@ -1,0 +1,337 @@
+"""The node's own time series: samples in time order, bounded by retention and size, and the aggregates over them.
+
+Filled by `monitor`, read by `report` and by the QoS strategies. `koord_agent.shell.store.series_archive` keeps them
+over a restart; what it lost is seen as cold windows, never as wrong numbers.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heapify, heapreplace
+from typing import NamedTuple, TypeAlias
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.metrics.metric_kinds import LABELS, Kind
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+OUT_OF_ORDER_MS = 60_000
+SAMPLE_BYTES = 16
+DEFAULT_RETENTION_MS = 12 * 3600 * 1000
+DEFAULT_MAX_BYTES = 100 * 1024 * 1024
+
+
+Of: TypeAlias = str | tuple[str, ...]
+"""Which series of a kind; see `SeriesStore`."""
+
+
+class Sample(NamedTuple):
+    """One value of one series."""
+
+    kind: Kind
+    at_ms: int
+    value: float
+    of: Of = ""
+
+
+def require_labels(kind: Kind, of: Of) -> None:
+    """Refuse an `of` that does not name exactly the labels of a kind.
+
+    raises    InvalidInput naming kind and labels
+    source    agent spec, 5
+    """
+    names = LABELS[kind]
+    fits = of == "" if not names else (isinstance(of, str) and bool(of) if len(names) == 1 else len(of) == len(names))
+    if not fits or (len(names) > 1 and isinstance(of, str)):
+        raise InvalidInput(f"a value for each of the labels {names}", of, kind)
+
+
+class NoSamples(LookupError):
+    """An aggregate (other than count) of no samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Samples of one query: times_ms and values are aligned, in the order in which they are held."""
+
+    times_ms: Sequence[int]
+    values: Sequence[float]
+
+    @property
+    def span_ms(self) -> int:
+        """Newest minus oldest time over all samples (D-6); 0 without samples."""
+        return max(self.times_ms) - min(self.times_ms) if len(self.times_ms) else 0
+
+
+def aggregate(points: Points, name: str) -> float:
+    """One number for a list of samples.
+
+    avg; p50, p90, p95, p99 = sorted value at index int(f32(n) * f32(p)) - 1, at least 0; last = newest time, the first
+    of equal ones; count. An unknown name means avg.
+
+    raises    NoSamples for an empty list, except count which is 0
+    source    agent spec, 5
+    """
+    count = len(points.values)
+    if name == "count":
+        return float(count)
+    if not count:
+        raise NoSamples(f"{name} of no samples")
+    if name in PERCENTILES:
+        return sorted(points.values)[percentile_index(count, PERCENTILES[name])]
+    if name == "last":
+        newest = max(points.times_ms)
+        return points.values[list(points.times_ms).index(newest)]
+    return sum(points.values) / count
+
+
+@lru_cache(maxsize=4096)
+def percentile_index(count: int, fraction: float) -> int:
+    """Index int(f32(count) * f32(fraction)) - 1 in single precision, never below 0 (agent spec, 5)."""
+    product = _float32(_float32(float(count)) * _float32(fraction))
+    return max(int(product) - 1, 0)
+
+
+def _float32(value: float) -> float:
+    """Nearest single-precision value. The product of two of them is exact in double, so rounding once is enough."""
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def is_cold(points: Points, window_ms: int) -> bool:
+    """Whether the samples span less than half of the window (agent spec, 7.3)."""
+    return points.span_ms < 0.5 * window_ms
+
+
+class Series:
+    """Samples of one object, in time order."""
+
+    __slots__ = ("_times", "_values", "retention_ms")
+
+    def __init__(self, retention_ms: int) -> None:
+        self.retention_ms = retention_ms
+        self._times = array("q")
+        self._values = array("d")
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def append(self, at_ms: int, value: float) -> bool:
+        """Keep a sample; False if it is more than a minute older than the newest one (it is dropped).
+
+        Samples beyond the retention are released when they make up a quarter of what is held, so an append costs O(1)
+        on average; queries never show them.
+        """
+        times, values = self._times, self._values
+        if times and at_ms < times[-1]:
+            if times[-1] - at_ms > OUT_OF_ORDER_MS:
+                return False
+            place = bisect_right(times, at_ms)
+            times.insert(place, at_ms)
+            values.insert(place, value)
+        else:
+            times.append(at_ms)
+            values.append(value)
+        oldest_kept = times[-1] - self.retention_ms
+        if len(times) >= 8 and times[len(times) // 4] < oldest_kept:
+            self.drop_before(oldest_kept)
+        return True
+
+    def drop_before(self, oldest_kept_ms: int) -> int:
+        """Release samples older than the given time; how many were released."""
+        cut = bisect_left(self._times, oldest_kept_ms)
+        if cut:
+            del self._times[:cut]
+            del self._values[:cut]
+        return cut
+
+    def drop_after(self, newest_kept_ms: int) -> int:
+        """Release samples newer than the given time; how many were released."""
+        cut = bisect_right(self._times, newest_kept_ms)
+        released = len(self._times) - cut
+        del self._times[cut:]
+        del self._values[cut:]
+        return released
+
+    def after(self, at_ms: int) -> Points:
+        """Samples newer than the given time."""
+        low = bisect_right(self._times, at_ms)
+        return Points(times_ms=self._times[low:], values=self._values[low:])
+
+    def drop_oldest_half(self) -> int:
+        """Release the older half of the samples (at least one); how many were released."""
+        cut = (len(self._times) + 1) // 2
+        del self._times[:cut]
+        del self._values[:cut]
+        return cut
+
+    def between(self, start_ms: int, end_ms: int) -> Points:
+        """Samples in [start, end], both inclusive, never one older than the retention before end."""
+        start_ms = max(start_ms, end_ms - self.retention_ms)
+        low, high = bisect_left(self._times, start_ms), bisect_right(self._times, end_ms)
+        return Points(times_ms=self._times[low:high], values=self._values[low:high])
+
+    def last(self, start_ms: int, end_ms: int) -> float | None:
+        """Newest sample in [start, end]; None = no sample there."""
+        high = bisect_right(self._times, end_ms)
+        if not high or self._times[high - 1] < start_ms:
+            return None
+        low = bisect_left(self._times, self._times[high - 1])
+        return self._values[low]
+
+    @property
+    def newest_ms(self) -> int | None:
+        """Time of the newest sample; None = no sample yet."""
+        return self._times[-1] if self._times else None
+
+
+class SeriesStore:
+    """All series of a node, by kind and labels.
+
+    `of` names the labels: "" for a kind without any, the value of the one label, or the tuple of values in the order
+    of `metric_kinds.LABELS`. A node has few series of its own and many of its objects (pods, containers, ...), which
+    may be kept for a shorter time.
+    """
+
+    def __init__(
+        self,
+        *,
+        retention_ms: int = DEFAULT_RETENTION_MS,
+        object_retention_ms: int | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
+        self.retention_ms = retention_ms
+        self.object_retention_ms = retention_ms if object_retention_ms is None else object_retention_ms
+        self.max_bytes = max_bytes
+        self._least_object_retention_ms = self.object_retention_ms
+        self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
+
+    def keep_objects_for(self, window_ms: int) -> None:
+        """Somebody looks back this far at objects: they are kept as long, but never longer than the node's own."""
+        kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
+        if kept_ms == self.object_retention_ms:
+            return
+        self.object_retention_ms = kept_ms
+        for held in self._series.values():
+            for of, series in held.items():
+                if of != "":
+                    series.retention_ms = kept_ms
+
+    def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
+        """Add one sample.
+
+        raises    InvalidInput if `of` does not name exactly the labels of the kind; nothing is stored then
+        """
+        series = self._series[kind].get(of)
+        if series is None:
+            require_labels(kind, of)
+            series = self._series[kind][of] = Series(self.retention_ms if of == "" else self.object_retention_ms)
+        series.append(at_ms, value)
+
+    def append_all(self, samples: Sequence[Sample]) -> None:
+        """Add samples, all or none.
+
+        raises    InvalidInput as `append`
+        """
+        for sample in samples:
+            if sample.of not in self._series[sample.kind]:
+                require_labels(sample.kind, sample.of)
+        for kind, at_ms, value, of in samples:
+            self.append(kind, at_ms, value, of)
+
+    def between(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> Points:
+        """Samples of one series in [start, end]; empty if there is no such series."""
+        series = self._series[kind].get(of)
+        return series.between(start_ms, end_ms) if series is not None else Points(times_ms=(), values=())
+
+    def select(self, kind: Kind, start_ms: int, end_ms: int, **labels: str) -> Points:
+        """Samples in [start, end] of all series of a kind that carry these labels, merged into one list.
+
+        raises    InvalidInput for a label that the kind does not have
+        """
+        names = LABELS[kind]
+        for name in labels:
+            if name not in names:
+                raise InvalidInput(f"one of {', '.join(names) or 'no label'}", name, kind)
+        wanted = [(names.index(name), value) for name, value in labels.items()]
+        times: list[int] = []
+        values: list[float] = []
+        for of, series in self._series[kind].items():
+            carried = (of,) if isinstance(of, str) else of
+            if all(carried[place] == value for place, value in wanted):
+                points = series.between(start_ms, end_ms)
+                times.extend(points.times_ms)
+                values.extend(points.values)
+        return Points(times_ms=times, values=values)
+
+    def last(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> float | None:
+        """Newest sample of one series in [start, end]; None = none."""
+        series = self._series[kind].get(of)
+        return series.last(start_ms, end_ms) if series is not None else None
+
+    def held(self, kind: Kind) -> tuple[Of, ...]:
+        """Labels of every series of a kind, in no order."""
+        return tuple(self._series[kind])
+
+    def objects(self, kind: Kind) -> list[str]:
+        """Names of the objects that have a series of this kind of one label, sorted."""
+        return sorted(of for of in self._series[kind] if isinstance(of, str))
+
+    def forget(self, objects: Iterable[str]) -> None:
+        """Drop every series of these objects (a pod or container that is gone)."""
+        gone = set(objects)
+        for held in self._series.values():
+            for of in [of for of in held if of in gone or (isinstance(of, tuple) and not gone.isdisjoint(of))]:
+                del held[of]
+
+    def collect_garbage(self, now_ms: int) -> int:
+        """Drop expired samples, silent series and, above the size cap, the oldest half of the longest series.
+
+        returns   samples released
+        source    agent spec, 5 (storage GC)
+        """
+        released = 0
+        for held in self._series.values():
+            for of in [of for of, one in held.items() if (one.newest_ms or 0) < now_ms - one.retention_ms]:
+                released += len(held.pop(of))
+            for series in held.values():
+                released += series.drop_before(now_ms - series.retention_ms)
+        excess = (self.size_bytes - self.max_bytes) // SAMPLE_BYTES
+        if excess > 0:
+            by_length = [(-len(series), index, series) for index, series in enumerate(self._all())]
+            heapify(by_length)
+            while excess > 0 and by_length:
+                _, index, longest = by_length[0]
+                dropped = longest.drop_oldest_half()
+                released, excess = released + dropped, excess - dropped
+                if dropped:
+                    heapreplace(by_length, (-len(longest), index, longest))
+                else:
+                    break
+        return released
+
+    def clock_set_back(self, now_ms: int) -> int:
+        """Drop samples from what is now the future: they would keep new ones out; how many were released."""
+        return sum(series.drop_after(now_ms) for series in self._all())
+
+    def newer_than(self, at_ms: int) -> Iterator[tuple[Kind, Of, Points]]:
+        """Every series that has samples newer than a time, with these."""
+        for kind, held in self._series.items():
+            for of, series in held.items():
+                if (series.newest_ms or 0) > at_ms:
+                    yield kind, of, series.after(at_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of samples held (time and value, without overhead)."""
+        return SAMPLE_BYTES * sum(len(series) for series in self._all())
+
+    def __len__(self) -> int:
+        """Series held."""
+        return sum(len(held) for held in self._series.values())
+
+    def _all(self) -> Iterator[Series]:
+        for held in self._series.values():
+            yield from held.values()

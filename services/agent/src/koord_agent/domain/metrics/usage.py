@@ -1,0 +1,112 @@
+"""Usage from two readings of counters, and what is left over for the system.
+
+Follows `counters`; `monitor` calls these and stores the results. The rule that all of them share (D-7): a counter lower
+than before, or an interval that is not positive, gives no sample (None), never a huge number.
+"""
+
+from dataclasses import dataclass
+
+from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Throttling
+
+
+def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int, jiffy_ns: int) -> float | None:
+    """Cores in use between two readings: ticks / (interval / jiffy). None = no sample (D-7).
+
+    source    agent spec, 6.1
+    """
+    if interval_ns <= 0 or current_ticks < previous_ticks:
+        return None
+    return (current_ticks - previous_ticks) * jiffy_ns / interval_ns
+
+
+def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> float | None:
+    """Cores used by a cgroup between two readings. None = no sample (D-7).
+
+    source    agent spec, 6.2
+    """
+    if interval_ns <= 0 or current_ns < previous_ns:
+        return None
+    return (current_ns - previous_ns) / interval_ns
+
+
+def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
+    """Share of the CFS periods in which the cgroup was throttled, 0..1; 0 if no period passed. None = no sample (D-7).
+
+    source    agent spec, 6.3
+    """
+    periods = current.nr_periods - previous.nr_periods
+    throttled = current.nr_throttled - previous.nr_throttled
+    if periods < 0 or throttled < 0:
+        return None
+    return throttled / periods if periods else 0.0
+
+
+def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
+    """Cores in use on the node between two readings; None as in `node_cpu_cores`."""
+    return node_cpu_cores(
+        previous.busy_ticks,
+        current.busy_ticks,
+        interval_ns=current.at_ns - previous.at_ns,
+        jiffy_ns=current.jiffy_ns,
+    )
+
+
+def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | None:
+    """Cores used by a cgroup between two readings; None as in `cgroup_cpu_cores`, or if either was unreadable."""
+    if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
+        return None
+    return cgroup_cpu_cores(previous.cpu_usage_ns, current.cpu_usage_ns, interval_ns=current.at_ns - previous.at_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A value with the time of its reading."""
+
+    at_ms: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemParts:
+    """What `system_usage` subtracts from what. None = that part has no reading yet."""
+
+    node_cpu: Measured | None
+    node_memory: Measured | None
+    pods_cpu: Measured | None
+    pods_memory: Measured | None
+    host_apps_cpu: Measured | None
+    host_apps_memory: Measured | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemUsage:
+    """What runs on the node beside pods and host applications; cores and bytes."""
+
+    cpu_cores: float
+    memory_bytes: float
+
+
+def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) -> SystemUsage | None:
+    """Rest of the node: max(node - pods - host applications, 0), for cpu and memory.
+
+    returns   None if any part is missing or older than outdated_ms (both values, never one alone)
+    source    agent spec, 6.5
+    """
+    readings = (
+        parts.node_cpu,
+        parts.node_memory,
+        parts.pods_cpu,
+        parts.pods_memory,
+        parts.host_apps_cpu,
+        parts.host_apps_memory,
+    )
+    values: list[float] = []
+    for reading in readings:
+        if reading is None or now_ms - reading.at_ms > outdated_ms:
+            return None
+        values.append(reading.value)
+    node_cpu, node_memory, pods_cpu, pods_memory, apps_cpu, apps_memory = values
+    return SystemUsage(
+        cpu_cores=max(node_cpu - pods_cpu - apps_cpu, 0.0),
+        memory_bytes=max(node_memory - pods_memory - apps_memory, 0.0),
+    )

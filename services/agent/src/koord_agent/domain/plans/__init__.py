@@ -1,0 +1,1 @@
+"""From plans of strategies to ordered writes of kernel files."""

@@ -1,0 +1,202 @@
+"""One value per knob out of the plans of all strategies: duplicates consolidated, conflicts resolved, losers named.
+
+    strategies -> plans -> arbitrate() -> winners -> executor
+
+Rules (agent spec, 10.2): expired plans drop out; per knob only the highest band counts; equal values are one update
+with several owners; different values meet by what the knob means; last, a child's CPU list or quota is cut to its
+parent's.
+Vectors: arbitration.
+"""
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from koordcore.values.cpuset import format_cpuset, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.cgroup_files import UNLIMITED, parse_number
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+
+CPUSET = "cpuset.cpus"
+QUOTA = "cpu.cfs_quota_us"
+LIMITS = frozenset((QUOTA, "cpu.cfs_burst_us", "memory.high", "memory.limit_in_bytes"))
+PROTECTIONS = frozenset(("memory.min", "memory.low", "cpu.shares"))
+THROTTLES = frozenset(
+    f"blkio.throttle.{direction}_{unit}_device" for direction in ("read", "write") for unit in ("iops", "bps")
+)
+_INFINITY = 1 << 80
+
+
+class Loss(StrEnum):
+    """Why a plan does not count."""
+
+    EXPIRED = "expired"
+    OVERRIDDEN = "overridden"
+    """a higher band wants something else for the knob"""
+    CONFLICT = "conflict"
+    """another plan of the same band won"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """What a knob gets, by whom, and why.
+
+    plugins    sorted; several wanted the same value, or their CPU lists met
+    asked      the value before the parent cut it; equal to value if nothing was cut
+    by_reading   whether what cut it is the parent's file as it reads now, not what the parent gets in this round
+    """
+
+    file: CgroupFile
+    value: str
+    plugins: tuple[str, ...]
+    band: Band
+    reason: str
+    asked: str
+    causes: tuple[str, ...] = ()
+    by_reading: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loser:
+    """A plan that does not count, and which rule said so."""
+
+    plan: Plan
+    loss: Loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arbitration:
+    """Winners by knob, and losers in a stable order."""
+
+    winners: Mapping[CgroupFile, Winner] = field(default_factory=dict[CgroupFile, Winner])
+    losers: tuple[Loser, ...] = ()
+
+
+def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, str] | None = None) -> Arbitration:
+    """The value of every knob that somebody has a plan for.
+
+    current   v1-style texts of files that have no plan, for the cut to the parent; absent = unknown, no cut
+    """
+    losers: list[Loser] = []
+    by_file: dict[CgroupFile, list[Plan]] = {}
+    for plan in plans:
+        if plan.is_expired(now_ms):
+            losers.append(Loser(plan=plan, loss=Loss.EXPIRED))
+        else:
+            value = normalised(plan.file.resource, plan.value)
+            by_file.setdefault(plan.file, []).append(plan if value == plan.value else replace(plan, value=value))
+    winners: dict[CgroupFile, Winner] = {}
+    for file, of_file in by_file.items():
+        band = max(plan.band for plan in of_file)
+        losers.extend(Loser(plan=plan, loss=Loss.OVERRIDDEN) for plan in of_file if plan.band < band)
+        winner, lost = _resolve(file, [plan for plan in of_file if plan.band == band])
+        winners[file] = winner
+        losers.extend(Loser(plan=plan, loss=Loss.CONFLICT) for plan in lost)
+    for file in sorted(winners, key=lambda f: (f.level, f)):
+        winners[file] = _cut(winners[file], winners, current or {})
+    losers.sort(key=lambda loser: (loser.plan.plugin, loser.plan.file, loser.loss))
+    return Arbitration(winners=winners, losers=tuple(losers))
+
+
+def normalised(resource: str, value: str) -> str:
+    """A value as it is compared: CPU lists canonical, `max` as -1; unparsable text stays."""
+    value = value.strip()
+    if value == "max":
+        return str(UNLIMITED)
+    if resource == CPUSET:
+        try:
+            return format_cpuset(parse_cpuset(value))
+        except InvalidInput:
+            return value
+    return value
+
+
+def _resolve(file: CgroupFile, plans: Sequence[Plan]) -> tuple[Winner, list[Plan]]:
+    """The winner among plans of one band, and those that lost."""
+    if len(plans) == 1:
+        return _winner(file, plans, plans[0], plans[0].value), []
+    newest = min(plans, key=lambda plan: (-plan.created_ms, plan.plugin))
+    value = newest.value
+    if file.resource == CPUSET:
+        common = _intersection([plan.value for plan in plans])
+        if common:
+            return _winner(file, plans, newest, common), []
+    elif file.resource in LIMITS:
+        value = min((plan.value for plan in plans), key=lambda text: _limit(text, unlimited=UNLIMITED))
+    elif file.resource in THROTTLES:
+        value = min((plan.value for plan in plans), key=lambda text: _limit(text.split(" ")[-1], unlimited=0))
+    elif file.resource in PROTECTIONS:
+        value = max((plan.value for plan in plans), key=lambda text: _limit(text, unlimited=UNLIMITED))
+    owners = [plan for plan in plans if plan.value == value]
+    return _winner(file, owners, newest if newest in owners else owners[0], value), [
+        plan for plan in plans if plan.value != value
+    ]
+
+
+def _winner(file: CgroupFile, owners: Sequence[Plan], first: Plan, value: str) -> Winner:
+    return Winner(
+        file=file,
+        value=value,
+        plugins=tuple(sorted({plan.plugin for plan in owners})),
+        band=first.band,
+        reason=first.reason,
+        asked=value,
+        causes=tuple(sorted({plan.cause for plan in owners if plan.cause})),
+    )
+
+
+def _intersection(lists: Sequence[str]) -> str:
+    try:
+        sets = [parse_cpuset(text) for text in lists]
+    except InvalidInput:
+        return ""
+    return format_cpuset(sets[0].intersection(*sets[1:]))
+
+
+def _limit(text: str, *, unlimited: int) -> int:
+    number = parse_number(text)
+    return _INFINITY if number is None or number == unlimited else number
+
+
+def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[CgroupFile, str]) -> Winner:
+    file = winner.file
+    if file.resource == CPUSET:
+        parent = _parent_value(file, winners, current)
+        value = winner.value if parent is None else _inside(winner.value, parent)
+    elif file.resource == QUOTA:
+        parent = _parent_value(file, winners, current)
+        value = winner.value
+        if parent is not None and _limit(parent, unlimited=UNLIMITED) < _limit(value, unlimited=UNLIMITED):
+            value = parent
+    else:
+        return winner
+    if value == winner.value:
+        return winner
+    above = winners.get(CgroupFile(posixpath.dirname(file.directory), file.resource))
+    return replace(winner, value=value, by_reading=above is None or above.by_reading)
+
+
+def _parent_value(
+    file: CgroupFile, winners: Mapping[CgroupFile, Winner], current: Mapping[CgroupFile, str]
+) -> str | None:
+    """What the directory above has after this round; None = not known."""
+    above = posixpath.dirname(file.directory)
+    if not above:
+        return None
+    parent = CgroupFile(above, file.resource)
+    if parent in winners:
+        return winners[parent].value
+    text = current.get(parent)
+    return None if text is None else normalised(file.resource, text)
+
+
+def _inside(value: str, parent: str) -> str:
+    try:
+        own, outer = parse_cpuset(value), parse_cpuset(parent)
+    except InvalidInput:
+        return value
+    if not outer or own <= outer:
+        return value
+    return format_cpuset(own & outer or outer)

@@ -1,0 +1,1 @@
+"""Detection of disturbed pods and of those that disturb them."""

@@ -1,0 +1,217 @@
+"""Which latency-sensitive pods of a node are disturbed, by whom most likely, and what the agent does about it.
+
+`ContentionBook` feeds each signal of each pod into its state machine (`interference`), ranks suspects when a contention
+begins, and says what follows from the contentions that go on. Its facts carry an id that mitigations name as their
+cause. Source: agent spec, 18.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.qos import QosClass
+
+from koord_agent.domain.qos.contention.interference import Contention, InterferenceSettings, Signal, State
+from koord_agent.domain.state.pods import AgentPod
+
+VICTIMS = frozenset((QosClass.LS, QosClass.LSR, QosClass.LSE))
+POINTS_PER_CONTENTION = 5
+MOST_SUSPECTS = 5
+_BEST_EFFORT_WEIGHT = 2.0
+"""Best-effort pods are suspected twice as much as others that use as much: they are what can be held back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSignals:
+    """Values of one pod in this round; an absent signal changes nothing."""
+
+    pod: AgentPod
+    values: Mapping[Signal, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLoad:
+    """What a pod uses, for the ranking of suspects; 0 = not known."""
+
+    cpu_cores: float = 0.0
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What the contentions that go on change elsewhere; nothing unless `psi.act` is set.
+
+    suppress_points   by which the best-effort budget's threshold is lowered
+    memory_points     by which the memory eviction threshold is lowered
+    halve_io_weight   whether best effort's block-IO weight is halved
+    causes            ids of the contentions behind each, in that order
+    """
+
+    suppress_points: int = 0
+    memory_points: int = 0
+    halve_io_weight: bool = False
+    suppress_causes: tuple[str, ...] = ()
+    memory_causes: tuple[str, ...] = ()
+    io_causes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Ongoing:
+    contention: Contention = field(default_factory=Contention)
+    id: str = ""
+    since_ms: int = 0
+    is_prod: bool = False
+
+
+@dataclass(slots=True)
+class ContentionBook:
+    """The contentions of one node. Owned by its agent."""
+
+    _states: dict[tuple[str, Signal], _Ongoing] = field(default_factory=dict[tuple[str, Signal], _Ongoing])
+
+    def take(
+        self,
+        settings: InterferenceSettings,
+        signals: Iterable[PodSignals],
+        loads: Mapping[str, PodLoad],
+        pods: Mapping[str, AgentPod],
+        now_ms: int,
+    ) -> tuple[Event, ...]:
+        """Take one round's values; the facts about contentions that began or ended.
+
+        loads   by uid, of all pods
+        pods    all pods of the node by uid: contentions of others end
+        """
+        facts: list[Event] = []
+        for uid, signal in [key for key in self._states if key[0] not in pods or not settings.enable]:
+            ongoing = self._states.pop((uid, signal))
+            if ongoing.id:
+                reason = "the pod is gone" if uid not in pods else "detection is off"
+                facts.append(_ended(uid, signal, ongoing, now_ms, reason))
+        if not settings.enable:
+            return tuple(facts)
+        for found in signals:
+            for signal, value in found.values.items():
+                threshold = settings.threshold(signal)
+                if threshold is None or found.pod.qos not in VICTIMS:
+                    continue
+                ongoing = self._states.setdefault((found.pod.uid, signal), _Ongoing())
+                was = ongoing.contention.state
+                ongoing.contention = ongoing.contention.after(value, threshold, settings.psi.patience)
+                now = ongoing.contention.state
+                if was is State.NORMAL and now is State.CONTENDED:
+                    ongoing.since_ms = now_ms
+                    ongoing.is_prod = found.pod.priority == PriorityBand.PROD
+                    ongoing.id = f"{signal}/{found.pod.uid}/{now_ms}"
+                    suspects = rank_suspects(signal, found.pod.uid, loads, pods)
+                    mitigation = mitigation_of(settings, signal, is_prod=ongoing.is_prod)
+                    facts.append(_detected(found.pod, signal, ongoing, value, threshold, suspects, mitigation))
+                elif was is State.CONTENDED and now is State.NORMAL:
+                    facts.append(_ended(found.pod.uid, signal, ongoing, now_ms, ""))
+                    ongoing.id = ""
+        return tuple(facts)
+
+    def effects(self, settings: InterferenceSettings) -> Effects:
+        """What follows from the contentions of prod pods that go on."""
+        if not settings.psi.act:
+            return Effects()
+        by_signal: dict[Signal, list[str]] = {}
+        for (_, signal), ongoing in self._states.items():
+            if ongoing.id and ongoing.is_prod:
+                by_signal.setdefault(signal, []).append(ongoing.id)
+        cpu, memory, io = (
+            tuple(sorted(by_signal.get(signal, ()))) for signal in (Signal.PSI_CPU, Signal.PSI_MEM, Signal.PSI_IO)
+        )
+        return Effects(
+            suppress_points=POINTS_PER_CONTENTION * len(cpu),
+            memory_points=POINTS_PER_CONTENTION if memory else 0,
+            halve_io_weight=bool(io),
+            suppress_causes=cpu,
+            memory_causes=memory,
+            io_causes=io,
+        )
+
+    @property
+    def ongoing(self) -> tuple[str, ...]:
+        """Ids of the contentions that go on."""
+        return tuple(sorted(ongoing.id for ongoing in self._states.values() if ongoing.id))
+
+
+def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
+    """What a contention leads to, in words."""
+    if not settings.psi.act or not is_prod:
+        return []
+    match signal:
+        case Signal.PSI_CPU:
+            return [f"the best-effort CPU budget's threshold is lowered by {POINTS_PER_CONTENTION} points"]
+        case Signal.PSI_MEM:
+            return [f"the memory eviction threshold is lowered by {POINTS_PER_CONTENTION} points"]
+        case Signal.PSI_IO:
+            return ["best effort's block-IO weight is halved"]
+        case _:
+            return []
+
+
+def rank_suspects(
+    signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
+) -> list[Suspect]:
+    """The other pods of the node, most suspicious first: by their share of what the signal is about.
+
+    CPU for the signals of CPU and caches, memory for those of memory; best effort counts double.
+    """
+    by_memory = signal in (Signal.PSI_MEM, Signal.MEM_ALLOC)
+
+    def amount(uid: str) -> float:
+        load = loads.get(uid, PodLoad())
+        used = load.memory_bytes if by_memory else load.cpu_cores
+        return used * (_BEST_EFFORT_WEIGHT if pods[uid].is_best_effort else 1.0)
+
+    amounts = {uid: amount(uid) for uid in pods if uid != victim}
+    total = sum(amounts.values())
+    ranked = sorted((uid for uid, used in amounts.items() if used > 0), key=lambda uid: (-amounts[uid], pods[uid].name))
+    return [
+        Suspect(
+            uid=uid,
+            namespace=pods[uid].namespace,
+            name=pods[uid].name,
+            qos=pods[uid].qos,
+            score=round(amounts[uid] / total, 4),
+            cpu_milli=int(loads.get(uid, PodLoad()).cpu_cores * 1000),
+        )
+        for uid in ranked[:MOST_SUSPECTS]
+    ]
+
+
+def _detected(
+    pod: AgentPod,
+    signal: Signal,
+    ongoing: _Ongoing,
+    value: float,
+    threshold: float,
+    suspects: list[Suspect],
+    mitigation: list[str],
+) -> InterferenceDetected:
+    return InterferenceDetected(
+        contention=ongoing.id,
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        qos=pod.qos,
+        signal=signal,
+        value=round(value, 6),
+        threshold=threshold,
+        suspects=suspects,
+        mitigation=mitigation,
+    )
+
+
+def _ended(uid: str, signal: Signal, ongoing: _Ongoing, now_ms: int, reason: str) -> InterferenceEnded:
+    return InterferenceEnded(
+        contention=ongoing.id,
+        pod_uid=uid,
+        signal=signal,
+        lasted_seconds=(now_ms - ongoing.since_ms) / 1000,
+        reason=reason,
+    )

@@ -1,0 +1,203 @@
+"""Cycles per instruction against what a workload has learnt of itself: outliers, anomalies, and who is held down.
+
+The rules are in `koord_agent.domain.metrics.cpi`, what was learnt in `cpi_baselines`, who is held down in `cpi_caps`;
+this book puts them together from minute to minute. Source: agent spec, 18.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.protocol.amount_text import cfs_quota_text
+
+from koord_agent.domain.metrics import cpi as rules
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.plans.plan import Plan
+from koord_agent.domain.qos.contention.contentions import MOST_SUSPECTS, VICTIMS
+from koord_agent.domain.qos.contention.cpi_baselines import MINUTE_MS, Baselines, Workload
+from koord_agent.domain.qos.contention.cpi_caps import Caps
+from koord_agent.domain.qos.contention.interference import CpiSettings, Signal
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+
+@dataclass(slots=True)
+class _Victim:
+    outliers: deque[int] = field(default_factory=lambda: deque(maxlen=64))
+    minutes: deque[tuple[int, float | None]] = field(default_factory=lambda: deque(maxlen=64))
+    contention: str = ""
+    since_ms: int = 0
+
+
+@dataclass(slots=True)
+class CpiBook:
+    """The CPI of the containers of one node. Owned by its agent."""
+
+    _baselines: Baselines = field(default_factory=Baselines)
+    _victims: dict[tuple[str, str], _Victim] = field(default_factory=dict[tuple[str, str], _Victim])
+    _usage: deque[tuple[int, Mapping[str, float]]] = field(default_factory=lambda: deque(maxlen=64))
+    _caps: Caps = field(default_factory=Caps)
+    _due_ms: int = 0
+
+    def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
+        """Take one minute's samples; the facts about anomalies that began or ended. Between minutes it does nothing.
+
+        read_quota   cfs quota of a directory now; None = unreadable: its pod is not capped
+        """
+        if look.now_ms < self._due_ms <= look.now_ms + MINUTE_MS:
+            return ()
+        self._due_ms = look.now_ms + MINUTE_MS
+        facts = list(self._forget(look, settings))
+        if not settings.enable:
+            return tuple(facts)
+        used = {pod.uid: look.metrics.average(Kind.POD_CPU, MINUTE_MS, pod.uid) or 0.0 for pod in look.pods}
+        self._usage.append((look.now_ms, used))
+        for pod in look.pods:
+            if pod.qos not in VICTIMS:
+                continue
+            for container, name in _containers(pod):
+                value = look.metrics.cycles_per_instruction(pod.uid, container, within_ms=2 * MINUTE_MS)
+                workload = Workload(pod.owner or pod.name.rpartition("-")[0] or pod.name, name)
+                if value is not None:
+                    self._baselines.add(workload, f"{pod.uid}/{name}", value, look.now_ms)
+                threshold = self._baselines.threshold(workload, look.now_ms, settings.sigma)
+                victim = self._victims.setdefault((pod.uid, container), _Victim())
+                victim.minutes.append((look.now_ms, value))
+                if threshold is None:
+                    continue
+                if rules.is_outlier(value, used[pod.uid], threshold, min_usage=settings.min_usage):
+                    victim.outliers.append(look.now_ms)
+                facts.extend(self._judge(look, settings, pod, name, victim, threshold, read_quota))
+        return tuple(facts)
+
+    def plans(
+        self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
+    ) -> tuple[Plan, ...]:
+        """See `Caps.plans`."""
+        return self._caps.plans(look, read_quota, ttl_ms=ttl_ms, ends=ends)
+
+    def _judge(
+        self,
+        look: NodeLook,
+        settings: CpiSettings,
+        pod: AgentPod,
+        container: str,
+        victim: _Victim,
+        threshold: float,
+        read_quota: Callable[[str], int | None],
+    ) -> Iterator[Event]:
+        times = [at / 1000 for at in victim.outliers]
+        anomalous = rules.is_anomalous(
+            times, look.now_ms / 1000, outliers=settings.outliers, window=settings.window_seconds
+        )
+        if not anomalous:
+            if victim.contention:
+                yield _ended(pod.uid, victim, look.now_ms, "")
+                victim.contention = ""
+            return
+        if victim.contention:
+            return
+        victim.contention, victim.since_ms = f"{Signal.CPI}/{pod.uid}/{container}/{look.now_ms}", look.now_ms
+        suspects, cap = self._search(look, settings, pod, victim, threshold)
+        mitigation = self._cap(look, settings, cap, victim.contention, read_quota)
+        yield InterferenceDetected(
+            contention=victim.contention,
+            pod_uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            container=container,
+            qos=pod.qos,
+            signal=Signal.CPI,
+            value=round(victim.minutes[-1][1] or 0.0, 4),
+            threshold=round(threshold, 4),
+            suspects=suspects,
+            mitigation=mitigation,
+        )
+
+    def _search(
+        self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
+    ) -> tuple[list[Suspect], rules.Cap | None]:
+        """The other pods by how their usage goes with the victim's CPI, and who of them may be capped for it."""
+        since = look.now_ms - settings.correlation_seconds * 1000
+        cpis = {at: value for at, value in victim.minutes if at > since}
+        minutes = [(at, used) for at, used in self._usage if at in cpis]
+        others = [other for other in look.pods if other.uid != pod.uid and other.uid not in look.frozen]
+        found = [
+            rules.Suspect(
+                name=other.uid,
+                priority_class=other.priority if other.qos not in VICTIMS else "",
+                usage=[used.get(other.uid, 0.0) for _, used in minutes],
+            )
+            for other in others
+        ]
+        values = [cpis[at] for at, _ in minutes]
+        scores = {suspect.name: rules.correlation(threshold, values, suspect.usage) for suspect in found}
+        ranked = sorted(others, key=lambda other: (-scores[other.uid], other.name))
+        told = [
+            Suspect(
+                uid=other.uid,
+                namespace=other.namespace,
+                name=other.name,
+                qos=other.qos,
+                score=round(scores[other.uid], 4),
+                cpu_milli=int((look.metrics.last(Kind.POD_CPU, other.uid) or 0.0) * 1000),
+            )
+            for other in ranked[:MOST_SUSPECTS]
+            if scores[other.uid] > 0
+        ]
+        return told, rules.choose_antagonist(found, scores, at_least=settings.correlation)
+
+    def _cap(
+        self,
+        look: NodeLook,
+        settings: CpiSettings,
+        cap: rules.Cap | None,
+        cause: str,
+        read_quota: Callable[[str], int | None],
+    ) -> list[str]:
+        if cap is None or cap.name in self._caps:
+            return []
+        pod = look.by_uid[cap.name]
+        before = read_quota(look.pod_directory(pod))
+        if before is None:
+            return []
+        self._caps.hold(
+            cap.name,
+            quota_us=cap.cfs_quota_us,
+            before_us=before,
+            now_ms=look.now_ms,
+            seconds=settings.cap_seconds,
+            cause=cause,
+        )
+        held = (
+            f"{pod.namespace}/{pod.name} is capped at {cfs_quota_text(cap.cfs_quota_us)} for {settings.cap_seconds} s"
+        )
+        return [f"{held} (correlation {cap.correlation:.2f})"]
+
+    def _forget(self, look: NodeLook, settings: CpiSettings) -> Iterator[Event]:
+        self._baselines.forget_silent(look.now_ms)
+        for (uid, container), victim in list(self._victims.items()):
+            if uid in look.by_uid and settings.enable:
+                continue
+            if victim.contention:
+                yield _ended(uid, victim, look.now_ms, "the pod is gone" if settings.enable else "detection is off")
+            del self._victims[uid, container]
+
+
+def _containers(pod: AgentPod) -> Iterable[tuple[str, str]]:
+    """Id under which cycles are counted, and name; a pod of which no containers are known stands for its only one."""
+    if not pod.containers:
+        return ((pod.uid, "main"),)
+    return tuple((c.container_id, c.name) for c in pod.containers if c.container_id and not c.is_init)
+
+
+def _ended(uid: str, victim: _Victim, now_ms: int, reason: str) -> InterferenceEnded:
+    return InterferenceEnded(
+        contention=victim.contention,
+        pod_uid=uid,
+        signal=Signal.CPI,
+        lasted_seconds=(now_ms - victim.since_ms) / 1000,
+        reason=reason,
+    )

@@ -1,0 +1,108 @@
+"""Pods that are held down because they slow another one: for some minutes, then what was there before comes back.
+
+A cap is an emergency plan for the pod's quota each round; its end is a plan that is renewed until the file says the
+value from before. A process that was killed leaves caps behind: the next one recognises and lifts them. Source: agent
+spec, 18 (antagonist).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from koordcore.protocol.resource_names import BATCH_CPU, CPU
+
+from koord_agent.domain.kernel.cgroup_files import UNLIMITED, milli_to_quota_us
+from koord_agent.domain.metrics import cpi as rules
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.contention.contentions import VICTIMS
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+PLUGIN = "CPI"
+AUDIT_REASON = "CapAntagonist"
+QUOTA = "cpu.cfs_quota_us"
+
+
+@dataclass(slots=True)
+class _Cap:
+    quota_us: int
+    before_us: int
+    since_ms: int
+    lasts_ms: int
+    cause: str
+
+    def is_over(self, now_ms: int) -> bool:
+        # a clock that was set back must not hold a pod down for longer
+        return not 0 <= now_ms - self.since_ms < self.lasts_ms
+
+
+@dataclass(slots=True)
+class Caps:
+    """The caps of one node. Owned by its `CpiBook`."""
+
+    _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
+    _looked_at: set[str] = field(default_factory=set[str])
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._caps
+
+    def hold(self, uid: str, *, quota_us: int, before_us: int, now_ms: int, seconds: int, cause: str) -> None:
+        """Hold a pod to a quota from now on; before_us is the one that comes back."""
+        lasts_ms = seconds * 1000
+        self._caps[uid] = _Cap(quota_us=quota_us, before_us=before_us, since_ms=now_ms, lasts_ms=lasts_ms, cause=cause)
+
+    def plans(
+        self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
+    ) -> tuple[Plan, ...]:
+        """Caps that go on, and the quota from before for those that ended, until it is there.
+
+        read_quota    cfs quota of a directory now; None = unreadable
+        ends          the agent stops: all of them end
+        """
+        self._take_over(look, read_quota)
+        plans: list[Plan] = []
+        for uid, cap in list(self._caps.items()):
+            pod = look.by_uid.get(uid)
+            if pod is None:
+                del self._caps[uid]
+            elif uid in look.frozen:
+                continue
+            elif not ends and not cap.is_over(look.now_ms):
+                plans.append(_plan(look, pod, cap.quota_us, Band.EMERGENCY, cap.cause, ttl_ms))
+            elif self._is_lifted(look, pod, cap, read_quota):
+                del self._caps[uid]
+            else:
+                plans.append(_plan(look, pod, cap.before_us, Band.RECOVER, cap.cause, ttl_ms))
+        return tuple(plans)
+
+    def _is_lifted(self, look: NodeLook, pod: AgentPod, cap: _Cap, read_quota: Callable[[str], int | None]) -> bool:
+        """Whether the quota from before is there, or somebody else's; its class's means that it was cut to that."""
+        quota = read_quota(look.pod_directory(pod))
+        if quota in (None, cap.before_us):
+            return quota is not None
+        return quota not in (cap.quota_us, read_quota(look.layout.qos_directory(pod.kube_qos)))
+
+    def _take_over(self, look: NodeLook, read_quota: Callable[[str], int | None]) -> None:
+        """Look once at each pod that may be capped: a cap that nobody holds is one of a process that was killed."""
+        self._looked_at &= look.by_uid.keys()
+        for pod in look.pods:
+            quota_us = rules.CAP_QUOTA_US.get(pod.priority)
+            if quota_us is None or pod.qos in VICTIMS or pod.uid in self._looked_at or pod.uid in look.frozen:
+                continue
+            self._looked_at.add(pod.uid)
+            limit_milli = pod.limits.get(BATCH_CPU, 0) or pod.limits.get(CPU, 0)
+            own_us = milli_to_quota_us(limit_milli) if limit_milli > 0 else UNLIMITED
+            if quota_us != own_us and read_quota(look.pod_directory(pod)) == quota_us:
+                self.hold(pod.uid, quota_us=quota_us, before_us=own_us, now_ms=look.now_ms, seconds=0, cause="")
+
+
+def _plan(look: NodeLook, pod: AgentPod, quota_us: int, band: Band, cause: str, ttl_ms: int) -> Plan:
+    return Plan(
+        plugin=PLUGIN,
+        band=band,
+        file=CgroupFile(look.pod_directory(pod), QUOTA),
+        value=str(quota_us),
+        created_ms=look.now_ms,
+        ttl_ms=ttl_ms,
+        reason=AUDIT_REASON,
+        cause=cause,
+    )

@@ -1,0 +1,108 @@
+"""Eviction because more mid or batch resources are requested on the node than it (still) offers.
+
+One rule for CPU and memory; `cpu_evict` and `memory_evict` name the features. Native requests never count (D-21).
+Source: agent spec, 12.3, 12.5.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koordcore.protocol.amount_text import amount_text
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.values.resources import Amounts
+
+from koord_agent.domain.qos.evict.eviction import EvictionTask, Target
+from koord_agent.domain.qos.evict.eviction_candidates import by_priority
+from koord_agent.domain.qos.evict.eviction_policy import Judgement, bounds
+from koord_agent.domain.state.pods import AgentPod
+
+CPU_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_CPU, PriorityBand.BATCH: BATCH_CPU}
+MEMORY_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_MEMORY, PriorityBand.BATCH: BATCH_MEMORY}
+"""Priority class -> the resource that its pods request."""
+HIGHEST_PRIORITY_THRESHOLD = 7999
+
+
+def running_request(pod: AgentPod, resource: str) -> int | None:
+    """What the pod's containers and sidecars request of a resource; None = nobody names it."""
+    if not pod.containers:
+        return pod.requests.get(resource)
+    named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]
+    return sum(named) if named else None
+
+
+def judge_allocatable(
+    feature: str,
+    resources: Mapping[str, str],
+    *,
+    threshold_percent: int | None,
+    lower_percent: int | None,
+    priority_threshold: int | None,
+    allocatable: Amounts,
+    pods: Sequence[AgentPod],
+    measured: Mapping[str, int],
+) -> Judgement:
+    """Whether pods of low priority request too much, and who goes.
+
+        requested / allocatable > threshold  =>  release (requested / allocatable - lower) * allocatable
+        no allocatable (or 0)                =>  release all
+
+    allocatable   of the node; milli-cores for cpu kinds, bytes for memory kinds
+    measured      uids with a last usage sample
+    """
+    limits = bounds(threshold_percent, lower_percent)
+    if limits is None or priority_threshold is None or priority_threshold > HIGHEST_PRIORITY_THRESHOLD:
+        return Judgement(is_valid=False, reason=f"{feature}: thresholds or priority threshold are not usable")
+    threshold, lower = limits
+    requested: dict[str, int] = {}
+    requests: dict[str, Amounts] = {}
+    for pod in pods:
+        resource = resources.get(pod.priority)
+        request = running_request(pod, resource) if resource is not None else None
+        if resource is None or request is None:
+            continue
+        requests[pod.uid] = {resource: request}
+        if pod.priority_value <= priority_threshold:
+            requested[resource] = requested.get(resource, 0) + request
+    to_release: Amounts = {}
+    sentences: list[str] = []
+    for resource, amount in requested.items():
+        excess = _excess(amount, allocatable.get(resource, 0), threshold, lower, exact=resource in (MID_CPU, BATCH_CPU))
+        if excess > 0:
+            to_release[resource] = excess
+            there = amount_text(resource, allocatable.get(resource, 0))
+            sentences.append(f"{amount_text(resource, amount)} of {there} {resource} are requested")
+    if not to_release:
+        return Judgement(is_valid=True, reason=f"{feature}: requests are within the threshold")
+    order = by_priority(
+        pods,
+        feature=feature,
+        priority_threshold=priority_threshold,
+        amount={uid: sum(request.values()) for uid, request in requests.items()},
+        known=measured,
+    )
+    releases = {uid: given for uid, request in requests.items() if (given := _only(request, to_release))}
+    reason = f"{'; '.join(sentences)}, more than {threshold}%: released down to {lower}%"
+    task = EvictionTask(
+        feature=feature,
+        target=Target.REQUESTED,
+        to_release=to_release,
+        order=tuple(pod.uid for pod in order),
+        releases=releases,
+        reason=reason,
+    )
+    return Judgement(is_valid=True, task=task, reason=reason)
+
+
+def _excess(requested: int, allocatable: int, threshold: int, lower: int, *, exact: bool) -> int:
+    if allocatable <= 0:
+        return requested
+    ratio = requested / allocatable
+    if ratio <= threshold / 100:
+        return 0
+    if exact:
+        return int(requested - lower / 100 * allocatable)
+    return int((ratio - lower / 100) * allocatable)
+
+
+def _only(amounts: Amounts, names: Amounts) -> Amounts:
+    return {name: amount for name, amount in amounts.items() if name in names}

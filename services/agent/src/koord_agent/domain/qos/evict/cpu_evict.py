@@ -1,0 +1,201 @@
+"""Eviction for CPU: best effort that gets too little of what it asked for, and nodes that are too busy.
+
+Features in run order: BECPUEvict, CPUAllocatableEvict, CPUEvict. Each returns a task for `eviction.release`.
+Source: agent spec, 12.2-12.4; vectors cpu_evict.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koordcore.protocol.amount_text import cores
+from koordcore.protocol.resource_names import BATCH_CPU, CPU
+from koordcore.values.resources import Amounts
+
+from koord_agent.domain.qos.evict.allocatable_evict import CPU_RESOURCES, judge_allocatable, running_request
+from koord_agent.domain.qos.evict.eviction import EvictionTask, Target
+from koord_agent.domain.qos.evict.eviction_candidates import best_effort_by_priority, by_priority
+from koord_agent.domain.qos.evict.eviction_policy import EvictionPolicy, Judgement, bounds
+from koord_agent.domain.state.pods import AgentPod
+
+PLUGIN = "CPUEvict"
+BE_CPU_EVICT = "BECPUEvict"
+CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
+CPU_EVICT = "CPUEvict"
+COOL_DOWN_SECONDS = 20
+HIGHEST_SATISFACTION_LOWER = 60
+DEFAULT_USAGE_THRESHOLD = 90
+DEFAULT_LOWER_GAP = 2
+ONE_CORE_MILLI = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeCpu:
+    """Best-effort CPU as measured, milli-cores."""
+
+    usage_milli: float
+    request_milli: float
+    real_limit_milli: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeCpuHistory:
+    """Averages over the window, last values, and the smallest number of samples that any of them has."""
+
+    average: BeCpu
+    last: BeCpu
+    count: int
+
+
+def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
+    """The window that BECPUEvict averages over."""
+    return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
+
+
+def judge_be_satisfaction(
+    policy: EvictionPolicy,
+    history: BeCpuHistory | None,
+    *,
+    collect_interval_seconds: float,
+    allocatable: Amounts,
+    pods: Sequence[AgentPod],
+    used_milli: Mapping[str, int],
+) -> Judgement:
+    """Whether best-effort pods are starved and use all they get, and who goes.
+
+    history      None = not measured
+    allocatable  of the node, milli-cores for batch-cpu
+    used_milli   last cpu usage by uid
+    """
+    lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
+    if lower is None or upper is None or not 0 < lower <= HIGHEST_SATISFACTION_LOWER or not lower <= upper < 100:
+        return Judgement(is_valid=False, reason=f"{BE_CPU_EVICT}: satisfaction bounds are not usable")
+    window = satisfaction_window_seconds(policy, collect_interval_seconds)
+    if history is None or history.count * collect_interval_seconds < window // 3:
+        return Judgement(is_valid=True, reason=f"{BE_CPU_EVICT}: too few samples")
+    to_release = _be_release(policy, history.average, allocatable, lower, upper)
+    last = history.last
+    same = last.request_milli == history.average.request_milli and _limit(policy, last, allocatable) == _limit(
+        policy, history.average, allocatable
+    )
+    if to_release > 0 and (not same or not _is_usage_high(policy, last, allocatable)):
+        to_release = min(to_release, _be_release(policy, last, allocatable, lower, upper))
+    if to_release <= 0:
+        return Judgement(is_valid=True, reason=f"{BE_CPU_EVICT}: best effort is satisfied, or does not use its limit")
+
+    requests = {pod.uid: running_request(pod, BATCH_CPU) or 0 for pod in pods}
+
+    def usage_ratio(pod: AgentPod) -> float:
+        request = requests[pod.uid]
+        return used_milli.get(pod.uid, 0) / request if request > 0 else 0.0
+
+    def hungrier_first(one: AgentPod, other: AgentPod) -> int:
+        mine, theirs = usage_ratio(one), usage_ratio(other)
+        return (mine < theirs) - (mine > theirs)
+
+    order = best_effort_by_priority(pods, feature=BE_CPU_EVICT, then=hungrier_first)
+    limit, requested, used = (
+        cores(round(milli))
+        for milli in (
+            _limit(policy, history.average, allocatable),
+            history.average.request_milli,
+            history.average.usage_milli,
+        )
+    )
+    reason = (
+        f"best effort has {limit} of {requested} cores requested (lower bound {lower}%) and uses {used}:"
+        f" release {cores(to_release)} cores"
+    )
+    task = EvictionTask(
+        feature=BE_CPU_EVICT,
+        target=Target.REQUESTED,
+        to_release={BATCH_CPU: to_release},
+        order=tuple(pod.uid for pod in order),
+        releases={uid: {BATCH_CPU: request} for uid, request in requests.items()},
+        reason=reason,
+    )
+    return Judgement(is_valid=True, task=task, reason=reason)
+
+
+def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
+    """What best effort can get: its real limit or what the node offers; -1 = not known, an offer of 0 counts as 1."""
+    if not policy.by_allocatable:
+        return be.real_limit_milli
+    offered = allocatable.get(BATCH_CPU, -1)
+    return 1.0 if offered == 0 else float(max(offered, -1))
+
+
+def _is_usage_high(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> bool:
+    limit = _limit(policy, be, allocatable)
+    if limit <= 0:
+        return False
+    if limit < ONE_CORE_MILLI:
+        return True
+    configured = policy.cpu_evict_be_usage_threshold_percent
+    threshold = DEFAULT_USAGE_THRESHOLD if configured is None else configured
+    return be.usage_milli / limit >= threshold / 100
+
+
+def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: int, upper: int) -> int:
+    """Milli-cores of requests to release: int(request * (upper - limit / request)) if usage is high; else 0."""
+    if be.request_milli <= 0 or not _is_usage_high(policy, be, allocatable):
+        return 0
+    satisfaction = _limit(policy, be, allocatable) / be.request_milli
+    if satisfaction > lower / 100:
+        return 0
+    return int(be.request_milli * (upper / 100 - satisfaction))
+
+
+def judge_cpu_allocatable(
+    policy: EvictionPolicy, *, allocatable: Amounts, pods: Sequence[AgentPod], used_milli: Mapping[str, int]
+) -> Judgement:
+    """Whether more mid-cpu or batch-cpu is requested than the node offers; see `judge_allocatable`."""
+    return judge_allocatable(
+        CPU_ALLOCATABLE_EVICT,
+        CPU_RESOURCES,
+        threshold_percent=policy.cpu_allocatable_evict_threshold_percent,
+        lower_percent=policy.cpu_allocatable_evict_lower_percent,
+        priority_threshold=policy.allocatable_evict_priority_threshold,
+        allocatable=allocatable,
+        pods=pods,
+        measured=used_milli,
+    )
+
+
+def judge_cpu_usage(
+    policy: EvictionPolicy,
+    node_cpu_used_cores: float | None,
+    *,
+    capacity_milli: int,
+    pods: Sequence[AgentPod],
+    used_milli: Mapping[str, int],
+) -> Judgement:
+    """Whether the node is too busy, and who goes.
+
+        usage% = int(average cores * 1000) * 100 div capacity;  >= threshold  =>  capacity * (usage% - lower) / 100
+
+    node_cpu_used_cores   average over the window; None = not measured
+    """
+    limits = bounds(policy.cpu_evict_threshold_percent, policy.cpu_evict_lower_percent, default_gap=DEFAULT_LOWER_GAP)
+    priority = policy.evict_enabled_priority_threshold
+    if limits is None or priority is None:
+        return Judgement(is_valid=False, reason=f"{CPU_EVICT}: thresholds or priority threshold are not usable")
+    threshold, lower = limits
+    if node_cpu_used_cores is None or capacity_milli <= 0:
+        return Judgement(is_valid=True, reason=f"{CPU_EVICT}: node usage or capacity is unknown")
+    percent = int(node_cpu_used_cores * 1000) * 100 // capacity_milli
+    if percent < threshold:
+        return Judgement(is_valid=True, reason=f"{CPU_EVICT}: node uses {percent}% of its CPU, below {threshold}%")
+    to_release = capacity_milli * (percent - lower) // 100
+    order = by_priority(pods, feature=CPU_EVICT, priority_threshold=priority, amount=used_milli, known=used_milli)
+    reason = (
+        f"node uses {percent}% of its CPU, threshold {threshold}%: release {cores(to_release)} cores down to {lower}%"
+    )
+    task = EvictionTask(
+        feature=CPU_EVICT,
+        target=Target.USED,
+        to_release={CPU: to_release},
+        order=tuple(pod.uid for pod in order),
+        releases={uid: {CPU: used} for uid, used in used_milli.items()},
+        reason=reason,
+    )
+    return Judgement(is_valid=True, task=task, reason=reason)

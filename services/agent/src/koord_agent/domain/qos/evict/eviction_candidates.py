@@ -1,0 +1,98 @@
+"""Which pods an eviction feature may take, and in which order.
+
+Used by `cpu_evict`, `memory_evict` and `allocatable_evict`. Source: agent spec, 12.1 (priority order, annotations).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cmp_to_key
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.eviction import is_eviction_enabled, parse_eviction_priority
+from koordcore.protocol.lenient_json import parse_json
+from koordcore.protocol.qos import QosClass
+from koordcore.values.integers import parse_literal
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.state.pods import AgentPod
+
+
+def is_allowed(pod: AgentPod, feature: str) -> bool:
+    """Whether the pod's eviction policy lets this feature take it: absent allows all, malformed none."""
+    text = pod.annotations.get(keys.EVICTION_POLICY)
+    if text is None:
+        return True
+    try:
+        features = parse_json(text)
+    except InvalidInput:
+        return False
+    return isinstance(features, list) and feature in features
+
+
+def by_priority(
+    pods: Iterable[AgentPod], *, feature: str, priority_threshold: int, amount: Mapping[str, int], known: Iterable[str]
+) -> tuple[AgentPod, ...]:
+    """The candidates of a feature for pods of any class, in the order in which they go.
+
+    Active, allowed, opted in, priority value at most the threshold, with a last usage sample. Sorted by eviction
+    priority, priority value and label priority ascending, then amount descending, then name.
+    amount   uid -> what the feature compares (usage or request)
+    known    uids that have a last usage sample
+    """
+    seen = set(known)
+    able = [
+        pod
+        for pod in pods
+        if pod.is_active
+        and pod.uid in seen
+        and pod.priority_value <= priority_threshold
+        and is_eviction_enabled(pod.labels)
+        and is_allowed(pod, feature)
+    ]
+    return tuple(
+        sorted(
+            able,
+            key=lambda pod: (
+                _eviction_priority(pod),
+                pod.priority_value,
+                _label_priority(pod),
+                -amount.get(pod.uid, 0),
+                pod.namespace,
+                pod.name,
+            ),
+        )
+    )
+
+
+def best_effort_by_priority(
+    pods: Iterable[AgentPod], *, feature: str, then: Callable[[AgentPod, AgentPod], int]
+) -> tuple[AgentPod, ...]:
+    """The candidates of a best-effort feature: label BE and allowed, whatever their phase, lowest spec.priority first.
+
+    Priorities count only if both pods have one; `then` decides the rest (negative: the first pod goes first).
+    """
+
+    def compare(one: AgentPod, other: AgentPod) -> int:
+        mine, theirs = one.spec_priority, other.spec_priority
+        if mine is not None and theirs is not None and mine != theirs:
+            return mine - theirs
+        return then(one, other)
+
+    able = [pod for pod in pods if pod.qos_label == QosClass.BE and is_allowed(pod, feature)]
+    return tuple(sorted(sorted(able, key=lambda pod: (pod.namespace, pod.name)), key=cmp_to_key(compare)))
+
+
+def _eviction_priority(pod: AgentPod) -> int:
+    try:
+        return parse_eviction_priority(pod.annotations)
+    except InvalidInput:
+        return 0
+
+
+def _label_priority(pod: AgentPod) -> int:
+    text = pod.labels.get(keys.SUB_PRIORITY)
+    if not text:
+        return pod.priority_value
+    try:
+        return parse_literal(text, 32)
+    except InvalidInput:
+        return pod.priority_value

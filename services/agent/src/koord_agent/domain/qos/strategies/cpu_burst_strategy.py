@@ -1,0 +1,219 @@
+"""CPU burst for all pods of a node in one round: which buffers and quotas to have, limiters kept from round to round.
+
+The rules are in `cpu_burst` and `burst_limiter`; plans go to the arbiter. A pod of which no containers are known (no
+kubelet) is treated as its own only container. Source: agent spec, 13.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from koordcore.protocol.resource_names import CPU
+
+from koord_agent.domain.hooks.cpu_burst import (
+    PLUGIN,
+    BurstPolicy,
+    PoolState,
+    burst_policy,
+    burst_value_us,
+    choose_step,
+    is_managed,
+    policy_of_pod,
+    pool_load,
+    step_quota,
+)
+from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategies.burst_limiter import BurstLimiter, new_limiter
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+QUOTA, BURST = "cpu.cfs_quota_us", "cpu.cfs_burst_us"
+LONGEST_WINDOW_MS = 10_000
+WINDOW_INTERVALS = 5
+UNKNOWN_USAGE_PERCENT = 100
+
+
+class _Target(NamedTuple):
+    """A container, or a pod that stands for its only one."""
+
+    key: str
+    directory: str
+    limit_milli: int
+    is_running: bool
+    used_cores: float | None
+    throttled: float | None
+
+
+@dataclass(slots=True)
+class BurstBook:
+    """What burst carries from round to round for one node. Owned by its agent.
+
+    draw   a number of 0 to 1, for where new limiters start
+    """
+
+    draw: Callable[[], float]
+    _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
+    _resting: dict[str, BurstPolicy] = field(default_factory=dict[str, BurstPolicy])
+
+    def plans(
+        self, look: NodeLook, section: Mapping[str, Any], *, read_quota: Callable[[str], int | None], ttl_ms: int
+    ) -> tuple[Plan, ...]:
+        """The plans of this round.
+
+        section      `cpuBurstStrategy` in wire spelling
+        read_quota   cfs quota of a directory now; None = unreadable, its pod is left alone
+        """
+        node_policy = burst_policy(section)
+        pool: PoolState | None = None
+        plans: list[Plan] = []
+        seen: set[str] = set()
+        for pod in look.pods:
+            if not is_managed(pod) or pod.uid in look.frozen:
+                continue
+            seen.add(pod.uid)
+            policy = policy_of_pod(pod, section) if pod.annotations else node_policy
+            if self._resting.get(pod.uid) == policy:
+                continue
+            targets = tuple(_targets(look, pod))
+            values = {target.directory: burst_value_us(policy, target.limit_milli) for target in targets}
+            of_pod = look.pod_directory(pod)
+            values[of_pod] = sum(values.values())
+            plans.extend(_plan(look, directory, BURST, value, ttl_ms) for directory, value in values.items())
+            if policy.bursts_by_quota and pool is None:
+                pool = _pool(look, node_policy)
+            changed, complete = self._quotas(look, of_pod, targets, policy, pool or PoolState.UNKNOWN, read_quota)
+            plans.extend(_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in changed.items())
+            if complete and not changed and not policy.bursts_by_quota:
+                # everything is at rest: nothing to do until the policy or the pod changes
+                self._resting[pod.uid] = policy
+        self._forget(seen, look.now_ms)
+        return tuple(plans)
+
+    def _quotas(
+        self,
+        look: NodeLook,
+        of_pod: str,
+        targets: tuple[_Target, ...],
+        policy: BurstPolicy,
+        pool: PoolState,
+        read_quota: Callable[[str], int | None],
+    ) -> tuple[dict[str, int], bool]:
+        """New quotas by directory, and whether every quota could be read."""
+        pod_quota = read_quota(of_pod)
+        if pod_quota is None:
+            return {}, False
+        changed: dict[str, int] = {}
+        complete = True
+        for target in targets:
+            if not target.is_running or target.limit_milli <= 0:
+                continue
+            own = target.directory == of_pod
+            quota = pod_quota if own else read_quota(target.directory)
+            if quota is None:
+                complete = False
+                continue
+            step = choose_step(
+                policy, target.throttled, limiter_allows=self._allows(target, policy, look.now_ms), pool=pool
+            )
+            change = step_quota(
+                policy,
+                step,
+                limit_milli=target.limit_milli,
+                container_quota_us=quota,
+                pod_quota_us=-1 if own else pod_quota,
+            )
+            if "container" in change.order:
+                changed[target.directory] = change.container_quota_us
+            if "pod" in change.order:
+                pod_quota = changed[of_pod] = change.pod_quota_us
+        if of_pod in changed:
+            changed[of_pod] = max(changed[of_pod], _least_us(targets))
+        return changed, complete
+
+    def _allows(self, target: _Target, policy: BurstPolicy, now_ms: int) -> bool:
+        """Whether the container's limiter lets it burst (agent spec, 13.4)."""
+        period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
+        if not policy.bursts_by_quota or period < 0:
+            return True
+        if percent < 100:
+            return False
+        limiter = self._limiters.get(target.key)
+        if limiter is None or (limiter.period_seconds, limiter.percent) != (period, percent):
+            limiter = new_limiter(period, percent, start_fraction=self.draw() / 2, now_ms=now_ms)
+            self._limiters[target.key] = limiter
+        used = target.used_cores
+        usage = UNKNOWN_USAGE_PERCENT if used is None else int(used * 1000 / target.limit_milli * 100)
+        return limiter.step(usage, now_ms)
+
+    def _forget(self, pods: set[str], now_ms: int) -> None:
+        self._resting = {uid: policy for uid, policy in self._resting.items() if uid in pods}
+        self._limiters = {
+            key: limiter
+            for key, limiter in self._limiters.items()
+            if now_ms - limiter.updated_ms <= limiter.expire_seconds * 1000
+        }
+
+
+def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
+    if not pod.containers:
+        yield _Target(
+            key=pod.uid,
+            directory=look.pod_directory(pod),
+            limit_milli=pod.limits.get(CPU, 0),
+            is_running=True,
+            used_cores=look.metrics.last(Kind.POD_CPU, pod.uid),
+            throttled=look.metrics.last(Kind.POD_CPU_THROTTLED, pod.uid),
+        )
+        return
+    for container in pod.containers:
+        if container.is_init or not container.container_id:
+            continue
+        try:
+            directory = look.container_directory(pod, container.container_id)
+        except UnknownContainerId:
+            continue
+        yield _Target(
+            key=container.container_id,
+            directory=directory,
+            limit_milli=container.limits.get(CPU, 0),
+            is_running=container.is_running,
+            used_cores=look.metrics.last(Kind.CONTAINER_CPU, container.container_id),
+            throttled=look.metrics.last(Kind.CONTAINER_CPU_THROTTLED, container.container_id),
+        )
+
+
+def _least_us(targets: Iterable[_Target]) -> int:
+    """What a pod's quota never goes below: its containers' limits together, whatever any file reads."""
+    return sum(milli_to_quota_us(target.limit_milli) for target in targets if target.limit_milli > 0)
+
+
+def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:
+    window_ms = min(WINDOW_INTERVALS * look.metrics.interval_ms, LONGEST_WINDOW_MS)
+    window_ms = max(window_ms, 2 * look.metrics.interval_ms)
+    used = {
+        pod.uid: cores
+        for pod in look.pods
+        if (cores := look.metrics.average(Kind.POD_CPU, window_ms, pod.uid)) is not None
+    }
+    return pool_load(
+        node_cpus=look.capacity.get(CPU, 0) // 1000,
+        node_cpu_used_cores=look.metrics.average(Kind.NODE_CPU, window_ms),
+        pods=look.pods,
+        used_cores=used,
+        threshold_percent=policy.share_pool_threshold_percent,
+    ).state
+
+
+def _plan(look: NodeLook, directory: str, resource: str, value: int, ttl_ms: int) -> Plan:
+    return Plan(
+        plugin=PLUGIN,
+        band=Band.TUNING,
+        file=CgroupFile(directory, resource),
+        value=str(value),
+        created_ms=look.now_ms,
+        ttl_ms=ttl_ms,
+        reason="CPUBurst" if resource == BURST else "CFSQuotaBurst",
+    )

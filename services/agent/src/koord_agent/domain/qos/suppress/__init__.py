@@ -1,0 +1,1 @@
+"""CPU suppression of best-effort pods."""

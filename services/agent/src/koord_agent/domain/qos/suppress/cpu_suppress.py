@@ -1,0 +1,372 @@
+"""How much CPU best-effort pods may use right now, and the knob that holds them to it.
+
+The strategy of the agent's fast loop: `decide` gets one immutable look at the node and returns a Decision that carries
+its formula's terms, a sentence for people and the plans for the executor. Source: agent spec, 11; vectors cpu_suppress.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordcore.protocol.amount_text import cfs_quota_text, cores
+from koordcore.protocol.config.typed import CpuSuppressPolicy
+from koordcore.values.cpuset import format_cpuset
+
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.suppress.be_cpuset import NO_CPUS, CpuOwners, choose_be_cpus, wanted_cpus
+
+PLUGIN = "CPUSuppress"
+AUDIT_REASON = "AdjustBEByNodeCPUUsage"
+MIN_QUOTA_US = 2_000
+UNLIMITED = -1
+QUOTA_US_PER_MILLI = 100
+DEAD_BAND_US_PER_CORE = 1_000
+MAX_STEP_US_PER_CORE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuppressPolicy:
+    """The node's suppression settings (`resourceUsedThresholdWithBE`); min_percent None = not set, 0 is a value."""
+
+    enable: bool
+    threshold_percent: int = 65
+    min_percent: int | None = None
+    by: CpuSuppressPolicy = CpuSuppressPolicy.CPUSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCpu:
+    """Last cpu usage of a pod; None = no sample within two collect intervals."""
+
+    is_best_effort: bool
+    """label BE or Kubernetes QoS BestEffort"""
+    cpu_used_cores: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAppCpu:
+    """Last cpu usage of a host application; None = no sample."""
+
+    is_best_effort: bool
+    """qos BE and its cgroup below the best-effort class"""
+    cpu_used_cores: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeCgroup:
+    """A directory of the best-effort tree with the CPU list that it has now."""
+
+    directory: str
+    cpuset: frozenset[int]
+    is_container: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """Everything that the decision looks at, read once.
+
+    capacity_milli       of the whole node; reserved_milli = max(capacity - allocatable, annotated reservation)
+    node_cpu_used_cores  last value; None = no sample
+    orphan_cpu_used_cores  usage of pods that have a metric but no pod object
+    be_root              directory of the best-effort class
+    be_quota_us          its cfs quota now; -1 = unlimited; None = unreadable
+    be_cgroups           best-effort root first, then pods and containers below it; empty = no CPU lists here
+    owners               None = CPU topology unknown
+    kubelet_static       whether the kubelet's CPU manager policy is static
+    """
+
+    now_ms: int
+    capacity_milli: int
+    reserved_milli: int
+    node_cpu_used_cores: float | None
+    pods: tuple[PodCpu, ...]
+    orphan_cpu_used_cores: float = 0.0
+    host_applications: tuple[HostAppCpu, ...] = ()
+    be_root: str
+    be_quota_us: int | None
+    be_cgroups: tuple[BeCgroup, ...] = ()
+    owners: CpuOwners | None = None
+    kubelet_static: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuppressTerms:
+    """The terms of the budget, milli-cores; budget may be negative."""
+
+    capacity_milli: int
+    threshold_percent: int
+    pod_non_be_milli: int
+    host_non_be_milli: int
+    system_milli: int
+    reserved_milli: int
+    min_percent: int | None
+    budget_milli: int
+
+    def sentence(self) -> str:
+        """The formula with its numbers, in cores."""
+        floor = "" if self.min_percent is None else f", at least {self.min_percent}% of the node"
+        return (
+            f"BE may use {cores(self.budget_milli)} cores = {cores(self.capacity_milli)} x {self.threshold_percent}%"
+            f" - pods {cores(self.pod_non_be_milli)} - host applications {cores(self.host_non_be_milli)}"
+            f" - system {cores(self.system_milli)} (reserved {cores(self.reserved_milli)}){floor}"
+        )
+
+
+class Action(StrEnum):
+    """What a decision does."""
+
+    NONE = "none"
+    CFS_QUOTA = "cfs_quota"
+    CPUSET = "cpuset"
+    RECOVER = "recover"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuppressMemory:
+    """What the strategy carries from round to round: whether the quota was given back since it last held it."""
+
+    quota_recovered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A decision with its explanation.
+
+    terms           None = the budget was not computed (missing input, or disabled)
+    target_quota_us what the budget asks for before dead band and step; None with other knobs
+    old_quota_us    quota found; None = unreadable
+    new_quota_us    quota in force after the plans were carried out
+    want_cpus       CPUs asked for under policy cpuset; cpuset = the CPU list in force afterwards
+    """
+
+    action: Action
+    reason: str
+    terms: SuppressTerms | None = None
+    target_quota_us: int | None = None
+    old_quota_us: int | None = None
+    new_quota_us: int | None = None
+    want_cpus: int | None = None
+    cpuset: frozenset[int] | None = None
+    plans: tuple[Plan, ...] = ()
+    memory: SuppressMemory = SuppressMemory()
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the knob of the policy gets another value than it has."""
+        return self.action is not Action.NONE and (
+            self.old_quota_us != self.new_quota_us or self.action is Action.CPUSET
+        )
+
+
+def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:
+    """Milli-cores that best-effort pods may use.
+
+        BE = capacity * threshold / 100 - int(podNonBE * 1000) - int(hostNonBE * 1000) - int(system * 1000)
+        system = max(node - all pods - all host applications, 0, reserved)
+
+    Sums in cores (float), truncated per term. With min_percent, at least capacity * min_percent / 100.
+    source    agent spec, 11.1
+    """
+    pods = [(pod.is_best_effort, pod.cpu_used_cores) for pod in view.pods if pod.cpu_used_cores is not None]
+    apps = [(a.is_best_effort, a.cpu_used_cores) for a in view.host_applications if a.cpu_used_cores is not None]
+    pod_all = sum(used for _, used in pods) + view.orphan_cpu_used_cores
+    pod_non_be = sum(used for best_effort, used in pods if not best_effort) + view.orphan_cpu_used_cores
+    host_all = sum(used for _, used in apps)
+    host_non_be = sum(used for best_effort, used in apps if not best_effort)
+    system = max(node_cpu_used_cores - pod_all - host_all, 0.0, view.reserved_milli / 1000)
+    pod_milli, host_milli, system_milli = int(pod_non_be * 1000), int(host_non_be * 1000), int(system * 1000)
+    result = view.capacity_milli * policy.threshold_percent // 100 - pod_milli - host_milli - system_milli
+    if policy.min_percent is not None:
+        result = max(result, view.capacity_milli * policy.min_percent // 100)
+    return SuppressTerms(
+        capacity_milli=view.capacity_milli,
+        threshold_percent=policy.threshold_percent,
+        pod_non_be_milli=pod_milli,
+        host_non_be_milli=host_milli,
+        system_milli=system_milli,
+        reserved_milli=view.reserved_milli,
+        min_percent=policy.min_percent,
+        budget_milli=result,
+    )
+
+
+def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tuple[int, str]:
+    """The best-effort quota to have next, and why it is not simply the target.
+
+    target = max(budget * 100, 2000). Against a limited current value: a change below 1 % of the node is not worth a
+    write (unless the floor is reached), a raise is at most 10 % of the node; lowering is immediate. Against an
+    unlimited one neither rule applies (D-18).
+    returns   (quota, remark); the current value when nothing is to be done
+    source    agent spec, 11.5
+    """
+    cores = -(-capacity_milli // 1000)
+    target = max(budget_milli * QUOTA_US_PER_MILLI, MIN_QUOTA_US)
+    if current_us == UNLIMITED:
+        return target, "from unlimited straight to the target"
+    if abs(target - current_us) < cores * DEAD_BAND_US_PER_CORE and target != MIN_QUOTA_US:
+        return current_us, "change is below 1% of the node"
+    if target - current_us > cores * MAX_STEP_US_PER_CORE:
+        return current_us + cores * MAX_STEP_US_PER_CORE, "raise limited to 10% of the node"
+    return target, "floor" if target == MIN_QUOTA_US else "target"
+
+
+def decide(
+    view: NodeView,
+    policy: SuppressPolicy | None,
+    memory: SuppressMemory = SuppressMemory(),
+    *,
+    ttl_ms: int = 2_000,
+) -> Decision:
+    """What to do about best-effort CPU in this round.
+
+    policy    None = no valid NodeSLO: nothing is done and nothing restored
+    memory    of the last decision
+    ttl_ms    life of the plans: two intervals of the strategy
+    source    agent spec, 11 (order of checks)
+    """
+    if policy is None:
+        return _nothing(view, memory, "no valid suppression policy for this node, last values stay")
+    if not policy.enable:
+        return _recover(view, memory, ttl_ms)
+    if view.capacity_milli <= 0:
+        return _nothing(view, memory, "node capacity is unknown, last values stay")
+    if not view.pods:
+        return _nothing(view, memory, "no pods on this node, last values stay")
+    if view.node_cpu_used_cores is None:
+        return _nothing(view, memory, "no recent sample of the node's cpu, last values stay")
+    terms = budget(view, policy, view.node_cpu_used_cores)
+    if policy.by is CpuSuppressPolicy.CFS_QUOTA:
+        return _by_quota(view, terms, ttl_ms)
+    return _by_cpuset(view, terms, memory, ttl_ms)
+
+
+def _nothing(view: NodeView, memory: SuppressMemory, reason: str, terms: SuppressTerms | None = None) -> Decision:
+    return Decision(
+        action=Action.NONE,
+        reason=reason,
+        terms=terms,
+        old_quota_us=view.be_quota_us,
+        new_quota_us=view.be_quota_us,
+        cpuset=_root_cpuset(view),
+        memory=memory,
+    )
+
+
+def _root_cpuset(view: NodeView) -> frozenset[int] | None:
+    return view.be_cgroups[0].cpuset if view.be_cgroups else None
+
+
+def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
+    """Quota on the best-effort root alone; the CPU lists below it get back what suppression may have taken."""
+    memory = SuppressMemory(quota_recovered=False)
+    if view.be_quota_us is None or view.be_quota_us < UNLIMITED:
+        return _nothing(view, memory, f"quota of {view.be_root} is unreadable, this round is skipped", terms)
+    quota, remark = next_quota_us(terms.budget_milli, view.be_quota_us, view.capacity_milli)
+    target = max(terms.budget_milli * QUOTA_US_PER_MILLI, MIN_QUOTA_US)
+    stays = quota == view.be_quota_us and target != MIN_QUOTA_US
+    plans = () if stays else (_quota_plan(view, quota, Band.SUPPRESS, ttl_ms),)
+    return Decision(
+        action=Action.NONE if stays else Action.CFS_QUOTA,
+        reason=f"{terms.sentence()}; quota {cfs_quota_text(view.be_quota_us)} -> {cfs_quota_text(quota)} ({remark})",
+        terms=terms,
+        target_quota_us=target,
+        old_quota_us=view.be_quota_us,
+        new_quota_us=quota,
+        cpuset=_root_cpuset(view),
+        plans=(*plans, *_cpuset_recovery(view, ttl_ms)),
+        memory=memory,
+    )
+
+
+def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl_ms: int) -> Decision:
+    if view.owners is None or not view.be_cgroups:
+        return _nothing(view, memory, "CPU topology or the best-effort CPU list is unknown, last values stay", terms)
+    old = view.be_cgroups[0].cpuset
+    want = wanted_cpus(terms.budget_milli, len(old), len(view.owners.cpus))
+    chosen = choose_be_cpus(want, view.owners)
+    recovered = _quota_recovery(view, memory, ttl_ms)
+    if not chosen:
+        return Decision(
+            action=Action.NONE,
+            reason=f"{terms.sentence()}; {want} CPUs wanted, but no CPU is left for best effort: CPU list stays",
+            terms=terms,
+            old_quota_us=view.be_quota_us,
+            new_quota_us=view.be_quota_us,
+            want_cpus=want,
+            cpuset=old,
+            memory=memory,
+        )
+    wide = view.owners.recovery_set if view.kubelet_static else chosen
+    plans = tuple(
+        _cpuset_plan(view, cgroup, chosen if cgroup.is_container else wide, Band.SUPPRESS, ttl_ms)
+        for cgroup in view.be_cgroups
+    )
+    return Decision(
+        action=Action.CPUSET,
+        reason=f"{terms.sentence()}; CPUs {format_cpuset(old)} -> {format_cpuset(chosen)}",
+        terms=terms,
+        old_quota_us=view.be_quota_us,
+        new_quota_us=UNLIMITED if recovered else view.be_quota_us,
+        want_cpus=want,
+        cpuset=chosen,
+        plans=(*plans, *recovered),
+        memory=SuppressMemory(quota_recovered=True),
+    )
+
+
+def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
+    """Suppression is off: give back what it took."""
+    plans = (*_quota_recovery(view, memory, ttl_ms), *_cpuset_recovery(view, ttl_ms))
+    quota = UNLIMITED if any(plan.file.resource == "cpu.cfs_quota_us" for plan in plans) else view.be_quota_us
+    recovery = view.owners.recovery_set if view.owners else NO_CPUS
+    return Decision(
+        action=Action.RECOVER if plans else Action.NONE,
+        reason="suppression is off: quota and CPU lists restored"
+        if plans
+        else "suppression is off, nothing to restore",
+        old_quota_us=view.be_quota_us,
+        new_quota_us=quota,
+        cpuset=recovery or _root_cpuset(view),
+        plans=plans,
+        memory=SuppressMemory(quota_recovered=True),
+    )
+
+
+def _quota_recovery(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> tuple[Plan, ...]:
+    """Unlimited quota, once per change of policy: a quota that someone else sets afterwards is theirs."""
+    if memory.quota_recovered or view.be_quota_us in (None, UNLIMITED):
+        return ()
+    return (_quota_plan(view, UNLIMITED, Band.RECOVER, ttl_ms),)
+
+
+def _cpuset_recovery(view: NodeView, ttl_ms: int) -> tuple[Plan, ...]:
+    """The recovery set for every best-effort directory that has another CPU list (agent spec, 11.4)."""
+    if view.owners is None:
+        return ()
+    recovery = view.owners.recovery_set
+    if not recovery:
+        return ()
+    return tuple(
+        _cpuset_plan(view, cgroup, recovery, Band.RECOVER, ttl_ms)
+        for cgroup in view.be_cgroups
+        if cgroup.cpuset != recovery
+    )
+
+
+def _quota_plan(view: NodeView, quota_us: int, band: Band, ttl_ms: int) -> Plan:
+    return _plan(view, CgroupFile(view.be_root, "cpu.cfs_quota_us"), str(quota_us), band, ttl_ms)
+
+
+def _cpuset_plan(view: NodeView, cgroup: BeCgroup, cpus: frozenset[int], band: Band, ttl_ms: int) -> Plan:
+    return _plan(view, CgroupFile(cgroup.directory, "cpuset.cpus"), format_cpuset(cpus), band, ttl_ms)
+
+
+def _plan(view: NodeView, file: CgroupFile, value: str, band: Band, ttl_ms: int) -> Plan:
+    return Plan(
+        plugin=PLUGIN,
+        band=band,
+        file=file,
+        value=value,
+        created_ms=view.now_ms,
+        ttl_ms=ttl_ms,
+        reason=AUDIT_REASON,
+    )

@@ -1,0 +1,1 @@
+"""Facts, reports and audit events that the agent publishes."""

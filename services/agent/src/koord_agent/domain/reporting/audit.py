@@ -1,0 +1,93 @@
+"""What the audit log holds, which events go in, and what happens to its files when one is full.
+
+The shell (`koord_agent.shell.store.audit_log`) writes and reads the files. Source: agent spec, 19; vectors audit_query.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+ACTIVE_FILE = "audit.log"
+ROTATE_AT_BYTES = 2 * 1024 * 1024
+NUMBERS_PER_SECOND = 9
+DEFAULT_PAGE = 256
+LARGEST_PAGE = 2048
+READERS = 4
+READER_IDLE_SECONDS = 600.0
+FLUSH_SECONDS = 5.0
+_ROTATED = re.compile(r"audit-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}-\d\.log")
+_NUMBER = re.compile(r"[+-]?\d{1,18}")
+
+
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One line of the log; empty fields are left out.
+
+    created_at   RFC 3339
+    type         node, pod, group or unknown
+    level        info, or warning
+    old_value, new_value, strategy   of a write: what the file said, what it says, which strategies wanted it
+    """
+
+    created_at: str = ""
+    type: str = ""
+    level: str = ""
+    namespace: str = ""
+    name: str = ""
+    container: str = ""
+    reason: str = ""
+    message: str = ""
+    old_value: str = ""
+    new_value: str = ""
+    strategy: str = ""
+
+
+def is_written(verbosity: int, verbose: int) -> bool:
+    """Whether an event of this verbosity goes in: everything with verbose 0, else up to verbose."""
+    return verbose == 0 or verbosity <= verbose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """What to do with a full file: its new name (None = every name of this second is taken), and what to delete."""
+
+    rename_to: str | None
+    remove: tuple[str, ...]
+
+
+def is_rotated(name: str) -> bool:
+    """Whether a file name is that of a rotated log."""
+    return _ROTATED.fullmatch(name) is not None
+
+
+def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotation:
+    """The rotated name and the lexically oldest files that have to go.
+
+    timestamp   YYYY-MM-DD-hh-mm-ss
+    returns     fewer than max_disk_mb / 2 rotated files are left, the new one included
+    """
+    names = {name for name in existing if is_rotated(name)}
+    candidates = (f"audit-{timestamp}-{number}.log" for number in range(NUMBERS_PER_SECOND))
+    new = next((name for name in candidates if name not in names), None)
+    after = sorted(names | ({new} if new is not None else set()))
+    too_many = max(0, len(after) - max(max_disk_mb // 2 - 1, 0))
+    return Rotation(rename_to=new, remove=tuple(after[:too_many]))
+
+
+class BadRequest(ValueError):
+    """A page size that is not allowed."""
+
+
+def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_PAGE) -> int:
+    """How many events a request wants.
+
+    text      as written; empty or not a number = default
+    raises    BadRequest for a negative number or one above the largest (D-27)
+    """
+    if _NUMBER.fullmatch(text) is None:
+        return default
+    size = int(text)
+    if size < 0 or size > largest:
+        raise BadRequest(f"size: must be 0..{largest}, is {size}")
+    return size

@@ -1,0 +1,114 @@
+"""When a change of the best-effort quota is worth a fact, so that a busy node does not flood the log.
+
+The quota follows the load in small steps every round; the audit log has each of them. The log gets the beginning, the
+end, every change that matters, and small ones together.
+"""
+
+from dataclasses import dataclass, replace
+
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.protocol.amount_text import cfs_quota_text
+
+from koord_agent.domain.plans.arbiter import Winner
+from koord_agent.domain.qos.suppress.cpu_suppress import Decision
+from koord_agent.domain.reporting.facts import quota_changed
+
+SIGNIFICANT_PERCENT = 10
+"""Of the node's capacity, since what was said last."""
+SAY_AFTER_MS = 600_000
+QUOTA_US_PER_MILLI = 100
+UNLIMITED = -1
+
+
+def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
+    """A decision as it came out: another strategy may have wanted, and got, another quota.
+
+    quota_us    that was written
+    winner      whose it is
+    """
+    if quota_us == decision.new_quota_us:
+        return decision
+    whose = "" if winner is None else ", ".join(winner.plugins)
+    reason = f"{decision.reason}; {whose or 'another'} holds it at {cfs_quota_text(quota_us)}"
+    return replace(decision, new_quota_us=quota_us, reason=reason)
+
+
+@dataclass(slots=True)
+class SuppressionSummary:
+    """What was said last, and what happened since. One per node.
+
+    said_us       quota of the last fact; None = nothing said in this life of the agent
+    said_causes   contentions that the last fact named
+    """
+
+    said_us: int | None = None
+    said_ms: int = 0
+    said_causes: tuple[str, ...] = ()
+    writes: int = 0
+    lowest_us: int = 0
+    highest_us: int = 0
+    _last: Decision | None = None
+    _causes: tuple[str, ...] = ()
+
+    def written(
+        self,
+        decision: Decision,
+        now_ms: int,
+        capacity_milli: int,
+        every_ms: int = SAY_AFTER_MS,
+        causes: tuple[str, ...] = (),
+    ) -> BeCpuSuppressed | BeCpuReleased | None:
+        """Take a decision whose quota was written; the fact to say now, if any.
+
+        every_ms    how long small changes wait
+        causes      contentions that lowered the budget: other ones than before are told at once
+        """
+        self._causes = causes
+        fact = quota_changed(decision)
+        new = decision.new_quota_us
+        if fact is None or new is None:
+            return None
+        if isinstance(fact, BeCpuReleased):
+            return self._say_released(fact, now_ms)
+        self.writes += 1
+        self.lowest_us = new if self.writes == 1 else min(self.lowest_us, new)
+        self.highest_us = new if self.writes == 1 else max(self.highest_us, new)
+        self._last = decision
+        significant_us = capacity_milli * QUOTA_US_PER_MILLI * SIGNIFICANT_PERCENT // 100
+        far = self.said_us in (None, UNLIMITED) or abs(new - (self.said_us or 0)) >= significant_us
+        if far or causes != self.said_causes:
+            return self._say(decision, now_ms)
+        return self.due(now_ms, every_ms)
+
+    def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
+        """The fact about small changes once they have waited long enough."""
+        if self._last is None or 0 <= now_ms - self.said_ms < every_ms:
+            return None
+        return self._say(self._last, now_ms)
+
+    def _say(self, decision: Decision, now_ms: int) -> BeCpuSuppressed | None:
+        fact = quota_changed(decision)
+        if not isinstance(fact, BeCpuSuppressed):
+            return None
+        old = fact.old_quota_us if self.said_us is None else self.said_us
+        said = BeCpuSuppressed(
+            old_quota_us=old,
+            new_quota_us=fact.new_quota_us,
+            terms=fact.terms,
+            reason=fact.reason,
+            writes=self.writes,
+            lowest_us=self.lowest_us if self.writes > 1 else 0,
+            highest_us=self.highest_us if self.writes > 1 else 0,
+            causes=list(self._causes),
+        )
+        self.said_causes = self._causes
+        self._reset(fact.new_quota_us, now_ms)
+        return said
+
+    def _say_released(self, fact: BeCpuReleased, now_ms: int) -> BeCpuReleased:
+        self._reset(UNLIMITED, now_ms)
+        return fact
+
+    def _reset(self, said_us: int, now_ms: int) -> None:
+        self.said_us, self.said_ms = said_us, now_ms
+        self.writes, self.lowest_us, self.highest_us, self._last = 0, 0, 0, None

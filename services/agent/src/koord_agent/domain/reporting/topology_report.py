@@ -1,0 +1,252 @@
+"""What the agent reports about CPUs and NUMA nodes: shared pools, reserved CPUs, zones.
+
+The content of the node's NodeResourceTopology. source    agent spec, 4.7
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from koordcore.events.nodestate import CpuCache, NodeTopologyReported, TopologyZone
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.reservation import node_reservation, numa_zone_reserved, reported_reserved_cpus
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values import codec
+from koordcore.values.cpuset import EMPTY, CpuSet, format_cpuset, parse_cpuset
+from koordcore.values.quantity import ZERO
+from koordcore.values.resources import ResourceList
+from koordcore.values.topology import CpuTopology
+
+from koord_agent.domain.state.kubelet import (
+    KubeletAllocation,
+    KubeletConfiguration,
+    kubelet_allocations,
+    static_reserved_cpus,
+    topology_policy,
+)
+from koord_agent.domain.state.pods import AgentPod
+
+HUGEPAGES: Final = {2048: "hugepages-2Mi", 1_048_576: "hugepages-1Gi"}
+"""Page size in KiB -> resource name."""
+KIBIBYTE: Final = 1024
+
+
+class SharedPool(msgspec.Struct, frozen=True):
+    """CPUs of one NUMA node that several pods share."""
+
+    socket: int
+    node: int
+    cpuset: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuPools:
+    """Who may run where.
+
+    ls, be           shared pools of latency-sensitive and of best-effort pods, sorted by socket and NUMA node
+    reserved         CPUs of the node reservation
+    system_exclusive CPUs of system QoS that nobody else may use
+    kubelet          what a static CPU manager pinned
+    """
+
+    ls: tuple[SharedPool, ...]
+    be: tuple[SharedPool, ...]
+    reserved: CpuSet
+    system_exclusive: CpuSet
+    kubelet: tuple[KubeletAllocation, ...]
+
+
+def cpu_pools(
+    topology: CpuTopology,
+    pods: Sequence[AgentPod],
+    annotations: Mapping[str, str],
+    kubelet_entries: Mapping[str, Mapping[str, str]],
+) -> CpuPools:
+    """The shared pools of this moment.
+
+    annotations       of the node: reservation, system QoS
+    kubelet_entries   of the CPU manager's state; empty without the static policy
+    raises            InvalidInput for malformed system QoS: this round reports nothing
+    source            agent spec, 4.7 (1 to 5)
+    """
+    allocations, pinned = kubelet_allocations(kubelet_entries, pods)
+    free = topology.cpus - pinned
+    ls = free - _owned(pods)
+    be = free - _owned(pod for pod in pods if pod.qos_label == QosClass.LSE)
+    reserved = parse_cpuset(reported_reserved_cpus(node_reservation(annotations), topology))
+    system = parse_system_qos_resource(annotations)
+    exclusive = parse_cpuset(system.cpuset) if system is not None and system.exclusive else EMPTY
+    return CpuPools(
+        ls=_grouped(topology, ls, without=reserved | exclusive),
+        be=_grouped(topology, be, without=reserved | exclusive),
+        reserved=reserved,
+        system_exclusive=exclusive,
+        kubelet=allocations,
+    )
+
+
+def _owned(pods: Iterable[AgentPod]) -> CpuSet:
+    return frozenset(cpu for pod in pods for cpu in pod.cpuset)
+
+
+def _grouped(topology: CpuTopology, pool: CpuSet, *, without: CpuSet) -> tuple[SharedPool, ...]:
+    """Pools by (socket, NUMA node); a group that only `without` empties stays listed."""
+    groups: dict[tuple[int, int], set[int]] = {}
+    for place in topology.places:
+        if place.cpu in pool:
+            groups.setdefault((place.socket, place.node), set()).add(place.cpu)
+    return tuple(
+        SharedPool(socket=socket, node=node, cpuset=format_cpuset(groups[socket, node] - without))
+        for socket, node in sorted(groups)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaMemory:
+    """Memory of one NUMA node; hugepages: page size in KiB -> number of pages."""
+
+    total_bytes: int
+    hugepages: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """One NUMA node in the report: cpu in milli-cores, everything else in bytes."""
+
+    name: str
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+
+
+def zones(
+    topology: CpuTopology,
+    memory: Sequence[NumaMemory],
+    *,
+    report_hugepages: bool = False,
+    numa_reservation: tuple[ResourceList, ResourceList] | None = None,
+) -> tuple[Zone, ...] | None:
+    """Zones `node-<i>` by NUMA node.
+
+    memory             by NUMA node, in order
+    numa_reservation   the node's capacity and allocatable if it is labelled enable-numa-reservation: what is reserved
+                       is taken off evenly, rounded up in milli-units
+    returns            None if CPU and memory information disagree about the number of NUMA nodes
+    source             agent spec, 4.7 (7)
+    """
+    count = len(topology.nodes)
+    if count != len(memory):
+        return None
+    reserved = numa_zone_reserved(*numa_reservation, count) if numa_reservation is not None else {}
+    found: list[Zone] = []
+    for index, of_node in enumerate(memory):
+        pages = {
+            name: of_node.hugepages.get(size, 0) * size * KIBIBYTE if report_hugepages else 0
+            for size, name in HUGEPAGES.items()
+        }
+        cpu_milli = len(topology.nodes.get(index, EMPTY)) * 1000
+        memory_bytes = max(of_node.total_bytes - sum(pages.values()), 0)
+        left_milli_bytes = memory_bytes * 1000 - reserved.get(MEMORY, ZERO).milli()
+        found.append(
+            Zone(
+                name=f"node-{index}",
+                capacity={CPU: cpu_milli, MEMORY: memory_bytes, **pages},
+                allocatable={
+                    CPU: max(cpu_milli - reserved.get(CPU, ZERO).milli(), 0),
+                    MEMORY: max(-(-left_milli_bytes // 1000), 0),
+                    **pages,
+                },
+            )
+        )
+    return tuple(found)
+
+
+MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTopology:
+    """What the report is made of.
+
+    basic       cpuModel, hyperThreadEnabled, ... of the machine; empty and false values are left out
+    kubelet     None = no kubelet, or it has not been asked
+    l3_caches   empty = unknown
+    """
+
+    topology: CpuTopology
+    memory: Sequence[NumaMemory]
+    basic: Mapping[str, str | bool]
+    kubelet: KubeletConfiguration | None = None
+    kubelet_entries: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    l3_caches: Sequence[CpuCache] = ()
+
+
+def topology_reported(
+    found: NodeTopology,
+    pools: CpuPools,
+    *,
+    labels: Mapping[str, str],
+    numa_reservation: tuple[ResourceList, ResourceList],
+    report_hugepages: bool = False,
+) -> NodeTopologyReported | None:
+    """The report of this moment.
+
+    labels             of the node
+    numa_reservation   its capacity and allocatable, used if it is labelled enable-numa-reservation
+    returns            None if CPU and memory information disagree: this round reports nothing
+    source             agent spec, 4.7
+    """
+    is_reserved = labels.get(keys.ENABLE_NUMA_RESERVATION) == "true"
+    of_zones = zones(
+        found.topology,
+        found.memory,
+        report_hugepages=report_hugepages,
+        numa_reservation=numa_reservation if is_reserved else None,
+    )
+    if of_zones is None:
+        return None
+    kubelet = found.kubelet or KubeletConfiguration()
+    copied = {key: labels[key] for key in (keys.ENABLE_NUMA_RESERVATION,) if key in labels}
+    return NodeTopologyReported(
+        policies=[topology_policy(kubelet.topology_manager_policy, kubelet.topology_manager_scope)],
+        zones=[
+            TopologyZone(name=zone.name, capacity=dict(zone.capacity), allocatable=dict(zone.allocatable))
+            for zone in of_zones
+        ],
+        annotations=_annotations(found, pools),
+        labels={**MANAGED_BY, **copied},
+        l3_caches=list(found.l3_caches),
+    )
+
+
+def topology_digest(report: NodeTopologyReported) -> str:
+    """Names a report's content: equal reports have equal digests."""
+    return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
+
+
+def _annotations(found: NodeTopology, pools: CpuPools) -> dict[str, str]:
+    detail = [
+        {"id": place.cpu, "core": place.core, "socket": place.socket, "node": place.node}
+        for place in sorted(found.topology.places, key=lambda place: place.cpu)
+    ]
+    values: dict[str, object] = {
+        keys.CPU_BASIC_INFO: {name: value for name, value in found.basic.items() if value},
+        keys.CPU_TOPOLOGY: {"detail": detail},
+        keys.CPU_SHARED_POOLS: pools.ls,
+        keys.BE_CPU_SHARED_POOLS: pools.be,
+        keys.POD_CPU_ALLOCS: pools.kubelet or None,
+    }
+    if found.kubelet is not None:
+        values[keys.KUBELET_CPU_MANAGER_POLICY] = KubeletCpuManagerPolicy(
+            policy=found.kubelet.cpu_manager_policy,
+            options=found.kubelet.cpu_manager_policy_options,
+            reserved_cpus=static_reserved_cpus(found.kubelet, found.topology),
+        )
+    if pools.reserved:
+        values[keys.NODE_RESERVATION] = {"reservedCPUs": format_cpuset(pools.reserved)}
+    if pools.system_exclusive:
+        values[keys.SYSTEM_QOS_RESOURCE] = {"cpuset": format_cpuset(pools.system_exclusive)}
+    return {key: codec.encode(value).decode() for key, value in values.items()}

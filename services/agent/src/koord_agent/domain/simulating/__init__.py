@@ -1,0 +1,1 @@
+"""Usage and interference of simulated pods as pure functions of time."""

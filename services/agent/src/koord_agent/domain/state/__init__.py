@@ -1,0 +1,1 @@
+"""What runs on the node and what should: pods, desired state, kubelet, and the immutable look of a cycle."""

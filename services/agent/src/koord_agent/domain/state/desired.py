@@ -1,0 +1,261 @@
+"""What the manager wants on this node, as the agent acts on it: pods, suppression policy, report policy.
+
+Built from the node's desired state and kept fresh by pushes; `apply_push` notices a missed one. The shell
+(`koord_agent.shell.node.node_agent`) only ever replaces the whole value. Source: event-bus spec, 3.3; agent spec, 2.1,
+7.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
+from koordcore.ports.desired import DesiredNode, Push
+from koordcore.protocol.config.agent import complete_strategy
+from koordcore.protocol.config.node_slo import complete_node_slo
+from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.config.typed import resource_threshold_strategy
+from koordcore.protocol.resource_names import CPU
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import of_milli, of_value
+from koordcore.values.resources import Amounts, ResourceList
+
+from koord_agent.domain.kernel.cgroup_layout import HostApplication
+from koord_agent.domain.qos.suppress.cpu_suppress import SuppressPolicy
+from koord_agent.domain.state.collect_policy import CollectPolicy, collect_policy_of
+from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
+
+THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
+RENDERED_KINDS = 64
+"""Different NodeSLOs whose reading is remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredView:
+    """The agent's desired state.
+
+    policy          None = no valid NodeSLO so far: nothing is enforced and nothing restored
+    policy_problem  why the newest NodeSLO was not taken (the last good policy stays in force); "" = it was taken
+    collect         how it is measured and reported; collect_problem likewise
+    slo             effective NodeSLO in wire spelling, defaults filled in; None as with policy
+    host_applications   processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1)
+    capacity, allocatable   of the node object: cpu in milli-cores, others in whole units
+    as_of           last sequence per aggregate kind that this value reflects
+    """
+
+    node: str
+    pods: Mapping[str, AgentPod]
+    policy: SuppressPolicy | None
+    policy_problem: str
+    collect: CollectPolicy
+    capacity_milli: int
+    reserved_milli: int
+    collect_problem: str = ""
+    slo: Mapping[str, Any] | None = None
+    host_applications: tuple[HostApplication, ...] = ()
+    capacity: Amounts = field(default_factory=dict[str, int])
+    allocatable: Amounts = field(default_factory=dict[str, int])
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    as_of: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
+    """The suppression policy of an effective NodeSLO.
+
+    returns   None if the NodeSLO, its threshold strategy or the field `enable` is absent
+    raises    InvalidInput naming the field of a wrong type
+    source    agent spec, 2.1 (rule), 4.2
+    """
+    written = (slo or {}).get(THRESHOLD_SECTION)
+    if written is None:
+        return None
+    if not isinstance(written, dict):
+        raise InvalidInput("an object", written, THRESHOLD_SECTION)
+    section = cast("dict[str, Any]", written)
+    try:
+        strategy = complete_strategy(SectionName.RESOURCE_THRESHOLD, section)
+    except InvalidInput as error:
+        raise error.at(THRESHOLD_SECTION) from error
+    if "enable" not in section or section["enable"] is None:
+        return None
+    typed = resource_threshold_strategy(strategy)
+    return SuppressPolicy(
+        enable=typed.enable,
+        threshold_percent=typed.cpu_suppress_threshold_percent,
+        min_percent=typed.cpu_suppress_min_percent,
+        by=typed.cpu_suppress_policy,
+    )
+
+
+def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredView:
+    """The agent's view of a desired state that was just read.
+
+    last    what was in force until now: its policy stays if the new NodeSLO is malformed
+    """
+    slo = _slo_or_last(desired.slo, last)
+    collect, collect_problem = _collect_or_last(desired.metric_policy, last)
+    return DesiredView(
+        node=desired.node,
+        pods={entry.uid: agent_pod_of_ledger(entry) for entry in desired.pods},
+        policy=slo.policy,
+        policy_problem=slo.problem,
+        slo=slo.effective,
+        host_applications=slo.host_applications,
+        capacity=desired.capacity,
+        allocatable=desired.allocatable,
+        labels=desired.labels,
+        annotations=desired.annotations,
+        collect=collect,
+        collect_problem=collect_problem,
+        capacity_milli=desired.capacity.get(CPU, 0),
+        reserved_milli=node_reserved_milli(
+            _quantities(desired.capacity), _quantities(desired.allocatable), desired.annotations
+        ),
+        as_of=dict(desired.as_of),
+    )
+
+
+class _Slo(NamedTuple):
+    policy: SuppressPolicy | None
+    effective: Mapping[str, Any] | None
+    host_applications: tuple[HostApplication, ...]
+    problem: str
+
+
+def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
+    """What a rendered NodeSLO asks for; of a malformed one nothing is taken, the last good one stays in force."""
+    if slo is None:
+        return _Slo(None, None, (), "")
+    try:
+        return _slo_of(codec.encode(slo))
+    except InvalidInput as error:
+        if last is None:
+            return _Slo(None, None, (), str(error))
+        return _Slo(last.policy, last.slo, last.host_applications, str(error))
+
+
+@lru_cache(maxsize=RENDERED_KINDS)
+def _slo_of(spec: bytes) -> _Slo:
+    """Read once for all nodes that have the same: a process may hold thousands. Raises InvalidInput."""
+    slo = codec.decode(spec, dict[str, Any])
+    effective = complete_node_slo(slo)
+    return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
+
+
+def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
+    """How to measure, and why the newest policy was not taken."""
+    try:
+        return collect_policy_of(written).effective(), ""
+    except InvalidInput as error:
+        return CollectPolicy() if last is None else last.collect, f"metricCollectPolicy: {error}"
+
+
+class _CgroupPath(msgspec.Struct, rename="camel"):
+    base: str = ""
+    parent_dir: str = ""
+    relative_path: str = ""
+
+
+class _HostApplication(msgspec.Struct, rename="camel"):
+    name: str
+    priority: str = ""
+    qos: str = ""
+    cgroup_path: _CgroupPath | None = None
+
+
+def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
+    """The host applications of a NodeSLO, in its order; none without a NodeSLO (D-1).
+
+    raises    InvalidInput naming the entry whose form is wrong
+    source    agent spec, 3.3
+    """
+    found: list[HostApplication] = []
+    for index, raw in enumerate((slo or {}).get("hostApplications") or ()):
+        try:
+            written = codec.convert(raw, _HostApplication)
+        except codec.DecodeError as error:
+            raise InvalidInput(f"a host application ({error})", raw, f"hostApplications[{index}]") from error
+        path = written.cgroup_path
+        found.append(
+            HostApplication(
+                name=written.name,
+                qos=written.qos,
+                priority=written.priority,
+                base=None if path is None else path.base,
+                parent_dir="" if path is None else path.parent_dir,
+                relative_path="" if path is None else path.relative_path,
+            )
+        )
+    return tuple(found)
+
+
+def _quantities(amounts: Amounts) -> ResourceList:
+    return {name: of_milli(amount) if name == CPU else of_value(amount) for name, amount in amounts.items()}
+
+
+def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
+    """The view after a pushed fact.
+
+    returns   the same view for a fact that it reflects already; None = facts before it were missed: read the desired
+              state again
+    source    event-bus spec, 3.3
+    """
+    kind, known = push.event.ref.kind, view.as_of.get(push.event.ref.kind, 0)
+    if push.event.seq <= known:
+        return view
+    if push.last_seq != known:
+        return None
+    as_of = {**view.as_of, kind: push.event.seq}
+    match CATALOGUE.read(push.event):
+        case NodeResourcesTaken() as taken:
+            added = {entry.uid: agent_pod_of_ledger(entry) for entry in taken.pods}
+            return replace(view, pods={**view.pods, **added}, as_of=as_of)
+        case NodeResourcesReturned() as returned:
+            gone = set(returned.pods)
+            return replace(view, pods={uid: pod for uid, pod in view.pods.items() if uid not in gone}, as_of=as_of)
+        case NodeSloRendered() as rendered:
+            slo = _slo_or_last(rendered.spec, view)
+            return replace(
+                view,
+                policy=slo.policy,
+                policy_problem=slo.problem,
+                slo=slo.effective,
+                host_applications=slo.host_applications,
+                as_of=as_of,
+            )
+        case NodeMetricPolicyRendered() as rendered:
+            collect, problem = _collect_or_last(rendered.spec, view)
+            return replace(view, collect=collect, collect_problem=problem, as_of=as_of)
+        case _:
+            return replace(view, as_of=as_of)
+
+
+def desired_after(desired: DesiredNode, push: Push) -> DesiredNode:
+    """The desired state as it is kept on disk after a pushed fact that `apply_push` took."""
+    as_of = {**desired.as_of, push.event.ref.kind: push.event.seq}
+    match CATALOGUE.read(push.event):
+        case NodeResourcesTaken() as taken:
+            added = {entry.uid for entry in taken.pods}
+            pods = [*(entry for entry in desired.pods if entry.uid not in added), *taken.pods]
+            return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
+        case NodeResourcesReturned() as returned:
+            gone = set(returned.pods)
+            pods = [entry for entry in desired.pods if entry.uid not in gone]
+            return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
+        case NodeSloRendered() as rendered:
+            return msgspec.structs.replace(desired, slo=rendered.spec, as_of=as_of)
+        case NodeMetricPolicyRendered() as rendered:
+            return msgspec.structs.replace(desired, metric_policy=rendered.spec, as_of=as_of)
+        case _:
+            return msgspec.structs.replace(desired, as_of=as_of)
+
+
+def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
+    """Whether a value that was read reflects less of some aggregate than what is known already."""
+    return any(read.get(kind, 0) < seq for kind, seq in known.items())

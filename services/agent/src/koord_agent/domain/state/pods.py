@@ -1,0 +1,282 @@
+"""A pod as this node's agent sees it: names, classes, requests, the directory it lives in. Parsed once per pod object.
+
+`monitor`, `qos` and the hosts work on these values, so that nothing in the fast loop parses quantities or labels again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+from koordcore.events.node import USAGE_PROFILE, PodOnNode
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Container, Pod, pod_from_json, without_nulls
+from koordcore.protocol.pod_resources import is_sidecar, pod_limits, pod_requests
+from koordcore.protocol.priority import BANDS, band_of_name, priority_class, priority_value
+from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
+from koordcore.protocol.reservation import agent_reserved, node_reservation
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
+from koordcore.values import codec
+from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import ZERO, Quantity, parse_value
+from koordcore.values.resources import Amounts, parse_amounts
+
+from koord_agent.domain.reporting.report import ReportedPod
+
+
+class ContainerState(msgspec.Struct):
+    """`state` of a container: which of the three it is in."""
+
+    running: dict[str, object] | None = None
+    terminated: dict[str, object] | None = None
+
+
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    """`status.containerStatuses[]` as the kubelet writes it."""
+
+    name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class _StatusOfContainers(msgspec.Struct, rename="camel"):
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class _PodOfContainers(msgspec.Struct):
+    """The part of a pod object that the log does not mirror."""
+
+    status: _StatusOfContainers = msgspec.field(default_factory=_StatusOfContainers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentContainer:
+    """One container of a pod.
+
+    container_id       `<runtime>://<id>`, "" = not created yet, or not known without a kubelet
+    requests, limits   milli-cores for cpu and batch-cpu, bytes for memory; an absent limit is unlimited
+    is_init            an init container; with is_sidecar one that keeps running
+    """
+
+    name: str
+    container_id: str = ""
+    requests: Amounts = field(default_factory=dict[str, int], hash=False)
+    limits: Amounts = field(default_factory=dict[str, int], hash=False)
+    is_init: bool = False
+    is_sidecar: bool = False
+    is_running: bool = False
+
+
+@dataclass(frozen=True)
+class AgentPod:
+    """One pod of this node.
+
+    kube_qos            decides its cgroup directory; an unknown status text counts as BestEffort
+    qos_label           "" = no (known) label
+    qos, priority       with their defaults applied
+    requests            milli-cores for cpu and batch-cpu, bytes for memory
+    be_requests_milli   batch-cpu requests of its containers if it is labelled BE, else empty
+    cpuset              CPUs that it owns exclusively (resource-status), empty if none or unparsable
+    usage_profile       text of the simulation annotation, "" without one
+    containers          in the order of the pod's spec, init containers last; empty = known from the ledger only
+    limits              of the whole pod, as requests; an absent limit is unlimited
+    spec_priority       spec.priority; None = not set
+    priority_value      spec.priority if set and not 0, else the default of the class
+    phase               Kubernetes phase; a pod of the ledger counts as Running
+    created_ms          creation of the pod object since the epoch; None = not known
+    owner               `<kind>/<name>` of its controller, "" without one
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    kube_qos: KubeQos
+    qos_label: str
+    qos: str
+    priority: str
+    requests: Amounts = field(hash=False)
+    be_requests_milli: tuple[int, ...]
+    cpuset: CpuSet
+    usage_profile: str
+    containers: tuple[AgentContainer, ...] = ()
+    limits: Amounts = field(default_factory=dict[str, int], hash=False)
+    spec_priority: int | None = None
+    priority_value: int = 0
+    phase: str = "Running"
+    created_ms: int | None = None
+    is_terminating: bool = False
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+
+    @cached_property
+    def is_active(self) -> bool:
+        """Whether it is Pending or Running."""
+        return self.phase in ("Pending", "Running")
+
+    @cached_property
+    def is_best_effort(self) -> bool:
+        """Whether suppression counts it as best effort: label BE or Kubernetes class BestEffort (agent spec, 11.1)."""
+        return self.qos_label == QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
+
+    @cached_property
+    def cpu_request_milli(self) -> int:
+        """Milli-cores that it asked for, of whichever kind."""
+        return self.requests.get("cpu", 0) or self.requests.get(BATCH_CPU, 0)
+
+    @cached_property
+    def memory_request_bytes(self) -> int:
+        """Bytes that it asked for, of whichever kind."""
+        return self.requests.get("memory", 0) or self.requests.get(BATCH_MEMORY, 0)
+
+    @cached_property
+    def reported(self) -> ReportedPod:
+        """Its identity in the node's report."""
+        running = [
+            (c.name, c.container_id) for c in self.containers if c.container_id and (c.is_sidecar or not c.is_init)
+        ]
+        return ReportedPod(
+            uid=self.uid,
+            namespace=self.namespace,
+            name=self.name,
+            priority=self.priority,
+            qos=self.qos,
+            containers=tuple(running) if len(running) > 1 else (),
+        )
+
+
+def _known_kube_qos(text: str) -> KubeQos:
+    return KubeQos(text) if text in set(KubeQos) else KubeQos.BEST_EFFORT
+
+
+class _ResourceStatus(msgspec.Struct):
+    """The part of the annotation resource-status that the agent reads."""
+
+    cpuset: str = ""
+
+
+def agent_pod_from_json(raw: object) -> AgentPod:
+    """The agent's view of a pod as the kubelet serves it, with the ids of its containers.
+
+    raises    codec.DecodeError for a field of a wrong type; InvalidInput as `agent_pod`
+    """
+    status = codec.convert(without_nulls(raw), _PodOfContainers).status
+    return agent_pod(pod_from_json(raw), (*status.container_statuses, *status.init_container_statuses))
+
+
+def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = ()) -> AgentPod:
+    """The agent's view of a pod object.
+
+    statuses  of its containers, init containers among them
+    raises    InvalidInput for a malformed quantity (admission refuses such pods)
+    """
+    label = qos_raw(pod)
+    return AgentPod(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        kube_qos=_known_kube_qos(kube_qos(pod)),
+        qos_label=label.value if label is not None else "",
+        qos=qos(pod).value,
+        priority=priority_class(pod).value,
+        requests=pod_requests(pod),
+        be_requests_milli=_batch_cpu_requests(pod) if label is QosClass.BE else (),
+        cpuset=_owned_cpuset(pod),
+        usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
+        containers=_containers(pod, statuses),
+        limits=pod_limits(pod),
+        spec_priority=pod.spec.priority,
+        priority_value=priority_value(pod),
+        phase=pod.status.phase,
+        created_ms=_milliseconds(pod.metadata.creation_timestamp),
+        is_terminating=pod.metadata.deletion_timestamp is not None,
+        owner=next((f"{o.kind}/{o.name}" for o in pod.metadata.owner_references if o.controller), ""),
+        labels=pod.metadata.labels,
+        annotations=pod.metadata.annotations,
+    )
+
+
+def _containers(pod: Pod, statuses: Sequence[ContainerStatus]) -> tuple[AgentContainer, ...]:
+    by_name = {status.name: status for status in statuses}
+
+    def seen(container: Container, *, is_init: bool) -> AgentContainer:
+        status = by_name.get(container.name)
+        return AgentContainer(
+            name=container.name,
+            container_id=status.container_id if status is not None else "",
+            requests=parse_amounts(container.resources.requests),
+            limits=parse_amounts(container.resources.limits),
+            is_init=is_init,
+            is_sidecar=is_init and is_sidecar(container),
+            is_running=status is not None and status.state.running is not None,
+        )
+
+    running = (seen(container, is_init=False) for container in pod.spec.containers)
+    return (*running, *(seen(container, is_init=True) for container in pod.spec.init_containers))
+
+
+def _milliseconds(rfc3339: str | None) -> int | None:
+    try:
+        return int(datetime.fromisoformat(rfc3339).timestamp() * 1000) if rfc3339 else None
+    except ValueError:
+        return None
+
+
+def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
+    running = [*pod.spec.containers, *(c for c in pod.spec.init_containers if is_sidecar(c))]
+    requests = (container.resources.requests.get(BATCH_CPU) for container in running)
+    return tuple(parse_value(request) for request in requests if request is not None)
+
+
+def _owned_cpuset(pod: Pod) -> CpuSet:
+    text = pod.metadata.annotations.get(keys.RESOURCE_STATUS, "")
+    if not text:
+        return EMPTY
+    try:
+        return parse_cpuset(codec.decode(text, _ResourceStatus).cpuset)
+    except (codec.DecodeError, InvalidInput):
+        return EMPTY
+
+
+def agent_pod_of_ledger(entry: PodOnNode) -> AgentPod:
+    """The agent's view of a pod from its node's ledger (or desired state), which carries classes instead of labels.
+
+    A class BE there stands for the label BE or for the Kubernetes class BestEffort; both count as best effort.
+    """
+    batch_cpu = entry.requests.get(BATCH_CPU, 0) if entry.qos == QosClass.BE else 0
+    return AgentPod(
+        uid=entry.uid,
+        namespace=entry.namespace,
+        name=entry.name,
+        kube_qos=_known_kube_qos(entry.kube_qos),
+        qos_label=entry.qos,
+        qos=entry.qos,
+        priority=entry.priority_class,
+        requests=entry.requests,
+        be_requests_milli=(batch_cpu,) if batch_cpu else (),
+        cpuset=EMPTY,
+        usage_profile=entry.usage_profile,
+        limits=entry.limits,
+        spec_priority=entry.priority,
+        priority_value=entry.priority or _default_priority(entry.priority_class),
+        labels=entry.labels,
+        annotations=entry.annotations,
+    )
+
+
+def _default_priority(name: str) -> int:
+    band = band_of_name(name)
+    return BANDS[band].default if band is not None else 0
+
+
+def node_reserved_milli(
+    capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]
+) -> int:
+    """Milli-cores that the system keeps: max(capacity - allocatable, annotated reservation), never negative.
+
+    source    agent spec, 11.1; protocol spec, 7.2 (4)
+    """
+    return agent_reserved(node_reservation(annotations), capacity, allocatable).get(CPU, ZERO).milli()

@@ -1,0 +1,256 @@
+"""Desired state of this process's nodes: the last one kept on disk, then the bucket's, then pushes as they come.
+
+    start       what was kept on disk, if intact and young enough (enforced while the bus is away)
+    bucket      read once the pushes are subscribed; again on a gap, after a reconnect, and every 5 minutes
+    push        applied when it follows what is known; otherwise it waits while the bucket is read again
+
+`cycle` asks which nodes changed and gives the values to their agents. One event loop owns all of it.
+
+source    event-bus spec, 3.3
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from koordcore.bus.connection import NoAnswer
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import HEADER_TRACESTATE, name_from_token
+from koordcore.events.node import NodeResourcesTaken
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.desired import DesiredNode, Push
+from koordcore.service.logging import Logger
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.state.desired import DesiredView, apply_push, desired_after, is_behind, view_of
+from koord_agent.shell.bus.bus_link import Link, Ports
+
+READS_AT_ONCE = 32
+REREAD_SECONDS = 300.0
+"""How old a value may be without a sign of life of the bucket; in the host's time, like the reads themselves."""
+MISSING_SECONDS = (1.0, 10.0)
+"""Between looks at nodes that have no desired state yet: at first, and at most."""
+GAP_SECONDS = 0.3
+"""Until the bucket is read again after a gap: the manager folds the same fact."""
+KEPT_PUSHES = 1_000
+
+
+class Cause(NamedTuple):
+    """Headers of the fact that placed a pod, for the fact that it started."""
+
+    event_id: str
+    correlation_id: str
+    traceparent: str
+    tracestate: str
+
+
+class DesiredStates:
+    """What the manager wants on each node of this process.
+
+    jitter    a factor around 1 per call, so that many agents do not read at the same moments
+    changed   called with a node whose value changed
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        link: Link,
+        *,
+        logger: Logger,
+        jitter: Callable[[], float],
+        changed: Callable[[str], None],
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.views: dict[str, DesiredView] = {}
+        self.read_once: set[str] = set()
+        self._known = frozenset(nodes)
+        self._values: dict[str, DesiredNode] = {}
+        self._link = link
+        self._logger = logger
+        self._jitter = jitter
+        self._changed = changed
+        self._causes: dict[str, dict[str, Cause]] = defaultdict(dict)
+        self._waiting: dict[str, deque[Push]] = {}
+        self._provisional: set[str] = set()
+        self._unsaved: set[str] = set()
+        self._to_read: dict[str, None] = {}
+        self._read_now = asyncio.Event()
+        self._soon: dict[str, asyncio.TimerHandle] = {}
+
+    def restore(self, kept: dict[str, DesiredNode]) -> None:
+        """Begin with what was kept on disk; the bucket's first value replaces it whatever its age."""
+        for node, value in kept.items():
+            if node in self._known and self._take(value):
+                self._provisional.add(node)
+
+    def cause_of(self, node: str, uid: str) -> Cause | None:
+        """What placed a pod, once; None when its push was not seen (the pod was read from the bucket)."""
+        causes = self._causes.get(node)
+        return causes.pop(uid, None) if causes else None
+
+    def unsaved(self, most: int) -> list[DesiredNode]:
+        """Some values that changed or were confirmed since they were last given here."""
+        nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
+        return [self._values[node] for node in nodes]
+
+    def not_saved(self, values: Iterable[DesiredNode]) -> None:
+        """The disk did not take these: they are given again."""
+        self._unsaved.update(value.node for value in values)
+
+    async def run(self) -> None:
+        """Follow the bucket and the pushes for ever."""
+        ports = await self._link.connected()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow(ports))
+                group.create_task(self._read_wanted(ports))
+                group.create_task(self._look_for_missing())
+                group.create_task(self._look_again())
+        finally:
+            for timer in self._soon.values():
+                timer.cancel()
+
+    def _want(self, nodes: Iterable[str]) -> None:
+        self._to_read.update(dict.fromkeys(nodes))
+        self._read_now.set()
+
+    async def _follow(self, ports: Ports) -> None:
+        async for push in ports.pushes.pushes(self.nodes):
+            if push is None:
+                self._waiting.clear()
+                self._want(self.nodes)
+            else:
+                self._receive(push)
+
+    def _receive(self, push: Push) -> None:
+        node = name_from_token(push.event.ref.id)
+        if node not in self._known:
+            return
+        try:
+            self._note_cause(node, push)
+            if node in self._waiting or not self._apply(node, push):
+                waiting = self._waiting.setdefault(node, deque(maxlen=KEPT_PUSHES))
+                waiting.append(push)
+                self._want_soon(node)
+        except UnreadableEvent as error:
+            # A newer writer than this agent: the bucket's value, whose reader is lenient, carries on.
+            self._logger.warning("push_unreadable", node=node, seq=push.event.seq, reason=error.reason)
+            self._want_soon(node)
+
+    def _note_cause(self, node: str, push: Push) -> None:
+        if push.event.ref.kind != "node":
+            return
+        view = self.views.get(node)
+        if view is not None and push.event.seq <= view.as_of.get("node", 0):
+            return  # reflected already: who started these pods knew their cause, or never will
+        event = CATALOGUE.read(push.event)
+        if isinstance(event, NodeResourcesTaken):
+            stored = push.event
+            cause = Cause(
+                stored.event_id, stored.correlation_id, stored.traceparent, stored.headers.get(HEADER_TRACESTATE, "")
+            )
+            self._causes[node].update((entry.uid, cause) for entry in event.pods)
+
+    def _drop_causes(self, node: str) -> None:
+        """Forget what placed pods that are not wanted here (any more)."""
+        causes = self._causes.get(node)
+        if causes:
+            wanted = self.views[node].pods
+            self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
+
+    def _apply(self, node: str, push: Push) -> bool:
+        """Whether the push follows what is known (or is known already)."""
+        view, value = self.views.get(node), self._values.get(node)
+        if view is None or value is None:
+            return False
+        after = apply_push(view, push)
+        if after is None:
+            return False
+        if after is not view:
+            self._values[node] = desired_after(value, push)
+            self.views[node] = after
+            for uid in view.pods.keys() - after.pods.keys():
+                self._causes[node].pop(uid, None)
+            self._unsaved.add(node)
+            self._changed(node)
+        return True
+
+    def _take(self, value: DesiredNode) -> bool:
+        """Put a value that was read in force; False if it cannot be acted on (the last one stays)."""
+        try:
+            view = view_of(value, self.views.get(value.node))
+        except InvalidInput as error:
+            self._logger.warning("desired_refused", node=value.node, reason=error.sentence())
+            return False
+        if value != self._values.get(value.node):
+            self._values[value.node] = value
+            self.views[value.node] = view
+            if value.node not in self._waiting:
+                self._drop_causes(value.node)
+            self._changed(value.node)
+        self._unsaved.add(value.node)  # also when it is the same: it was confirmed now
+        return True
+
+    async def _read_wanted(self, ports: Ports) -> None:
+        while True:
+            await self._read_now.wait()
+            self._read_now.clear()
+            nodes, self._to_read = list(self._to_read), {}
+            for begin in range(0, len(nodes), READS_AT_ONCE):
+                await asyncio.gather(*(self._read(ports, node) for node in nodes[begin : begin + READS_AT_ONCE]))
+
+    async def _read(self, ports: Ports, node: str) -> None:
+        try:
+            value = await ports.desired.get(node)
+        except NoAnswer as error:
+            self._logger.warning("desired_not_read", node=node, reason=str(error))
+            self._want_soon(node)
+            return
+        except codec.DecodeError as error:
+            self._logger.warning("desired_refused", node=node, reason=str(error))
+            self.read_once.add(node)
+            return
+        self.read_once.add(node)
+        if value is None:
+            return  # not written yet, or the node is gone: the last value stays in force
+        view = self.views.get(node)
+        if view is not None and node not in self._provisional and is_behind(value.as_of, view.as_of):
+            if node in self._waiting:
+                self._want_soon(node)
+            return
+        self._provisional.discard(node)
+        if not self._take(value):
+            return
+        # Pushes that came meanwhile follow the value; what it reflects already passes through.
+        waiting = self._waiting.pop(node, None)
+        while waiting:
+            if not self._apply(node, waiting[0]):
+                self._waiting[node] = waiting
+                self._want_soon(node)
+                return
+            waiting.popleft()
+
+    def _want_soon(self, node: str) -> None:
+        if node not in self._soon:
+            loop = asyncio.get_running_loop()
+            self._soon[node] = loop.call_later(GAP_SECONDS * self._jitter(), self._want_now, node)
+
+    def _want_now(self, node: str) -> None:
+        del self._soon[node]
+        self._want((node,))
+
+    async def _look_for_missing(self) -> None:
+        pause, most = MISSING_SECONDS
+        while True:
+            await asyncio.sleep(pause * self._jitter())
+            missing = [node for node in self.nodes if node not in self.views]
+            pause = min(pause * 2, most) if missing else most
+            self._want(missing)
+
+    async def _look_again(self) -> None:
+        while True:
+            for node in self.nodes:
+                await asyncio.sleep(REREAD_SECONDS / len(self.nodes) * self._jitter())
+                self._want((node,))

@@ -1,0 +1,233 @@
+"""Facts of this process's nodes on their way to the log: kept on disk, oldest kept, one append per aggregate in flight.
+
+    cycle --put--> disk --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
+
+Enforcement never waits for it: while the bus is away facts pile up to the limit, then new ones are refused and offered
+again by the cycle. Expectations come from the last event of each aggregate, read once and carried on from there.
+
+source    event-bus spec, 3.3 (bounded on-disk queue, oldest kept), 4.3
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from koordcore.bus.connection import Denied, NoAnswer
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token, seal
+from koordcore.events.nodestate import NodeTopologyReported, PodsStarted, PodsStopped
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
+from koordcore.service.logging import Logger
+
+from koord_agent.domain.reporting.topology_report import topology_digest
+from koord_agent.shell.bus.bus_link import Link, OwnFacts
+from koord_agent.shell.store.local_store import Kept, KeptFact, NotKept
+
+MAX_BATCH = 200
+READS_AT_ONCE = 32
+APPEND_SECONDS = 10.0
+PAUSE_SECONDS = 2.0
+"""After an outcome that only time can change."""
+KIND = "nodestate"
+
+
+class Fact(NamedTuple):
+    """One fact of a node with the headers that it will carry."""
+
+    node: str
+    event: Event
+    origin: Origin
+
+
+@dataclass(slots=True)
+class _Aggregate:
+    """Facts of one node that wait, oldest first; last_seq None = not read yet."""
+
+    waiting: deque[KeptFact]
+    last_seq: int | None = None
+
+
+class Outbox:
+    """The queue. One task (`run`) sends; `put` is called by the cycle."""
+
+    def __init__(self, kept: Kept, link: Link, *, limit: int, logger: Logger) -> None:
+        self.dropped = 0
+        self.sent = 0
+        self._kept = kept
+        self._link = link
+        self._limit = limit
+        self._logger = logger
+        self._aggregates: dict[str, _Aggregate] = {}
+        self._depth = 0
+        self._trouble = ""
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._queue(kept.facts())
+
+    def __len__(self) -> int:
+        """Facts that wait or are in flight."""
+        return self._depth
+
+    def put(self, facts: Sequence[Fact]) -> list[Fact]:
+        """Keep facts; gives those that found no room, or that the disk did not take."""
+        room = max(0, self._limit - self._depth)
+        taken, refused = facts[:room], list(facts[room:])
+        if refused:
+            self.dropped += len(refused)
+            self._logger.warning("outbox_full", waiting=self._depth, refused=len(refused))
+        if not taken:
+            return refused
+        sealed = [(_ref(fact.node), *_seal(fact)) for fact in taken]
+        topologies = {
+            fact.node: topology_digest(fact.event) for fact in taken if isinstance(fact.event, NodeTopologyReported)
+        }
+        started, stopped = _pods(taken, PodsStarted), _pods(taken, PodsStopped)
+        try:
+            kept = self._kept.add(sealed, started=started, stopped=stopped, topologies=topologies)
+        except NotKept as error:
+            self._complain(error)
+            return list(facts)
+        self._trouble = ""
+        self._queue(kept)
+        self._wake.set()
+        return refused
+
+    async def run(self) -> None:
+        """Send for ever."""
+        ports = await self._link.connected()
+        while True:
+            self._wake.clear()
+            heads = self._heads()
+            if not heads:
+                self._idle.set()
+                await self._wake.wait()
+                continue
+            try:
+                pause = await self._send(ports.facts, heads)
+            except (NoAnswer, Denied, Misconfigured) as error:
+                self._logger.error("facts_not_sent", facts=len(heads), reason=str(error))
+                pause = True
+            if pause:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def flush(self, real_seconds: float) -> None:
+        """Wait until nothing is left to send, or for that long."""
+        try:
+            async with asyncio.timeout(real_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            self._logger.warning("outbox_left", facts=self._depth)
+
+    def _queue(self, facts: Iterable[KeptFact]) -> None:
+        for fact in facts:
+            aggregate = self._aggregates.get(fact.node)
+            if aggregate is None:
+                aggregate = self._aggregates[fact.node] = _Aggregate(deque())
+            aggregate.waiting.append(fact)
+            self._depth += 1
+            self._idle.clear()
+
+    def _heads(self) -> list[KeptFact]:
+        """The oldest fact of each node, oldest nodes first, at most a batch."""
+        heads = [aggregate.waiting[0] for aggregate in self._aggregates.values() if aggregate.waiting]
+        heads.sort(key=lambda fact: fact.id)
+        return heads[:MAX_BATCH]
+
+    async def _send(self, log: OwnFacts, heads: list[KeptFact]) -> bool:
+        """One append of the heads; whether to pause before the next."""
+        await self._read_positions(log, heads)
+        try:
+            outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
+        except Unsendable:
+            return await self._send_each(log, heads)
+        if isinstance(outcome, Conflict) and len(heads) > 1:
+            return await self._send_each(log, heads)
+        if isinstance(outcome, Conflict):
+            return await self._after_conflict(log, heads[0])
+        return self._settle(heads, outcome)
+
+    async def _send_each(self, log: OwnFacts, heads: list[KeptFact]) -> bool:
+        return any([await self._send_one(log, fact) for fact in heads])
+
+    async def _send_one(self, log: OwnFacts, fact: KeptFact) -> bool:
+        try:
+            outcome = await log.append([self._event(fact)], deadline=APPEND_SECONDS)
+        except Unsendable as error:
+            self._logger.error("fact_not_sent", node=fact.node, reason=str(error))
+            return True
+        if isinstance(outcome, Conflict):
+            return await self._after_conflict(log, fact)
+        return self._settle([fact], outcome)
+
+    async def _after_conflict(self, log: OwnFacts, fact: KeptFact) -> bool:
+        """Another process of this node wrote, or the position was stale: the facts are observations, they stay true."""
+        last = await log.last_of(fact.ref)
+        aggregate = self._aggregates[fact.node]
+        if last is not None and last.event_id == fact.headers["Nats-Msg-Id"]:
+            return self._settle([fact], Appended(last.seq, (last.seq,), duplicate=True))
+        seq = last.seq if last is not None else 0
+        moved, aggregate.last_seq = seq != aggregate.last_seq, seq
+        return not moved
+
+    def _settle(self, facts: list[KeptFact], outcome: AppendOutcome) -> bool:
+        match outcome:
+            case Appended(seqs=seqs):
+                for fact, seq in zip(facts, seqs, strict=True):
+                    aggregate = self._aggregates[fact.node]
+                    aggregate.waiting.popleft()
+                    aggregate.last_seq = seq
+                try:
+                    self._kept.remove(facts)
+                except NotKept as error:
+                    self._complain(error)
+                self._depth -= len(facts)
+                self.sent += len(facts)
+                return False
+            case Full(reason=reason) | Unavailable(reason=reason):
+                self._logger.warning("facts_wait", facts=self._depth, reason=reason)
+                return True
+            case Conflict():
+                return True
+
+    def _complain(self, error: NotKept) -> None:
+        """Says what the disk did not take, once until it changes."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._logger.error("facts_not_kept", reason=self._trouble)
+
+    def _event(self, fact: KeptFact) -> NewEvent:
+        return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.node].last_seq or 0)
+
+    async def _read_positions(self, log: OwnFacts, facts: Iterable[KeptFact]) -> None:
+        gate = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def read(fact: KeptFact) -> None:
+            async with gate:
+                last = await log.last_of(fact.ref)
+            self._aggregates[fact.node].last_seq = last.seq if last is not None else 0
+
+        await asyncio.gather(*(read(fact) for fact in facts if self._aggregates[fact.node].last_seq is None))
+
+
+def _ref(node: str) -> AggregateRef:
+    return AggregateRef(KIND, name_token(node))
+
+
+def _seal(fact: Fact) -> tuple[dict[str, str], bytes]:
+    # The same cause may lead to several facts of a node over time: the random index keeps their ids apart, and the disk
+    # keeps the id through retries and restarts.
+    draft = Draft(_ref(fact.node), fact.event, 0)
+    new = seal(draft, fact.origin, secrets.randbits(62), CATALOGUE.of(type(fact.event)).schema)
+    return new.headers, new.body
+
+
+def _pods(facts: Sequence[Fact], kind: type[PodsStarted] | type[PodsStopped]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for fact in facts:
+        if isinstance(fact.event, kind):
+            found.setdefault(fact.node, []).extend(fact.event.pods)
+    return found

@@ -1,0 +1,1 @@
+"""Collectors: what is measured on a machine, and when."""

@@ -1,0 +1,288 @@
+"""The collectors of one node, each at its own interval: what of a machine becomes samples, and when.
+
+    every interval   node, NUMA nodes, pods, containers, host applications, best-effort class, the system's rest
+    10 s             PSI and resctrl counters; waiting for CPU, memory, disks and the network
+    60 s, for 10 s   cycles and instructions
+    5 s              cold pages
+
+Only what this machine can do and its gates allow runs; the rest is told by `Features`, never guessed. Reading is in
+`sensing`, the rules are in `domain.monitor` and `domain.collected`. source    agent spec, 6
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
+
+from koordcore.values.topology import CpuPlace
+
+from koord_agent.domain.extending.extension_points import PodCollector
+from koord_agent.domain.kernel.cgroup_layout import HostApplication
+from koord_agent.domain.kernel.features import Feature, Features
+from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters, common_disks
+from koord_agent.domain.kernel.pressure import Stall, stall_ratio
+from koord_agent.domain.kernel.sched_delay import SchedCounters, sched_delay_ms
+from koord_agent.domain.metrics.collected import cold_page_samples, cpi_samples, pressure_samples, resctrl_samples
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.monitor import Latest, NodeMonitor
+from koord_agent.domain.metrics.series import Sample
+from koord_agent.domain.qos.contention.interference import disk_await_ms, retransmit_ratio
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.collect.sensing import BestEffortTree, container_directories, read_host
+from koord_agent.shell.host.host import CycleSource, Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectOptions:
+    """Which collectors are wanted, and their intervals on the service's clock (agent spec, 2.1, 2.2)."""
+
+    psi: bool = False
+    cpi: bool = False
+    resctrl: bool = False
+    cold_pages: bool = False
+    sched_delay: bool = False
+    psi_interval_ms: int = 10_000
+    cpi_interval_ms: int = 60_000
+    cpi_window_ms: int = 10_000
+    resctrl_interval_ms: int = 10_000
+    cold_page_interval_ms: int = 5_000
+
+
+NOTHING_SLOW: Final = CollectOptions()
+"""The gates' defaults: only the collectors of every interval."""
+
+
+Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
+_Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
+
+
+VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
+"""Which pods a slow collector visits: by default those whose pressure is looked at."""
+
+
+class _Slow(NamedTuple):
+    """A collector with an interval of its own; always = whether or not interference is looked for."""
+
+    always: bool
+    feature: Feature
+    every_ms: int
+    collect: _Collect
+    visits: PodCollector
+
+
+@dataclass(slots=True)
+class _Measuring:
+    """Counters that are open, and since when."""
+
+    since_ms: int
+    sources: dict[tuple[str, str], CycleSource] = field(default_factory=dict[tuple[str, str], CycleSource])
+
+
+class Collectors:
+    """All collectors of one node. Not shared: one task owns it; call `close` when it ends.
+
+    topology    online CPUs, for usage by NUMA node
+    measured    the pods that a collector visits, of all
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        monitor: NodeMonitor,
+        *,
+        features: Features,
+        options: CollectOptions = NOTHING_SLOW,
+        topology: Sequence[CpuPlace] = (),
+        measured: Measured = lambda _by, pods: pods,
+    ) -> None:
+        self.features = features
+        self._measured = measured
+        self._host = host
+        self._monitor = monitor
+        self._options = options
+        self._cpu_to_numa: Mapping[int, int] = {}
+        self.cpus_changed(topology)
+        self._due_ms: dict[str, int] = {}
+        self._measuring: _Measuring | None = None
+        self._waits: dict[str, SchedCounters] = {}
+        self._stalls: dict[str, tuple[int, Stall]] = {}
+        self._disks: dict[str, Mapping[str, DiskCounters]] = {}
+        self._segments: dict[str, TcpCounters] = {}
+        slow: tuple[tuple[bool, bool, Feature, int, _Collect], ...] = (
+            (options.psi, True, Feature.PSI, options.psi_interval_ms, self._pressure),
+            (options.sched_delay, True, Feature.SCHED_DELAY, options.psi_interval_ms, self._sched_delay),
+            (False, True, Feature.DISK_AWAIT, options.psi_interval_ms, self._disk_await),
+            (False, True, Feature.TCP_RETRANSMIT, options.psi_interval_ms, self._retransmissions),
+            (options.resctrl, False, Feature.RESCTRL_MONITOR, options.resctrl_interval_ms, self._resctrl),
+            (options.cold_pages, False, Feature.COLD_PAGES, options.cold_page_interval_ms, self._cold_pages),
+        )
+        self._slow = [
+            _Slow(always, feature, every_ms, collect, VISITS.get(feature, PodCollector.PRESSURE))
+            for always, for_interference, feature, every_ms, collect in slow
+            if (always or for_interference) and features.usable(feature)
+        ]
+        self._measures_cpi = options.cpi and features.usable(Feature.CPI)
+
+    def run(
+        self,
+        pods: Sequence[AgentPod],
+        now_ms: int,
+        *,
+        host_applications: Sequence[HostApplication] = (),
+        best_effort: BestEffortTree | None = None,
+        apps_with_page_cache: bool = False,
+        for_interference: bool = False,
+    ) -> Latest:
+        """One round of what is due; the last values of the fast collectors.
+
+        for_interference    whether interference is looked for: then PSI and waiting are collected whatever the gates
+        """
+        visited = self._measured(PodCollector.USAGE, pods)
+        reading = read_host(
+            self._host, visited, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa
+        )
+        if visited is not pods:  # what pods request does not depend on who is measured
+            requests = tuple(request for pod in pods for request in pod.be_requests_milli)
+            reading = replace(reading, be_requests_milli=requests)
+        latest = self._monitor.observe(reading, now_ms, apps_with_page_cache=apps_with_page_cache)
+        for slow in self._slow:
+            if (slow.always or for_interference) and self._is_due(slow.feature, slow.every_ms, now_ms):
+                self._monitor.add(slow.collect(self._measured(slow.visits, pods), now_ms))
+        if self._measures_cpi:
+            self._measure_cycles(self._measured(PodCollector.CYCLES, pods), now_ms)
+        return latest
+
+    def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
+        """Other CPUs are online than before."""
+        if self.features.usable(Feature.NUMA):
+            self._cpu_to_numa = {place.cpu: place.node for place in topology}
+
+    @property
+    def cold_memory_running(self) -> bool:
+        """Whether cold pages are collected (agent spec, 7)."""
+        return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Drop what is remembered about pods that are gone."""
+        for uid in uids:
+            self._waits.pop(uid, None)
+            self._stalls.pop(uid, None)
+            self._disks.pop(uid, None)
+            self._segments.pop(uid, None)
+
+    def close(self) -> None:
+        """Let go of open counters."""
+        if self._measuring is not None:
+            for source in self._measuring.sources.values():
+                source.close()
+            self._measuring = None
+
+    def _is_due(self, name: str, every_ms: int, now_ms: int) -> bool:
+        due = self._due_ms.get(name)
+        # a clock that was set back must not silence a collector
+        if due is not None and due - every_ms <= now_ms < due:
+            return False
+        self._due_ms[name] = now_ms + every_ms
+        return True
+
+    def _pressure(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        node = self._host.node_counters()
+        for pod in pods:
+            found = self._host.pressure(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            if found is None:
+                continue
+            yield from pressure_samples(found, now_ms, pod.uid)
+            if "mem" in found and node is not None:
+                yield from self._alloc_stall(pod.uid, found["mem"].some, node.at_ns, now_ms)
+            for container_id, directory in container_directories(self._host, pod):
+                of_container = self._host.pressure(directory)
+                if of_container is not None:
+                    yield from pressure_samples(of_container, now_ms, pod.uid, container_id)
+
+    def _alloc_stall(self, uid: str, stall: Stall, at_ns: int, now_ms: int) -> Iterator[Sample]:
+        before = self._stalls.get(uid)
+        self._stalls[uid] = at_ns, stall
+        ratio = stall_ratio(before[1], stall, at_ns - before[0]) if before is not None else None
+        if ratio is not None:
+            yield Sample(Kind.POD_MEMORY_ALLOC_STALL, now_ms, ratio, uid)
+
+    def _sched_delay(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        for pod in pods:
+            if pod.is_best_effort:
+                continue
+            counters = self._host.sched_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            if counters is None:
+                continue
+            before = self._waits.get(pod.uid)
+            self._waits[pod.uid] = counters
+            delay = sched_delay_ms(before, counters) if before is not None else None
+            if delay is not None:
+                yield Sample(Kind.POD_SCHED_DELAY, now_ms, delay, pod.uid)
+
+    def _disk_await(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        for pod in pods:
+            if pod.is_best_effort:
+                continue
+            disks = self._host.disk_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            if disks is None:
+                continue
+            before = self._disks.get(pod.uid)
+            self._disks[pod.uid] = disks
+            await_ms = disk_await_ms(*common_disks(before, disks)) if before is not None else None
+            if await_ms is not None:
+                yield Sample(Kind.POD_DISK_AWAIT, now_ms, await_ms, pod.uid)
+
+    def _retransmissions(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        for pod in pods:
+            if pod.is_best_effort:
+                continue
+            segments = self._host.tcp_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            if segments is None:
+                continue
+            before = self._segments.get(pod.uid)
+            self._segments[pod.uid] = segments
+            ratio = retransmit_ratio(before, segments) if before is not None else None
+            if ratio is not None:
+                yield Sample(Kind.POD_TCP_RETRANSMIT, now_ms, ratio, pod.uid)
+
+    def _resctrl(self, _pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        yield from resctrl_samples(self._host.resctrl_counters(), now_ms)
+
+    def _cold_pages(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
+        node, cold = self._host.node_counters(), self._host.cold_page_bytes("")
+        if node is not None and cold is not None:
+            yield from cold_page_samples("node", cold, node.memory.with_page_cache_bytes, now_ms)
+        for pod in pods:
+            yield from self._cold_of("pod", self._host.layout.pod_directory(pod.kube_qos, pod.uid), now_ms, pod.uid)
+            for container_id, directory in container_directories(self._host, pod):
+                yield from self._cold_of("container", directory, now_ms, container_id)
+
+    def _cold_of(self, level: str, directory: str, now_ms: int, of: str) -> Iterator[Sample]:
+        cold = self._host.cold_page_bytes(directory)
+        counters = self._host.cgroup_counters(directory) if cold is not None else None
+        if cold is not None and counters is not None and counters.memory is not None:
+            yield from cold_page_samples(level, cold, counters.memory.with_page_cache_bytes, now_ms, of)
+
+    def _measure_cycles(self, pods: Sequence[AgentPod], now_ms: int) -> None:
+        """Counters are open for a window of each interval; the samples come when it ends."""
+        measuring = self._measuring
+        if measuring is not None:
+            if 0 <= now_ms - measuring.since_ms < self._options.cpi_window_ms:
+                return
+            samples = [
+                sample
+                for (uid, container_id), source in measuring.sources.items()
+                for sample in cpi_samples(source.read(), now_ms, uid, container_id)
+            ]
+            self.close()
+            self._monitor.add(samples)
+        if self._is_due(Feature.CPI, self._options.cpi_interval_ms, now_ms):
+            self._measuring = _Measuring(now_ms)
+            for pod in pods:
+                # without container ids (no kubelet) the pod stands for its one container
+                targets = tuple(container_directories(self._host, pod)) or (
+                    (pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.uid)),
+                )
+                for container_id, directory in targets:
+                    source = self._host.open_cycle_counters(directory)
+                    if source is not None:
+                        self._measuring.sources[pod.uid, container_id] = source

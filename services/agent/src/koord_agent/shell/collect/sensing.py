@@ -1,0 +1,231 @@
+"""One look at a host per tick: the reading for `domain.monitor`, and the view that suppression judges.
+
+The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.topology import CpuPlace
+
+from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text
+from koord_agent.domain.kernel.cgroup_layout import HostApplication, UnknownContainerId
+from koord_agent.domain.kernel.counters import CgroupCounters
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.monitor import BestEffortReading, HostReading, Latest, NumaReading
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners
+from koord_agent.domain.qos.suppress.cpu_suppress import BeCgroup, HostAppCpu, NodeView, PodCpu
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.host.host import Host
+
+CFS_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestEffortTree:
+    """The best-effort class as found: quota of its root (None = unreadable) and the CPU lists, parents first."""
+
+    quota_us: int | None
+    cgroups: tuple[BeCgroup, ...]
+
+
+def read_best_effort(host: Host) -> BestEffortTree:
+    """Quota and CPU lists of the best-effort class; directories whose list cannot be read are left out."""
+    root = host.layout.qos_directory(KubeQos.BEST_EFFORT)
+    cgroups: list[BeCgroup] = []
+    for directory in host.tree(root):
+        text = host.read(CgroupFile(directory, "cpuset.cpus"))
+        cpus = _cpuset(text) if text is not None else None
+        if cpus is not None:
+            is_container = directory.count("/") == root.count("/") + 2
+            cgroups.append(BeCgroup(directory=directory, cpuset=cpus, is_container=is_container))
+    return BestEffortTree(quota_us=_number(host, CgroupFile(root, "cpu.cfs_quota_us")), cgroups=tuple(cgroups))
+
+
+@lru_cache(maxsize=4096)
+def _cpuset(text: str) -> CpuSet | None:
+    try:
+        return parse_cpuset(text.strip())
+    except InvalidInput:
+        return None
+
+
+def _number(host: Host, file: CgroupFile) -> int | None:
+    text = host.read(file)
+    try:
+        return int(from_file_text(file.resource, text, host.cgroup_version)) if text is not None else None
+    except (InvalidInput, Unsupported):
+        return None
+
+
+def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
+    """Id and directory of each container that was created; an id of an unknown runtime is left out."""
+    for container in pod.containers:
+        if container.container_id:
+            try:
+                yield (
+                    container.container_id,
+                    host.layout.container_directory(pod.kube_qos, pod.uid, container.container_id),
+                )
+            except UnknownContainerId:
+                continue
+
+
+def read_host(
+    host: Host,
+    pods: Iterable[AgentPod],
+    host_applications: Iterable[HostApplication] = (),
+    best_effort: BestEffortTree | None = None,
+    cpu_to_numa: Mapping[int, int] | None = None,
+) -> HostReading:
+    """Counters of the node, of every known pod, container and host application, and of the best-effort class.
+
+    best_effort   what `read_best_effort` found in this tick; None = the class is not measured
+    cpu_to_numa   online CPUs; None or empty = NUMA nodes are not measured
+    """
+    layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
+    known = tuple(pods)
+    best_effort_reading = None
+    if best_effort is not None:
+        sizes = tuple(len(c.cpuset) for c in best_effort.cgroups if c.is_container or c.directory == root)
+        best_effort_reading = BestEffortReading(
+            counters=host.cgroup_counters(root), quota_us=best_effort.quota_us, cpuset_sizes=sizes
+        )
+    return HostReading(
+        node=host.node_counters(),
+        pods={pod.uid: host.cgroup_counters(layout.pod_directory(pod.kube_qos, pod.uid)) for pod in known},
+        containers={
+            container_id: host.cgroup_counters(directory)
+            for pod in known
+            if pod.containers
+            for container_id, directory in container_directories(host, pod)
+        },
+        numa=_numa(host, known, cpu_to_numa) if cpu_to_numa else None,
+        host_applications={app.name: _application_counters(host, app) for app in host_applications},
+        best_effort=best_effort_reading,
+        be_requests_milli=tuple(request for pod in known for request in pod.be_requests_milli),
+    )
+
+
+def _numa(host: Host, pods: Sequence[AgentPod], cpu_to_numa: Mapping[int, int]) -> NumaReading:
+    pages: dict[int, int] = {}
+    for pod in pods:
+        of_pod = host.numa_pages(host.layout.pod_directory(pod.kube_qos, pod.uid))
+        for node, count in (of_pod or {}).items():
+            pages[node] = pages.get(node, 0) + count
+    return NumaReading(cpu_to_numa=cpu_to_numa, memory_bytes=host.numa_memory(), pods_pages=pages)
+
+
+def _application_counters(host: Host, application: HostApplication) -> CgroupCounters | None:
+    """Counters of a host application, whose memory with page cache is memory.usage_in_bytes (agent spec, 6.6)."""
+    try:
+        directory = host.layout.host_application_directory(application)
+    except ValueError:
+        return None
+    counters = host.cgroup_counters(directory)
+    usage = _number(host, CgroupFile(directory, "memory.usage_in_bytes"))
+    if counters is None or counters.memory is None or usage is None:
+        return counters
+    return replace(counters, memory=replace(counters.memory, with_page_cache_bytes=usage))
+
+
+def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
+    """Health of the node as its report tells it, in percent; what is not measured is left out.
+
+        cpuPressure      largest PSI cpu some avg60 of the burstable class and of each guaranteed pod
+        memoryPressure   largest PSI memory full avg60 of them (the pods' root would count best effort, too)
+        cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
+        lsSlowdown       of simulated machines: time of a request against that on an idle node, 100 = no longer
+
+    source    manager spec, 16.1
+    """
+    known, layout = tuple(pods), host.layout
+    guaranteed = (pod.uid for pod in known if pod.kube_qos is KubeQos.GUARANTEED)
+    directories = (
+        layout.qos_directory(KubeQos.BURSTABLE),
+        *(layout.pod_directory(KubeQos.GUARANTEED, uid) for uid in guaranteed),
+    )
+    found = [pressure for directory in directories if (pressure := host.pressure(directory)) is not None]
+    ratios = [
+        ratio
+        for pod in known
+        if not pod.is_best_effort and (ratio := metrics.average(Kind.POD_CPU_THROTTLED, window_ms, pod.uid)) is not None
+    ]
+    signals: dict[str, float] = {}
+    if found:
+        signals["cpuPressure"] = max(pressure["cpu"].some.avg60 for pressure in found)
+        signals["memoryPressure"] = max(pressure["mem"].full.avg60 for pressure in found)
+    if ratios:
+        signals["cpuThrottled"] = round(100 * max(ratios), 2)
+    # only simulated machines know; asked for by name, since this is done for thousands of them
+    slowdown: float | None = getattr(host, "slowdown", None)
+    if slowdown is not None:
+        signals["lsSlowdown"] = round(100 * slowdown, 1)
+    return signals
+
+
+def cpu_owners(
+    topology: Sequence[CpuPlace],
+    pods: Iterable[AgentPod],
+    *,
+    reserved: CpuSet = EMPTY,
+    system_exclusive: CpuSet = EMPTY,
+) -> CpuOwners | None:
+    """Who holds which CPUs; None if the topology is unknown."""
+    if not topology:
+        return None
+    return CpuOwners(
+        cpus=tuple(topology),
+        by_qos_label={cpu: pod.qos_label for pod in pods for cpu in pod.cpuset},
+        reserved=reserved,
+        system_exclusive=system_exclusive,
+    )
+
+
+def suppress_view(
+    host: Host,
+    *,
+    now_ms: int,
+    capacity_milli: int,
+    reserved_milli: int,
+    pods: Iterable[AgentPod],
+    latest: Latest,
+    best_effort: BestEffortTree,
+    host_applications: Mapping[str, HostApplication] | None = None,
+    owners: CpuOwners | None = None,
+    kubelet_static: bool = False,
+) -> NodeView:
+    """What `cpu_suppress.decide` looks at: last usages with the classes of their owners, and the knobs as they are.
+
+    capacity_milli   of the node object; reserved_milli from `domain.pods.node_reserved_milli`
+    """
+    known = tuple(pods)
+    apps = host_applications or {}
+    uids = {pod.uid for pod in known}
+    orphans = (used for uid, used in latest.pod_cpu_cores.items() if uid not in uids and used is not None)
+    return NodeView(
+        now_ms=now_ms,
+        capacity_milli=capacity_milli,
+        reserved_milli=reserved_milli,
+        node_cpu_used_cores=latest.node_cpu_cores,
+        pods=tuple(
+            PodCpu(is_best_effort=pod.is_best_effort, cpu_used_cores=latest.pod_cpu_cores.get(pod.uid)) for pod in known
+        ),
+        orphan_cpu_used_cores=sum(orphans),
+        host_applications=tuple(
+            HostAppCpu(is_best_effort=apps[name].is_best_effort, cpu_used_cores=used)
+            for name, used in latest.host_app_cpu_cores.items()
+            if name in apps
+        ),
+        be_root=host.layout.qos_directory(KubeQos.BEST_EFFORT),
+        be_quota_us=best_effort.quota_us,
+        be_cgroups=best_effort.cgroups,
+        owners=owners,
+        kubelet_static=kubelet_static,
+    )

@@ -1,0 +1,163 @@
+"""CPUs and NUMA nodes of a real machine: who may use which CPUs, and the report when something of it changed.
+
+source    agent spec, 4.4, 4.7
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from koordcore.events.nodestate import NodeTopologyReported
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.quantity import of_milli, of_value
+from koordcore.values.resources import Amounts, ResourceList
+from koordcore.values.topology import CpuPlace, CpuTopology
+
+from koord_agent.domain.reporting.topology_report import (
+    CpuPools,
+    NodeTopology,
+    NumaMemory,
+    cpu_pools,
+    topology_digest,
+    topology_reported,
+)
+from koord_agent.domain.state.desired import DesiredView
+from koord_agent.domain.state.kubelet import KubeletConfiguration
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.collect.storage import Looks
+from koord_agent.shell.host.caches import read_l3_caches
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.linux import LinuxHost
+
+SYNC_EVERY_MS: Final = 3_000
+CPU_INFO_EVERY_MS: Final = 60_000
+
+
+class TopologyReporter:
+    """The topology of one machine. Not shared: its agent owns it.
+
+    reports            whether changes are said at all (gate NodeTopologyReport)
+    said               digest of the report that is in the log; "" = none
+    sync_ms            between looks at who may use what
+    cpu_info_ms        between looks at which CPUs are online
+    kubelet            set by whoever follows the kubelet
+    """
+
+    def __init__(
+        self,
+        host: LinuxHost,
+        places: Sequence[CpuPlace],
+        *,
+        reports: bool = True,
+        report_hugepages: bool = False,
+        said: str = "",
+        sync_ms: int = SYNC_EVERY_MS,
+        cpu_info_ms: int = CPU_INFO_EVERY_MS,
+    ) -> None:
+        self.kubelet: KubeletConfiguration | None = None
+        self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
+        self.pools: CpuPools | None = None
+        self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
+        """what installed packages add to a report"""
+        self.cpu_looks, self.numa_looks = Looks(), Looks()
+        self.l3_caches = read_l3_caches(host.roots.sys)
+        self._host = host
+        self._topology = CpuTopology(tuple(places))
+        self._memory = host.numa.memory
+        self._cpu_info_ms = cpu_info_ms
+        self._cpu_info_due_ms: int | None = None
+        self._basic = _basic_info(host)
+        self._reports = reports
+        self._report_hugepages = report_hugepages
+        self._said = said
+        self._sync_ms = sync_ms
+        self._due_ms: int | None = None
+
+    def round(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
+        """Look when it is time; the report if it changed.
+
+        raises    InvalidInput for a malformed system QoS of the node: nothing is changed or said
+        """
+        if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
+            return None
+        self._due_ms = now_ms + self._sync_ms
+        self._look_at_cpus(now_ms)
+        if not self._topology.places:
+            return None
+        self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
+        memory = self._memory()
+        self.numa_looks.count(succeeded=memory is not None)
+        if not self._reports:
+            return None
+        return None if memory is None else self._changed(self._report(desired, self.pools, memory))
+
+    @property
+    def places(self) -> tuple[CpuPlace, ...]:
+        """The CPUs that were online at the last look; empty = unknown."""
+        return self._topology.places
+
+    def _look_at_cpus(self, now_ms: int) -> None:
+        """CPUs are taken off and put on while the machine runs; a look that fails keeps what was seen."""
+        due = self._cpu_info_due_ms
+        if due is not None and due - self._cpu_info_ms <= now_ms < due:
+            return
+        self._cpu_info_due_ms = now_ms + self._cpu_info_ms
+        # the first look was made with the agent
+        places = self._host.cpu_topology() if due is not None else self._topology.places
+        self.cpu_looks.count(succeeded=bool(places))
+        if places and places != self._topology.places:
+            self._topology = CpuTopology(places)
+        self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches
+
+    def _report(
+        self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
+    ) -> NodeTopologyReported | None:
+        found = NodeTopology(
+            topology=self._topology,
+            memory=memory,
+            basic=self._basic,
+            kubelet=self.kubelet,
+            l3_caches=self.l3_caches,
+        )
+        return topology_reported(
+            found,
+            pools,
+            labels=desired.labels,
+            numa_reservation=(_quantities(desired.capacity), _quantities(desired.allocatable)),
+            report_hugepages=self._report_hugepages,
+        )
+
+    def _changed(self, report: NodeTopologyReported | None) -> NodeTopologyReported | None:
+        if report is None:
+            return None
+        report = self.amend(report)
+        digest = topology_digest(report)
+        if digest == self._said:
+            return None
+        self._said = digest
+        return report
+
+
+def _quantities(amounts: Amounts) -> ResourceList:
+    return {name: of_milli(amount) if name == CPU else of_value(amount) for name, amount in amounts.items()}
+
+
+def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
+    """Model, threads, turbo, cache mask, vendor (agent spec, 4.4); what cannot be read is left out."""
+    roots = host.roots
+    lines: dict[str, str] = {}
+    for line in (read_kernel_file(str(roots.proc / "cpuinfo")) or "").splitlines():
+        name, colon, value = line.partition(":")
+        if not colon and lines:
+            break  # of the first processor
+        lines[name.strip()] = value.strip()
+
+    def text(path: str) -> str:
+        return (read_kernel_file(str(roots.sys / path)) or "").strip()
+
+    return {
+        "cpuModel": lines.get("model name", ""),
+        "hyperThreadEnabled": text("devices/system/cpu/smt/active") == "1",
+        "turboEnabled": text("devices/system/cpu/intel_pstate/no_turbo") == "0",
+        "catL3CbmMask": (read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask")) or "").strip(),
+        "vendorID": lines.get("vendor_id", ""),
+    }

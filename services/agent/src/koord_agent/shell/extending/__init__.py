@@ -1,0 +1,1 @@
+"""Installed extensions at work: discovery, threads, controllers."""

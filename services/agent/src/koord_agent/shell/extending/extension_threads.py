@@ -1,0 +1,155 @@
+"""Threads for the code of installed packages: one for each thing that is registered: what hangs holds up itself.
+
+A round of the agent waits for the answers of each for a moment only; a thread that is still busy is told of and left
+alone.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+from koord_agent.domain.extending.extension_points import Point
+from koord_agent.domain.extending.extensions import ExtensionFailed, NotAsked, failure
+
+T = TypeVar("T")
+CALL_SECONDS: Final = 0.5
+"""How long a round waits for an extension, however often it asks it."""
+LONG_CALL_SECONDS: Final = 10.0
+"""The same where a runtime is asked to do something; and how long a page may take."""
+_LONG: Final = (Point.HTTP, Point.EVICTION)
+
+
+class ThreadGuard:
+    """See `domain.extensions.Guard`. May be shared by threads; of callers of one extension, the later ones are refused.
+
+    call_seconds        of a round for each extension
+    long_call_seconds   the same for evictions, and for each request of a page
+    clock               monotonic seconds
+    """
+
+    def __init__(
+        self,
+        *,
+        call_seconds: float = CALL_SECONDS,
+        long_call_seconds: float = LONG_CALL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._call_seconds = call_seconds
+        self._long_call_seconds = long_call_seconds
+        self._clock = clock
+        self._workers: dict[tuple[Point, str], _Worker] = {}
+        self._spent: dict[tuple[Point, str], float] = {}
+        self._given_up: set[tuple[Point, str]] = set()
+        self._lock = threading.Lock()
+
+    def next_round(self) -> None:
+        """See `Guard.next_round`."""
+        with self._lock:
+            self._spent.clear()
+            self._given_up.clear()
+
+    def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
+        """See `Guard.call`."""
+        seconds = self._long_call_seconds if point in _LONG else self._call_seconds
+        if point is Point.HTTP:  # belongs to no round
+            return self._answer(point, name, function, seconds, f"{seconds:g} s")
+        with self._lock:
+            if (point, name) in self._given_up:
+                raise NotAsked(f"{point} {name}: not asked again in this round")
+            left = seconds - self._spent.get((point, name), 0.0)
+        begun = self._clock()
+        try:
+            if left <= 0:
+                self._give_up(point, name)
+                raise ExtensionFailed(f"{point} {name}: the {seconds:g} s of a round are spent, the rest is left out")
+            return self._answer(point, name, function, left, f"the {seconds:g} s of a round")
+        finally:
+            with self._lock:
+                self._spent[point, name] = self._spent.get((point, name), 0.0) + self._clock() - begun
+
+    def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
+        """See `Guard.poll`."""
+        worker = self._worker(point, name)
+        try:
+            answer = worker.take()
+            return None if answer is None else answer.result()
+        finally:
+            if due and worker.begin(function, polled=True) is None:
+                raise _busy(point, name)
+
+    def _answer(self, point: Point, name: str, function: Callable[[], T], seconds: float, within: str) -> T:
+        answer = self._worker(point, name).begin(function)
+        if answer is None:
+            self._give_up(point, name)
+            raise _busy(point, name)
+        try:
+            return answer.result(seconds)
+        except TimeoutError as error:  # of the wait: what the call raises is an ExtensionFailed
+            self._give_up(point, name)
+            raise ExtensionFailed(f"{point} {name}: no answer within {within}") from error
+
+    def _give_up(self, point: Point, name: str) -> None:
+        if point is not Point.HTTP:
+            with self._lock:
+                self._given_up.add((point, name))
+
+    def _worker(self, point: Point, name: str) -> "_Worker":
+        with self._lock:
+            worker = self._workers.get((point, name))
+            if worker is None:
+                worker = self._workers[point, name] = _Worker(point, name)
+            return worker
+
+
+class _Worker:
+    """A thread that makes one call at a time, each with an answer of its own. It ends with the process."""
+
+    def __init__(self, point: Point, name: str) -> None:
+        self._point = point
+        self._name = name
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._newest: Future[Any] | None = None
+        self._polled: Future[Any] | None = None
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name=f"{point} {name}", daemon=True).start()
+
+    def begin(self, call: Callable[[], T], *, polled: bool = False) -> Future[T] | None:
+        """Make a call; None while an earlier one goes on.
+
+        polled   `take` shall give its answer
+        """
+        with self._lock:
+            if self._newest is not None and not self._newest.done():
+                return None
+            answer: Future[T] = Future()
+            self._newest = answer
+            self._polled = answer if polled else None
+            self._calls.put((call, answer))
+            return answer
+
+    def take(self) -> Future[Any] | None:
+        """The answer of a polled call once it is there; given once."""
+        with self._lock:
+            answer = self._polled
+            if answer is None or not answer.done():
+                return None
+            self._polled = None
+            return answer
+
+    def _run(self) -> None:
+        while True:
+            call, answer = self._calls.get()
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - sys.exit() of a package ends this call, not the agent
+                answer.set_exception(ExtensionFailed(failure(self._point, self._name, error)))
+            else:
+                answer.set_result(result)
+            del call, answer
+
+
+def _busy(point: Point, name: str) -> ExtensionFailed:
+    return ExtensionFailed(f"{point} {name}: still busy with an earlier call")

@@ -1,0 +1,56 @@
+"""The extensions that installed packages offer, and which of their strategies are switched on."""
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from koordcore.service.logging import Logger
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.extending.extension_points import Point
+from koord_agent.domain.extending.extensions import Extensions, failure
+
+ENTRY_POINTS: Final = "koord_agent.extensions"
+"""Group under which a package offers a function that takes an `Extensions` and registers what it has."""
+
+
+def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Extensions:
+    """Everything that installed packages register. A package that cannot is told, counted and left out as a whole.
+
+    switches   `<strategy>=true|false`
+    raises     InvalidInput for a name that another package has taken, and for a strategy that nobody has, unless a
+               package failed whose it may be
+    """
+    extensions = Extensions()
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        more = Extensions()
+        try:
+            _registering(entry)(more)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others must not keep a node unprotected
+            extensions.failures[Point.PACKAGE, entry.name] += 1
+            reason = failure(Point.PACKAGE, entry.name, error)
+            logger.error("extension_failed", point=str(Point.PACKAGE), name=entry.name, reason=reason)
+            continue
+        extensions.include(more)
+    wanted = dict(_switch(text) for text in switches)
+    if extensions.failures:
+        missing = sorted(set(wanted) - set(extensions.strategies))
+        for name in missing:
+            logger.error("strategy_missing", strategy=name, reason="a package could not be loaded")
+        wanted = {name: on for name, on in wanted.items() if name not in missing}
+    extensions.switch(wanted)
+    return extensions
+
+
+def _registering(entry: EntryPoint) -> Callable[[Extensions], object]:
+    register: object = entry.load()
+    if not callable(register):
+        raise InvalidInput("a function that takes Extensions", entry.value, f"entry point {entry.name}")
+    return register
+
+
+def _switch(text: str) -> tuple[str, bool]:
+    name, equals, value = text.partition("=")
+    if not equals or value not in ("true", "false"):
+        raise InvalidInput("<strategy>=true or <strategy>=false", text, "qos-extension-plugins")
+    return name, value == "true"

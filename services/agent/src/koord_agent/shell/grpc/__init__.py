@@ -1,0 +1,1 @@
+"""Unary gRPC over unix sockets: messages, calls, the container runtime."""

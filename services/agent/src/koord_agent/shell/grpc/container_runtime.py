@@ -1,0 +1,162 @@
+"""Ends containers at once through the machine's container runtime: what an eviction does first on a real node.
+
+    containerd, cri-o, pouch   CRI  RuntimeService.StopContainer, without grace
+    docker                     its own API  POST /containers/<id>/stop?t=0
+
+Blocking, within `seconds` for all containers of one pod: the rounds wait for it. A runtime that does not answer is left
+alone for a minute, and the request that goes with every eviction does the work. source    agent spec, 2.2, 12.1 (D-20)
+"""
+
+import http.client
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.cgroup_layout import split_container_id
+from koord_agent.shell.grpc.protobuf import Fields, message_classes
+from koord_agent.shell.grpc.unix_grpc import SocketAway, call
+
+CONTAINERD: Final = "containerd"
+DOCKER: Final = "docker"
+SOCKETS: Final[Mapping[str, str]] = {
+    CONTAINERD: "containerd/containerd.sock",
+    DOCKER: "docker.sock",
+    "pouch": "pouchcri.sock",
+    "cri-o": "crio/crio.sock",
+}
+"""By runtime, below /run or /var/run."""
+SECONDS_PER_POD: Final = 5.0
+LEFT_ALONE_SECONDS: Final = 60.0
+STOP: Final = "RuntimeService/StopContainer"
+VERSIONS: Final = ("runtime.v1", "runtime.v1alpha2")
+_MESSAGES: Final[dict[str, Fields]] = {
+    "StopContainerRequest": {"container_id": (1, "string"), "timeout": (2, "int64")},
+    "StopContainerResponse": {},
+}
+_GONE: Final = frozenset({"NOT_FOUND"})
+_SILENT: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
+_DOCKER_FINE: Final = frozenset({204, 304, 404})
+"""Stopped, was not running, is not there."""
+
+
+class NotStopped(Exception):
+    """A container may still run; the message says why. `is_silent`: its runtime gave no answer at all."""
+
+    def __init__(self, message: str, *, is_silent: bool = False) -> None:
+        super().__init__(message)
+        self.is_silent = is_silent
+
+
+@cache
+def messages() -> Any:
+    """Message classes of CRI by name."""
+    return message_classes("runtime.v1", _MESSAGES)
+
+
+def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
+    """Where a runtime listens: its usual place below the roots, else the one that was given; None = nowhere.
+
+    runtime    docker, containerd, pouch or cri-o
+    """
+    usual = [root / SOCKETS[runtime] for root in roots]
+    return next((path for path in (*usual, *((given,) if given else ())) if path.is_socket()), None)
+
+
+class ContainerRuntimes:
+    """The runtimes of one machine. One thread at a time.
+
+    roots       /run, /var/run
+    given       sockets by runtime where they are not in their usual place
+    default     runtime of a container that is known by its directory only
+    monotonic   a clock in seconds
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        *,
+        given: Mapping[str, Path] | None = None,
+        default: str = CONTAINERD,
+        monotonic: Callable[[], float],
+        seconds: float = SECONDS_PER_POD,
+    ) -> None:
+        self._roots = tuple(roots)
+        self._given = dict(given or {})
+        self._default = default
+        self._monotonic = monotonic
+        self._seconds = seconds
+        self._left_alone: dict[Path, float] = {}
+
+    def stop(self, container_ids: Iterable[str]) -> tuple[str, ...]:
+        """End the containers of a pod, every one tried whatever happens to the others; what went wrong.
+
+        container_ids    `<runtime>://<id>`, or the bare id of one of the default runtime
+        """
+        problems: list[str] = []
+        end = self._monotonic() + self._seconds
+        for container_id in container_ids:
+            try:
+                self._stop(container_id if "://" in container_id else f"{self._default}://{container_id}", end)
+            except (NotStopped, InvalidInput, ValueError) as error:
+                problems.append(f"container {container_id} is not stopped: {error}")
+        return tuple(problems)
+
+    def _stop(self, container_id: str, end: float) -> None:
+        runtime, identity = split_container_id(container_id)
+        path = socket_of(runtime, self._roots, self._given.get(runtime))
+        if path is None:
+            raise NotStopped(f"there is no socket of {runtime}")
+        now = self._monotonic()
+        if now < self._left_alone.get(path, 0.0):
+            raise NotStopped(f"{path} did not answer a while ago")
+        if now >= end:
+            raise NotStopped(f"{path} took too long")
+        try:
+            (_stop_docker if runtime == DOCKER else _stop_cri)(path, identity, end - now)
+        except NotStopped as error:
+            if error.is_silent:
+                self._left_alone[path] = self._monotonic() + LEFT_ALONE_SECONDS
+            raise
+
+
+def _stop_cri(path: Path, identity: str, seconds: float) -> None:
+    request, answer = messages()["StopContainerRequest"](container_id=identity), messages()["StopContainerResponse"]
+    for version in VERSIONS:
+        try:
+            call(path, f"/{version}.{STOP}", request, answer, seconds=seconds)
+        except SocketAway as error:
+            if error.code == "UNIMPLEMENTED" and version != VERSIONS[-1]:
+                continue
+            if error.code in _GONE:
+                return
+            raise NotStopped(str(error), is_silent=error.code in _SILENT) from error
+        return
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _stop_docker(path: Path, identity: str, seconds: float) -> None:
+    connection = _UnixConnection(path, seconds)
+    try:
+        connection.request("POST", f"/containers/{quote(identity, safe='')}/stop?t=0")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise NotStopped(f"{path}: {error}", is_silent=True) from error
+    finally:
+        connection.close()
+    if status not in _DOCKER_FINE:
+        raise NotStopped(f"{path}: status {status}")

@@ -1,0 +1,124 @@
+"""The kubelet's HTTP face: pods and configuration, by the read-only port or with the service account's token.
+
+Blocking calls of at most `timeout` seconds, made in threads by `koord_agent.shell.kubelets.kubelet_states`. source
+agent spec, 4.3
+"""
+
+import http.client
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.state.kubelet import KubeletConfiguration, parse_configz
+
+SERVICE_ACCOUNT_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+DEFAULT_PORT: Final = 10250
+READ_ONLY_PORT: Final = 10255
+LARGEST_ANSWER: Final = 64 * 1024 * 1024
+_OK: Final = 200
+
+
+class _PodList(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class KubeletAway(Exception):
+    """It did not answer, or not with what was asked for; the message says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletAddress:
+    """Where the kubelet is.
+
+    insecure      plain HTTP without a token on the read-only port; else HTTPS, whose certificate is not verified:
+                  it is the kubelet's own, and the agent runs on the same machine
+    token_file    read anew for each request, because tokens are rotated; None = no token is sent
+    """
+
+    host: str
+    port: int = DEFAULT_PORT
+    insecure: bool = False
+    token_file: Path | None = SERVICE_ACCOUNT_TOKEN
+    timeout_seconds: float = 3.0
+
+
+Observe = Callable[[str, str, int, float], None]
+"""Told about each request: verb, path, status (0 = no answer), seconds."""
+
+
+class Kubelet:
+    """Requests to one kubelet. Safe to call from one thread at a time.
+
+    now    of a monotonic clock, for durations
+    """
+
+    def __init__(self, address: KubeletAddress, *, now: Callable[[], float], observe: Observe | None = None) -> None:
+        self._address = address
+        self._now = now
+        self._observe = observe
+
+    def pods(self) -> list[bytes]:
+        """The node's pods, the JSON of each.
+
+        raises    KubeletAway for no answer, another status than 200, or no list; an empty list counts as no answer: a
+                  kubelet that just started knows no pods yet
+        """
+        body = self._get("/pods/")
+        try:
+            items = codec.decode(body, _PodList).items
+        except codec.DecodeError as error:
+            raise KubeletAway(f"/pods/: not a list of pods: {error}") from error
+        if not items:
+            raise KubeletAway("/pods/: the kubelet knows no pods")
+        return [bytes(item) for item in items]
+
+    def configuration(self) -> KubeletConfiguration:
+        """Its effective configuration. Raises KubeletAway."""
+        try:
+            return parse_configz(self._get("/configz"))
+        except (codec.DecodeError, InvalidInput) as error:
+            raise KubeletAway(f"/configz: {error}") from error
+
+    def _get(self, path: str) -> bytes:
+        began, status = self._now(), 0
+        try:
+            connection = self._connection()
+            try:
+                connection.request("GET", path, headers=self._headers())
+                answer = connection.getresponse()
+                status = answer.status
+                body = answer.read(LARGEST_ANSWER + 1)
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise KubeletAway(f"{path}: {error}") from error
+        finally:
+            if self._observe is not None:
+                self._observe("GET", path, status, self._now() - began)
+        if status != _OK or len(body) > LARGEST_ANSWER:
+            raise KubeletAway(f"{path}: status {status}, {len(body)} bytes")
+        return body
+
+    def _connection(self) -> http.client.HTTPConnection:
+        address = self._address
+        if address.insecure:
+            return http.client.HTTPConnection(address.host, address.port, timeout=address.timeout_seconds)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection(address.host, address.port, timeout=address.timeout_seconds, context=context)
+
+    def _headers(self) -> dict[str, str]:
+        if self._address.insecure or self._address.token_file is None:
+            return {}
+        token = self._address.token_file.read_text(errors="replace").strip()
+        if not token.isascii() or not token.isprintable():
+            # http.client would put the whole token into its message
+            raise ValueError(f"{self._address.token_file}: not a token")
+        return {"Authorization": f"Bearer {token}"}

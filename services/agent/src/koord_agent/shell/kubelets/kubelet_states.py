@@ -1,0 +1,188 @@
+"""What the kubelet of this machine says, kept fresh: its pods every few seconds and at once when one appears.
+
+    every 10 s, and after a pod's cgroup appeared (5 a second, 10 at once)   GET /pods/, then the pod-resources socket
+    every 60 s                                                              GET /configz, cpu_manager_state
+
+An agent that may not ask the kubelet's port has the socket alone: the log then says which pods there are, and the
+socket which CPUs they hold. source    agent spec, 4.3, 4.6, 4.7 (1)
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from koordcore.service.logging import Logger
+from koordcore.values import codec
+
+from koord_agent.domain.state.known_pods import KnownPods, known_after
+from koord_agent.domain.state.kubelet import KubeletConfiguration, parse_cpu_manager_state
+from koord_agent.domain.state.pod_resources import HeldByPod, pinned_cpus, unknown_pods
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.kubelets.kubelet import Kubelet, KubeletAway
+from koord_agent.shell.kubelets.pod_resources import PodResources
+
+CONFIGURATION_SECONDS: Final = 60.0
+SOON_PER_SECOND: Final = 5.0
+SOON_AT_ONCE: Final = 10.0
+CPU_MANAGER_STATE: Final = "cpu_manager_state"
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens for lists beside the regular ones."""
+
+    tokens: float = SOON_AT_ONCE
+    at: float = 0.0
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(SOON_AT_ONCE, self.tokens + (now - self.at) * SOON_PER_SECOND)
+        self.at = now
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+
+class KubeletStates:
+    """Follows one kubelet. One event loop owns it.
+
+    kubelet     its port; None = only the socket is asked
+    resources   its socket; None = it is not asked
+    folder      the kubelet's own (cpu_manager_state)
+    pods        those that the agent knows of, by whatever source
+    now_ms      the service's clock; monotonic: the host's, in seconds
+    changed     called after each list that was taken
+    """
+
+    def __init__(
+        self,
+        kubelet: Kubelet | None,
+        *,
+        resources: PodResources | None = None,
+        folder: Path,
+        pods: Callable[[], Iterable[AgentPod]] = tuple,
+        sync_seconds: float,
+        asks_configuration: bool = True,
+        now_ms: Callable[[], int],
+        monotonic: Callable[[], float],
+        logger: Logger,
+        changed: Callable[[], None],
+    ) -> None:
+        self.known = KnownPods()
+        self.configuration: KubeletConfiguration | None = None
+        self.held: tuple[HeldByPod, ...] = ()
+        self._of_file: Mapping[str, Mapping[str, str]] = {}
+        self._kubelet = kubelet
+        self._resources = resources
+        self._pods = pods
+        self._folder = folder
+        self._sync_seconds = sync_seconds
+        self._asks_configuration = asks_configuration
+        self._now_ms = now_ms
+        self._monotonic = monotonic
+        self._logger = logger
+        self._changed = changed
+        self._soon = asyncio.Event()
+        self._bucket = _Bucket(at=monotonic())
+        self._said: dict[str, str] = {}
+
+    @property
+    def cpu_entries(self) -> Mapping[str, Mapping[str, str]]:
+        """Pod uid -> container -> CPUs that the kubelet's CPU manager has pinned."""
+        return pinned_cpus(self._of_file, self.held, (*self._pods(), *self.known.pods.values()))
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the CPU manager hands out whole CPUs: by its configuration, without it by what containers hold."""
+        if self.configuration is not None:
+            return self.configuration.is_static
+        return any(pod.cpus for pod in self.held)
+
+    def trouble(self) -> str | None:
+        """Why the agent is not ready; None once the kubelet has listed its pods."""
+        if self._kubelet is None or self.known.at_ms is not None:
+            return None
+        return self._said.get("/pods/") or "the kubelet has not listed its pods yet"
+
+    def sync_soon(self) -> None:
+        """A pod came or went: list at once, if the limit allows; else the next regular list shows it."""
+        if self._bucket.take(self._monotonic()):
+            self._soon.set()
+
+    async def run(self) -> None:
+        """Follow for ever."""
+        configured_at = float("-inf")
+        while True:
+            await self.sync()
+            await self.sync_held()
+            if self._asks_configuration and self._monotonic() - configured_at >= CONFIGURATION_SECONDS:
+                configured_at = self._monotonic()
+                await self.configure()
+            # a list made early restarts the pause
+            self._soon.clear()
+            try:
+                async with asyncio.timeout(self._sync_seconds):
+                    await self._soon.wait()
+            except TimeoutError:
+                continue
+
+    async def sync(self) -> None:
+        """List the pods; whatever goes wrong keeps the last list."""
+        if self._kubelet is None:
+            return
+        try:
+            items = await asyncio.to_thread(self._kubelet.pods)
+        except KubeletAway as error:
+            self._complain("/pods/", str(error))
+            return
+        self.known = known_after(self.known, items, self._now_ms())
+        self._complain("/pods/", "; ".join(self.known.problems))
+        self._changed()
+
+    async def sync_held(self) -> None:
+        """Ask the socket what the pods hold, if there is one; whatever goes wrong keeps the last answer."""
+        resources = self._resources
+        if resources is None or not resources.is_there:
+            return
+        try:
+            held = await asyncio.to_thread(resources.held)
+        except KubeletAway as error:
+            self._complain("pod-resources", str(error))
+            return
+        unknown = unknown_pods(held, (*self._pods(), *self.known.pods.values()))
+        # their usage counts as the system's, so best effort gives way to it
+        self._complain("pod-resources", f"pods that only the kubelet knows: {', '.join(unknown)}" if unknown else "")
+        self.held = held
+        # although nothing new is held, a pod may have become known
+        self._changed()
+
+    async def configure(self) -> None:
+        """Ask for the configuration; with the static CPU manager, what it has pinned."""
+        if self._kubelet is None:
+            return
+        try:
+            self.configuration = await asyncio.to_thread(self._kubelet.configuration)
+        except KubeletAway as error:
+            self._complain("/configz", str(error))
+            return
+        self._complain("/configz", "")
+        if not self.configuration.is_static:
+            self._of_file = {}
+            return
+        text = await asyncio.to_thread(read_kernel_file, str(self._folder / CPU_MANAGER_STATE))
+        try:
+            self._of_file = parse_cpu_manager_state(text) if text is not None else {}
+        except codec.DecodeError as error:
+            # what was pinned a minute ago is nearer to the truth than nothing
+            self._complain(CPU_MANAGER_STATE, f"{CPU_MANAGER_STATE}: {error}")
+        else:
+            self._complain(CPU_MANAGER_STATE, "")
+
+    def _complain(self, of: str, trouble: str) -> None:
+        """Says what went wrong with a source, once until it changes; "" = nothing."""
+        if trouble and trouble != self._said.get(of):
+            self._logger.warning("kubelet_trouble", reason=trouble)
+        self._said[of] = trouble

@@ -1,0 +1,69 @@
+"""The kubelet's pod-resources socket: which CPUs its containers have for themselves.
+
+`PodResourcesLister.List` of version 1. Blocking; `koord_agent.shell.kubelets.kubelet_states` asks it in a thread.
+source    agent spec, 4.6
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from koord_agent.domain.state.pod_resources import HeldByPod
+from koord_agent.shell.grpc.protobuf import Fields, message_classes
+from koord_agent.shell.grpc.unix_grpc import SocketAway, call
+from koord_agent.shell.kubelets.kubelet import KubeletAway
+
+SOCKET: Final = "pod-resources/kubelet.sock"
+"""In the kubelet's folder."""
+LIST: Final = "/v1.PodResourcesLister/List"
+_MESSAGES: Final[dict[str, Fields]] = {
+    "ListPodResourcesRequest": {},
+    "ListPodResourcesResponse": {"pod_resources": (1, "repeated PodResources")},
+    "PodResources": {
+        "name": (1, "string"),
+        "namespace": (2, "string"),
+        "containers": (3, "repeated ContainerResources"),
+    },
+    "ContainerResources": {"name": (1, "string"), "cpu_ids": (3, "repeated int64")},
+}
+
+
+@cache
+def messages() -> Any:
+    """Message classes of the interface by name."""
+    return message_classes("v1", _MESSAGES)
+
+
+class PodResources:
+    """One kubelet's socket. It need not be there yet: a kubelet makes it when it starts."""
+
+    def __init__(self, folder: Path, *, timeout_seconds: float) -> None:
+        self.socket = folder / SOCKET
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a socket at this moment."""
+        return self.socket.is_socket()
+
+    def held(self) -> tuple[HeldByPod, ...]:
+        """What its pods hold, as it lists them. Raises KubeletAway for no answer."""
+        classes = messages()
+        try:
+            answer = call(
+                self.socket,
+                LIST,
+                classes["ListPodResourcesRequest"](),
+                classes["ListPodResourcesResponse"],
+                seconds=self._timeout_seconds,
+            )
+        except SocketAway as error:
+            raise KubeletAway(str(error)) from error
+        return tuple(
+            HeldByPod(
+                namespace=pod.namespace,
+                name=pod.name,
+                cpus={of.name: frozenset(int(cpu) for cpu in of.cpu_ids) for of in pod.containers if of.cpu_ids},
+            )
+            for pod in answer.pod_resources
+        )

@@ -1,0 +1,1 @@
+"""Prometheus metrics of the agent and of its nodes."""

@@ -1,0 +1,174 @@
+"""Metrics of the agent: names of the reference where it has them, and how its own rounds go.
+
+source    agent spec, 19
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from koord_agent.domain.extending.extension_points import Point
+
+MOST_NODES: Final = 16
+"""A process with more nodes has no series per node."""
+MOST_EVICTED: Final = 500
+"""Evicted pods that are counted by name."""
+
+MOST_DISTURBED: Final = 1_000
+"""States of interference that are told, by pod and signal."""
+
+
+class AgentMetrics:
+    """Instruments of one process."""
+
+    def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
+        self._per_node = nodes <= MOST_NODES
+        self._start = Gauge("koordlet_start_time", "Time of the start, seconds since 1970", ["node"], registry=registry)
+        self._plans = Counter(
+            "koordlet_qos_plan", "Plans of strategies, by what became of them", ["plugin", "result"], registry=registry
+        )
+        self._evictions = Counter(
+            "koordlet_pod_eviction", "Pods that this process evicted", ["node", "reason"], registry=registry
+        )
+        self._evicted = Counter(
+            "koordlet_pod_eviction_detail",
+            "Pods that this process evicted, by name",
+            ["node", "pod_namespace", "pod_name", "reason"],
+            registry=registry,
+        )
+        self._evicted_of: dict[tuple[str, str, str, str], None] = {}
+        self._interference = Gauge(
+            "koordlet_interference_contentions",
+            "Contentions that began and have not ended, by signal",
+            ["kind"],
+            registry=registry,
+        )
+        self._states = Gauge(
+            "koordlet_interference_state",
+            "1: a pod is disturbed in this respect; 0: it was",
+            ["node", "pod_uid", "kind"],
+            registry=registry,
+        )
+        self._disturbed: dict[tuple[str, str, str], None] = {}
+        self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
+        self.nodes.set(nodes)
+        self.pods = Gauge("koord_agent_running_pods", "Pods that run on the nodes of this process", registry=registry)
+        self.round_seconds = Histogram(
+            "koord_agent_round_seconds",
+            "Time of one round over all nodes",
+            registry=registry,
+            buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+        )
+        self.reports = Counter("koord_agent_reports", "Reports handed to the bus", registry=registry)
+        self.problems = Counter("koord_agent_problems", "What could not be done in a round", registry=registry)
+        self._outbox = Gauge("koord_agent_outbox_facts", "Facts that are not in the log yet", registry=registry)
+        self._refused = Gauge("koord_agent_outbox_refused", "Facts that found no room in the outbox", registry=registry)
+
+    def started(self, node: str, unix: float) -> None:
+        """The agent of a node began."""
+        if self._per_node:
+            self._start.labels(node).set(unix)
+
+    def protected(self, node: str, plans: Mapping[tuple[str, str], int], facts: Iterable[Event]) -> None:
+        """One round of protection: plans by plug-in and result, and its facts."""
+        for (plugin, result), number in plans.items():
+            self._plans.labels(plugin, result).inc(number)
+        for fact in facts:
+            match fact:
+                case PodsEvictedByAgent():
+                    self._evictions.labels(node if self._per_node else "", fact.feature).inc(len(fact.pods))
+                    if self._per_node:
+                        self._count_evicted(node, fact)
+                case InterferenceDetected():
+                    self._interference.labels(fact.signal).inc()
+                    self._disturb((node, fact.pod_uid, fact.signal), 1)
+                case InterferenceEnded():
+                    self._interference.labels(fact.signal).dec()
+                    self._disturb((node, fact.pod_uid, fact.signal), 0)
+                case _:
+                    pass
+
+    def _disturb(self, labels: tuple[str, str, str], state: int) -> None:
+        """Set a pod's state; those that were said of longest ago give way."""
+        if not self._per_node:
+            return
+        self._states.labels(*labels).set(state)
+        self._disturbed.pop(labels, None)
+        self._disturbed[labels] = None
+        while len(self._disturbed) > MOST_DISTURBED:
+            oldest = next(iter(self._disturbed))
+            del self._disturbed[oldest]
+            self._states.remove(*oldest)
+
+    def _count_evicted(self, node: str, fact: PodsEvictedByAgent) -> None:
+        """Count by name; the series of pods that were evicted long ago give way."""
+        for pod in fact.pods:
+            labels = (node, pod.namespace, pod.name, fact.feature)
+            self._evicted.labels(*labels).inc()
+            self._evicted_of.pop(labels, None)
+            self._evicted_of[labels] = None
+        while len(self._evicted_of) > MOST_EVICTED:
+            oldest = next(iter(self._evicted_of))
+            del self._evicted_of[oldest]
+            self._evicted.remove(*oldest)
+
+    def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
+        """Ask the outbox whenever somebody scrapes."""
+        self._outbox.set_function(outbox)
+        self._refused.set_function(refused)
+
+
+class KubeletRequests:
+    """How requests to the kubelet went (agent spec, 4.3, 21)."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self._node = node
+        self._seconds = Histogram(
+            "koordlet_kubelet_request_duration_seconds",
+            "Time of requests to the kubelet",
+            ["node", "verb", "path", "code"],
+            registry=registry,
+            buckets=tuple(0.001 * 4**power for power in range(7)),
+        )
+
+    def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
+        """One request; status 0 = no answer. Called from the thread that made it."""
+        self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
+
+
+class ExtensionFailures(Collector):
+    """How often each extension of an installed package failed; read at each scrape."""
+
+    def __init__(self, failures: Mapping[tuple[Point, str], int]) -> None:
+        self._failures = failures
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        family = CounterMetricFamily(
+            "koord_agent_extension_failures", "Failures of extensions of installed packages", labels=["point", "name"]
+        )
+        for (point, name), number in sorted(self._failures.items()):
+            family.add_metric([point, name], number)
+        yield family
+
+
+class ResourceUpdates:
+    """How long writes to the kernel's files take (agent spec, 9, 21)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._milliseconds = Histogram(
+            "koordlet_resource_update_duration_milliseconds",
+            "Time of writes to the kernel's files",
+            ["type", "status"],
+            registry=registry,
+            buckets=tuple(0.01 * 4**power for power in range(8)),
+        )
+
+    def observe(self, resource: str, written: bool, seconds: float) -> None:
+        """One write. Called from the thread that made it."""
+        self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)

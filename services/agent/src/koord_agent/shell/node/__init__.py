@@ -1,0 +1,1 @@
+"""The cycle of one node's agent."""

@@ -1,0 +1,183 @@
+"""Which pods run on a node: started and ended as the log wants it where this agent runs them, and said of once.
+
+The log's pods and those that a kubelet knows become one set; the kubelet's view of a pod wins. A pod that was evicted
+here does not start again while it is still wanted.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from koordcore.events.envelope import Event
+from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.state.desired import DesiredView
+from koord_agent.domain.state.known_pods import KnownPods
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.host.host import Host
+
+
+class PodRunner(Protocol):
+    """What starts and ends pods on a machine: the simulated host itself; nothing on a host that a kubelet serves."""
+
+    def start_pod(self, pod: AgentPod) -> None:
+        """Run a pod. Raises InvalidInput for one that cannot be run as it is written."""
+        ...
+
+    def stop_pod(self, uid: str) -> bool:
+        """End a pod; False if it does not run here."""
+        ...
+
+
+StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
+"""Ends containers by their ids through the machine's runtime; what went wrong."""
+
+
+class PodEnd(NamedTuple):
+    """Whether the processes of a pod were ended here; what went wrong. False = the request alone stands."""
+
+    ended: bool
+    problems: tuple[str, ...] = ()
+
+
+class PodsRun(NamedTuple):
+    """What starting and ending pods came to: facts to append in order, and what could not be done."""
+
+    facts: tuple[Event, ...]
+    problems: tuple[str, ...]
+
+
+class NodePods:
+    """The pods of one node. Not shared: its agent owns it.
+
+    runner       None = pods are started by somebody else, and count as started once their cgroup is there
+    announced    uids of the pods whose start is in the log already
+    forget       called with the uids of pods that are gone
+    stop         ends containers where somebody else started them; None = an eviction is only asked for
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        runner: PodRunner | None,
+        announced: Iterable[str],
+        forget: Callable[[Iterable[str]], None],
+        stop: StopContainers | None = None,
+    ) -> None:
+        self.all: Mapping[str, AgentPod] = {}
+        """by uid, those that can have a directory of their own"""
+        self.running: set[str] = set()
+        """uids of those that run here as far as the agent has seen"""
+        self._host = host
+        self._runner = runner
+        self._announced = set(announced)
+        self._forget = forget
+        self._stop = stop
+        self._evicted: set[str] = set()
+        self._taken_of: tuple[Mapping[str, AgentPod], Mapping[str, AgentPod]] | None = None
+        self._refused: tuple[str, ...] = ()
+
+    def end(self, uid: str) -> PodEnd:
+        """End an evicted pod here and now: for good where this agent runs it, else by stopping its containers."""
+        if self._runner is not None:
+            self._evicted.add(uid)
+            return PodEnd(self._runner.stop_pod(uid))
+        pod = self.all.get(uid)
+        if pod is None or self._stop is None:
+            return PodEnd(ended=False)
+        containers = self._containers(pod)
+        problems = self._stop(containers)
+        return PodEnd(bool(containers) and not problems, problems)
+
+    def _containers(self, pod: AgentPod) -> list[str]:
+        """Ids of the running containers, as the kubelet knows them; without it by the directories of the pod."""
+        running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
+        if running or any(c.container_id for c in pod.containers):
+            return running
+        layout = self._host.layout
+        below = self._host.tree(layout.pod_directory(pod.kube_qos, pod.uid))[1:]
+        found = (layout.container_id(posixpath.basename(directory)) for directory in below)
+        return [identity for identity in found if identity is not None]
+
+    def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
+        """Start what is wanted and does not run, end what runs and is not wanted; done again, it finds nothing to do.
+
+        Many nodes of one fleet run their pods first and look afterwards: a look costs little while no pod moves.
+        """
+        problems = self._take(desired.pods, known.pods)
+        wanted = {uid: pod for uid, pod in self.all.items() if uid in desired.pods}
+        gone = sorted((self.running | self._announced) - wanted.keys())
+        for uid in gone:
+            if self._runner is not None:
+                self._runner.stop_pod(uid)
+            self.running.discard(uid)
+            self._evicted.discard(uid)
+        if gone:
+            self._forget(gone)
+        self.running.update(
+            [uid for uid, pod in wanted.items() if uid not in self.running and self._start(pod, problems)]
+        )
+        to_announce = sorted(self.running - self._announced)
+        ended = sorted(set(gone) & self._announced)
+        self._announced = (self._announced | self.running) - set(gone)
+        facts: list[Event] = []
+        if ended:
+            facts.append(PodsStopped(pods=ended))
+        if to_announce:
+            facts.append(PodsStarted(pods=to_announce))
+        return PodsRun(tuple(facts), tuple(problems))
+
+    def not_said(self, facts: Iterable[Event]) -> None:
+        """These facts found no room in the outbox: what they say about pods is said in a later round."""
+        for fact in facts:
+            if isinstance(fact, PodsStarted):
+                self._announced -= set(fact.pods)
+            elif isinstance(fact, PodsStopped):
+                self._announced |= set(fact.pods)
+
+    def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
+        """Keep the pods that can have a directory of their own; says once which cannot.
+
+        placed    by the log; known: to the kubelet, whose view of a pod wins
+        """
+        if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
+            return []
+        self._taken_of = placed, known
+        wanted = {**placed, **known} if known else placed
+        layout = self._host.layout
+        taken: dict[str, AgentPod] = {}
+        refused: list[str] = []
+        directories: set[str] = set()
+        for uid, pod in wanted.items():
+            try:
+                directory = layout.pod_directory(pod.kube_qos, uid)
+            except InvalidInput as error:
+                refused.append(f"pod {pod.namespace}/{pod.name}: not run: {error}")
+                continue
+            if directory in directories:
+                refused.append(f"pod {pod.namespace}/{pod.name}: not run: another pod has the directory {directory}")
+                continue
+            directories.add(directory)
+            taken[uid] = pod
+        # pods that only the kubelet knew end here; those of the log are forgotten when their end is said
+        if left := [uid for uid in self.all if uid not in taken and uid not in self.running]:
+            self._forget(left)
+        self.all = taken
+        news = [sentence for sentence in refused if sentence not in self._refused]
+        self._refused = tuple(refused)
+        return news
+
+    def _start(self, pod: AgentPod, problems: list[str]) -> bool:
+        if pod.uid in self._evicted:
+            return True
+        if self._runner is None:
+            return bool(self._host.tree(self._host.layout.pod_directory(pod.kube_qos, pod.uid)))
+        try:
+            self._runner.start_pod(pod)
+        except InvalidInput as error:
+            problems.append(f"pod {pod.namespace}/{pod.name}: {error}; it runs with the default profile")
+            self._runner.start_pod(replace(pod, usage_profile=""))
+        return True

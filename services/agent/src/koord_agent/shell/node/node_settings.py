@@ -1,0 +1,228 @@
+"""What the agent sets on a real machine outside of pods' cgroups: kernel parameters, and resctrl groups of QoS classes.
+
+Read, compare, write; the next round reads again. A file that this kernel does not have is skipped. What to write comes
+from `domain.qos.system_config` and `domain.qos.resctrl`. Source: agent spec, 15, 17.
+"""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from koordcore.protocol.pod_resources import MEMORY
+
+from koord_agent.domain.hooks import resctrl
+from koord_agent.domain.hooks.group_identity import BvtKernel
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.kernel.counters import MalformedCounter
+from koord_agent.domain.kernel.resctrl_files import GROUPS, Schemata, parse_schemata, resctrl_support
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.strategies import system_config
+from koord_agent.domain.qos.strategies.cpu_qos_strategy import AUDIT_REASON, PLUGIN
+from koord_agent.domain.qos.strategies.system_config import PATHS, SCHED_FEATURES
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.store.audit_log import AuditSink
+
+MOUNT_SECONDS = 5
+GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+
+
+class NodeSettings:
+    """Kernel parameters and resctrl groups of one machine.
+
+    read_tasks   thread ids of a cgroup directory as text; None = it is gone
+    mount        mounts resctrl; False = it could not be mounted
+    """
+
+    def __init__(
+        self,
+        roots: HostRoots,
+        *,
+        audit: AuditSink,
+        read_tasks: Callable[[CgroupFile], str | None],
+        mount: Callable[[Path], bool] | None = None,
+    ) -> None:
+        self._roots = roots
+        self._audit = audit
+        self._read_tasks = read_tasks
+        self._mount = mount or mount_resctrl
+        self._resctrl = roots.resctrl
+        self._support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
+        self._mount_tried = False
+
+    def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
+        """Kernel parameters of a `systemStrategy`; what could not be done, one line each."""
+        features = self._path(SCHED_FEATURES)
+        wanted = system_config.system_writes(
+            section,
+            memory_capacity_bytes=look.capacity.get(MEMORY, 0),
+            sched_features=read_kernel_file(str(features)),
+        )
+        problems: list[str] = []
+        for name, value in wanted.values.items():
+            path = self._path(name)
+            current = read_kernel_file(str(path))
+            if current is not None and current.strip() != value:
+                problems.extend(
+                    self._set(path, value, current.strip(), system_config.PLUGIN, system_config.AUDIT_REASON)
+                )
+        for feature in wanted.sched_features:
+            problems.extend(self._set(features, feature, "", system_config.PLUGIN, system_config.AUDIT_REASON))
+        return problems
+
+    def group_identity(self, *, has_file: bool) -> BvtKernel:
+        """What this kernel has of group identity; has_file: cpu.bvt_warp_ns in the pods' root."""
+        text = read_kernel_file(str(self._path(system_config.SCHED_GROUP_IDENTITY)))
+        is_there = self._path(system_config.SCHED_GROUP_IDENTITY).exists()
+        return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
+
+    def switch_group_identity(self) -> bool:
+        """Switch group identity on, core scheduling off: the kernel has one of them at a time. False = it would not.
+
+        A kernel without the switch always has it on.
+        """
+        switch, core_sched = self._path(system_config.SCHED_GROUP_IDENTITY), self._roots.proc / "sys/kernel/sched_core"
+        for path, value in ((core_sched, "0"), (switch, "1")):
+            current = read_kernel_file(str(path))
+            if current is None or current.strip() == value:
+                continue
+            if self._set(path, value, current.strip(), PLUGIN, AUDIT_REASON) and path == switch:
+                return False
+        return True
+
+    def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
+        """Groups, schemata and threads of the QoS classes of a `resourceQOSStrategy`; what could not be done."""
+        if not self._support.control or not self._is_mounted():
+            return []
+        cbm_mask = read_kernel_file(str(self._resctrl / "info/L3/cbm_mask"))
+        try:
+            root = parse_schemata(read_kernel_file(str(self._resctrl / "schemata")) or "")
+        except MalformedCounter as error:
+            return [f"resctrl: {error}"]
+        ids = sorted(root.l3)
+        if cbm_mask is None or not ids:
+            return []
+        problems: list[str] = []
+        for group in GROUPS:
+            problems.extend(self._apply_group(group, section, cbm_mask, ids))
+        return [*problems, *self._apply_tasks(look, section)]
+
+    def _apply_group(self, group: str, section: Mapping[str, Any], cbm_mask: str, ids: list[int]) -> Iterable[str]:
+        directory = self._resctrl / group
+        if not directory.is_dir():
+            try:
+                directory.mkdir()
+            except OSError as error:
+                return [f"resctrl group {group}: not created: {error.strerror}"]
+            self._audit(AuditEvent(type="group", name=group, reason="CreateCATGroup", message=f"create {directory}"), 1)
+        fields = _feature(section, resctrl.CLASS_OF_GROUP[group])
+        wanted = resctrl.schemata_of_class(
+            resctrl.class_share(fields), cbm_mask=cbm_mask, cache_ids=ids, vendor=self._support.vendor
+        )
+        schemata = directory / "schemata"
+        text = read_kernel_file(str(schemata)) or ""
+        try:
+            current = parse_schemata(text, len(ids))
+        except MalformedCounter:
+            current = Schemata()
+        problems: list[str] = []
+        for line in resctrl.lines(resctrl.changed(current, wanted)):
+            problems.extend(self._set(schemata, line, text.strip(), resctrl.PLUGIN, "UpdateResctrl"))
+        return problems
+
+    def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
+        """Threads of pods go into the group of their class, one write each; a thread that is gone is no error."""
+        enabled = [name for name in resctrl.CLASS_OF_GROUP.values() if _feature(section, name).get("enable")]
+        wanted: dict[str, set[int]] = {}
+        for pod in look.pods:
+            group = resctrl.group_of_pod(pod, enabled)
+            if group is not None and pod.uid not in look.frozen:
+                wanted.setdefault(group, set()).update(self._threads(look, pod))
+        problems: list[str] = []
+        for group, threads in wanted.items():
+            tasks = self._resctrl / group / "tasks"
+            missing = resctrl.missing_tasks(threads, read_kernel_file(str(tasks)) or "")
+            for thread in missing:
+                try:
+                    put(tasks, str(thread))
+                except OSError as error:
+                    if error.errno not in GONE:
+                        problems.append(f"resctrl group {group}: thread {thread} not moved: {error.strerror}")
+            if missing:
+                message = f"{len(missing)} threads into {group}"
+                self._audit(AuditEvent(type="group", name=group, reason="ApplyCatL3GroupTasks", message=message), 2)
+        return problems
+
+    def _threads(self, look: NodeLook, pod: AgentPod) -> set[int]:
+        directories = [look.pod_directory(pod)]
+        for container in pod.containers:
+            if container.container_id:
+                try:
+                    directories.append(look.container_directory(pod, container.container_id))
+                except UnknownContainerId:
+                    continue
+        texts = (self._read_tasks(CgroupFile(directory, "tasks")) or "" for directory in directories)
+        return {int(line) for text in texts for line in text.split() if line.isdecimal()}
+
+    def _is_mounted(self) -> bool:
+        mask = self._resctrl / "info/L3/cbm_mask"
+        if mask.exists():
+            return True
+        if not self._mount_tried:
+            self._mount_tried = True
+            return self._mount(self._resctrl) and mask.exists()
+        return False
+
+    def _path(self, name: str) -> Path:
+        tree, _, rest = PATHS[name].partition("/")
+        return (self._roots.proc if tree == "proc" else self._roots.sys) / rest
+
+    def _set(self, path: Path, value: str, before: str, strategy: str, reason: str) -> Iterable[str]:
+        try:
+            put(path, value)
+        except OSError as error:
+            return [f"{path}: {value.strip()!r} not written: {error.strerror}"]
+        event = AuditEvent(
+            type="node",
+            name=path.name,
+            reason=reason,
+            message=f"update {path} to {value.strip()}",
+            old_value=before,
+            new_value=value.strip(),
+            strategy=strategy,
+        )
+        self._audit(event, 1)
+        return []
+
+
+def _feature(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
+    of_class: Mapping[str, Any] = section.get(class_name) or {}
+    fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
+    return fields
+
+
+def put(path: Path, text: str) -> None:
+    """One write to a file that is there; without O_CREAT a missing knob does not become a file of ours."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def mount_resctrl(target: Path) -> bool:
+    """Mount resctrl where the kernel has its directory for it."""
+    if not target.is_dir():
+        return False
+    command = ["mount", "-t", "resctrl", "resctrl", str(target)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=MOUNT_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0

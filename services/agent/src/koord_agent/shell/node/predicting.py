@@ -1,0 +1,50 @@
+"""Prediction as part of a node's rounds: train when a minute has passed, keep checkpoints, answer with every report.
+
+source    agent spec, 8
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koordcore.values.resources import Amounts
+
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.prediction.predictor import PeakPredictor
+from koord_agent.domain.prediction.reclaimable import Prediction, ProdPrediction
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.store.checkpoints import CheckpointFolder
+
+
+class Predicting:
+    """The predictor of one node with its folder; folder None = what was learnt is lost with the process."""
+
+    def __init__(self, predictor: PeakPredictor, folder: CheckpointFolder | None = None) -> None:
+        self.last: ProdPrediction | None = None
+        self._predictor = predictor
+        self._folder = folder
+        self._restored = folder is None
+
+    def round(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
+        """Train if it is due; a sentence about a disk that failed, None: nothing did. `now`: unix seconds."""
+        if not self._restored and self._folder is not None:
+            self._restored = True
+            try:
+                self._folder.restore(self._predictor, [pod.uid for pod in pods])
+            except OSError as error:
+                self._folder = None
+                return f"checkpoints are not kept: {error}"
+        if not self._predictor.is_due(now):
+            return None
+        self._predictor.train(metrics, pods, now)
+        if self._folder is not None:
+            return self._folder.save(self._predictor, now)
+        self._predictor.drop_expired(now)
+        return None
+
+    def predict(
+        self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
+    ) -> Prediction | None:
+        """What a report says of prod pods; None before the first training, or while a class has no model."""
+        if not self._predictor.synced:
+            return None
+        self.last = self._predictor.predict(pods, allocatable, annotations, now)
+        return self.last.reported

@@ -1,0 +1,58 @@
+"""A node's report of one moment: usage over windows, prediction, health, and what extensions say of pods.
+
+source    agent spec, 7
+"""
+
+from collections.abc import Callable, Mapping
+
+from koordcore.events.observation import NodeUsageReported
+
+from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.prediction.reclaimable import Prediction
+from koord_agent.domain.reporting.facts import usage_reported
+from koord_agent.domain.reporting.report import ReportedHostApplication, node_report
+from koord_agent.domain.state.desired import DesiredView
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.collect.sensing import node_signals
+from koord_agent.shell.host.host import Host
+
+
+def report_of(
+    host: Host,
+    metrics: Metrics,
+    desired: DesiredView,
+    pods: Mapping[str, AgentPod],
+    extended: NodeExtensions,
+    *,
+    prediction: Prediction | None,
+    be_quota_us: int,
+    cold_memory_running: bool,
+    rfc3339_of: Callable[[int], str],
+) -> NodeUsageReported:
+    """The report of the moment of these metrics.
+
+    pods          by uid
+    be_quota_us   the best-effort quota in force, -1 = unlimited
+    rfc3339_of    text of a time in milliseconds
+    """
+    report = node_report(
+        metrics.store,
+        now_ms=metrics.now_ms,
+        policy=desired.collect,
+        pods=[pod.reported for pod in pods.values()],
+        host_applications=[
+            ReportedHostApplication(name=app.name, priority=app.priority, qos=app.qos)
+            for app in desired.host_applications
+        ],
+        cold_memory_running=cold_memory_running,
+    )
+    window_ms = report.policy.report_interval_seconds * 1000
+    return usage_reported(
+        report,
+        updated_at=rfc3339_of(metrics.now_ms),
+        be_quota_us=be_quota_us,
+        prediction=prediction,
+        signals=node_signals(host, metrics, pods.values(), window_ms),
+        pod_extensions=extended.pod_metrics([pods[metric.pod.uid] for metric in report.pods], metrics),
+    )

@@ -1,0 +1,1 @@
+"""Files that the agent keeps over a restart."""

@@ -1,0 +1,292 @@
+"""The audit log on disk: a buffered writer that rotates, and readers that page backwards through all of its files.
+
+A reader remembers files by identity and how far it has read in each, so a rotation between two pages neither loses nor
+repeats an event (D-28). Served by `audit_routes`. Source: agent spec, 19; vectors audit_query.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from koordcore.values import codec
+
+from koord_agent.domain.reporting.audit import (
+    ACTIVE_FILE,
+    DEFAULT_PAGE,
+    FLUSH_SECONDS,
+    LARGEST_PAGE,
+    READER_IDLE_SECONDS,
+    READERS,
+    ROTATE_AT_BYTES,
+    AuditEvent,
+    is_rotated,
+    is_written,
+    page_size,
+    rotate,
+)
+
+BLOCK_BYTES = 64 * 1024
+
+
+class AuditSink(Protocol):
+    """Where audit events go; the sink adds the time."""
+
+    def __call__(self, event: AuditEvent, verbosity: int) -> None:
+        """Take an event of this verbosity."""
+        ...
+
+
+def no_audit(event: AuditEvent, verbosity: int) -> None:
+    """Audit switched off."""
+
+
+class AuditLog:
+    """The writer. One task owns it; the caller gives the time, flushes at the latest every 5 s, and closes it.
+
+    verbose       events above this verbosity are dropped; 0 = none are
+    now           wall-clock time, for the names of rotated files
+    rotate_at     bytes at which the file is renamed
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        verbose: int = 3,
+        max_disk_mb: int = 16,
+        now: Callable[[], datetime],
+        rotate_at: int = ROTATE_AT_BYTES,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.failed = ""
+        self._verbose = verbose
+        self._max_disk_mb = max_disk_mb
+        self._now = now
+        self._rotate_at = rotate_at
+        self._buffer: list[bytes] = []
+        self._since: float | None = None
+        self._file = self._open()
+        self._size = os.fstat(self._file).st_size
+
+    def write(self, event: AuditEvent, verbosity: int, at_seconds: float) -> None:
+        """Take one event; it is on disk after the next flush.
+
+        at_seconds    monotonic
+        """
+        if not is_written(verbosity, self._verbose):
+            return
+        self._buffer.append(codec.encode(event) + b"\n")
+        if self._since is None:
+            self._since = at_seconds
+
+    def flush_if_due(self, at_seconds: float) -> None:
+        """Flush when the oldest buffered event is 5 s old (D-30)."""
+        if self._since is not None and at_seconds - self._since >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put everything on disk; a full disk drops what is buffered and says so in `failed`."""
+        lines, self._buffer, self._since = self._buffer, [], None
+        for line in lines:
+            try:
+                os.write(self._file, line)
+                self._size += len(line)
+                if self._size >= self._rotate_at:
+                    self._rotate()
+            except OSError as error:
+                self.failed = f"{self.directory}: {error.strerror}"
+                return
+        if lines:
+            self.failed = ""
+
+    def close(self) -> None:
+        """Flush and let go of the file."""
+        self.flush()
+        os.close(self._file)
+
+    def _open(self) -> int:
+        return os.open(self.directory / ACTIVE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+
+    def _rotate(self) -> None:
+        plan = rotate(
+            (found.name for found in self.directory.iterdir()),
+            self._now().strftime("%Y-%m-%d-%H-%M-%S"),
+            self._max_disk_mb,
+        )
+        if plan.rename_to is None:
+            return
+        (self.directory / ACTIVE_FILE).rename(self.directory / plan.rename_to)
+        for name in plan.remove:
+            (self.directory / name).unlink(missing_ok=True)
+        os.close(self._file)
+        self._file = self._open()
+        self._size = os.fstat(self._file).st_size
+
+
+class UnknownToken(LookupError):
+    """A page token that was never given, or whose reader has been closed."""
+
+
+class Page(NamedTuple):
+    """Events newest first, and the token of the next page; "" = the end was hit."""
+
+    events: tuple[AuditEvent, ...]
+    next_token: str
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far back a file has been read: everything at and after `end` is done."""
+
+    identity: tuple[int, int]
+    end: int
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One query on its way through the files, and when it was asked last."""
+
+    positions: list[_Position]
+    used: float
+
+
+class AuditQueries:
+    """The readers of one directory.
+
+    at most `readers` at a time: a further one closes the oldest; one that rests for `idle_seconds` is closed
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        readers: int = READERS,
+        default_page: int = DEFAULT_PAGE,
+        largest_page: int = LARGEST_PAGE,
+        idle_seconds: float = READER_IDLE_SECONDS,
+        new_token: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._directory = directory
+        self._limit = readers
+        self._default = default_page
+        self._largest = largest_page
+        self._idle_seconds = idle_seconds
+        self._new_token = new_token
+        self._readers: dict[str, _Reader] = {}
+
+    def page(self, size: str, token: str, at_seconds: float) -> Page:
+        """The next events of a reader, newest first; no token starts a reader at the newest event.
+
+        size          as written in the request
+        at_seconds    monotonic
+        raises        BadRequest, UnknownToken
+        """
+        wanted = page_size(size, default=self._default, largest=self._largest)
+        self.close_idle(at_seconds)
+        if token:
+            reader = self._readers.get(token)
+            if reader is None:
+                raise UnknownToken(f"page token {token!r}: unknown, or its reader was closed")
+        else:
+            reader = _Reader(self._start(), at_seconds)
+            token = self._new_token()
+            while len(self._readers) >= self._limit:
+                del self._readers[next(iter(self._readers))]
+            self._readers[token] = reader
+        reader.used = at_seconds
+        events, ended = self._read(reader, wanted)
+        if ended:
+            del self._readers[token]
+            token = ""
+        return Page(tuple(events), token)
+
+    def close_idle(self, at_seconds: float) -> None:
+        """Close the readers that nobody has asked for ten minutes."""
+        self._readers = {
+            token: reader for token, reader in self._readers.items() if at_seconds - reader.used <= self._idle_seconds
+        }
+
+    def _start(self) -> list[_Position]:
+        found: list[_Position] = []
+        for name in self._names():
+            try:
+                seen = (self._directory / name).stat()
+            except OSError:
+                continue
+            found.append(_Position((seen.st_dev, seen.st_ino), seen.st_size))
+        return found
+
+    def _names(self) -> list[str]:
+        """Newest file first."""
+        rotated = sorted((found.name for found in self._directory.iterdir() if is_rotated(found.name)), reverse=True)
+        return [ACTIVE_FILE, *rotated]
+
+    def _read(self, reader: _Reader, wanted: int) -> tuple[list[AuditEvent], bool]:
+        """Events, and whether the end was hit while looking for one more."""
+        events: list[AuditEvent] = []
+        while reader.positions:
+            position = reader.positions[0]
+            for line, start in self._lines_backwards(position):
+                if len(events) == wanted:
+                    return events, False
+                position.end = start
+                event = _decode(line)
+                if event is not None:
+                    events.append(event)
+            if len(events) == wanted:
+                return events, False
+            reader.positions.pop(0)
+        return events, len(events) < wanted
+
+    def _lines_backwards(self, position: _Position) -> Iterator[tuple[bytes, int]]:
+        """Lines that end before the position, last first, each with where it starts; none if the file is gone."""
+        path = self._path_of(position.identity)
+        if path is None:
+            return
+        try:
+            file = path.open("rb")
+        except OSError:
+            return
+        with file:
+            end, tail = position.end, b""
+            while end > 0:
+                start = max(0, end - BLOCK_BYTES)
+                file.seek(start)
+                block = file.read(end - start) + tail
+                cut = block.find(b"\n") + 1 if start > 0 else 0
+                if start > 0 and cut in (0, len(block)):
+                    end, tail = start, block
+                    continue
+                at = start + len(block)
+                for line in reversed(block[cut:].splitlines(keepends=True)):
+                    at -= len(line)
+                    yield line, at
+                end, tail = start, block[:cut]
+
+    def _path_of(self, identity: tuple[int, int]) -> Path | None:
+        for name in self._names():
+            path = self._directory / name
+            try:
+                seen = path.stat()
+            except OSError:
+                continue
+            if (seen.st_dev, seen.st_ino) == identity:
+                return path
+        return None
+
+
+def _decode(line: bytes) -> AuditEvent | None:
+    try:
+        return codec.decode(line, AuditEvent)
+    except codec.DecodeError:
+        return None
+
+
+def text_of(events: Sequence[AuditEvent]) -> str:
+    """One JSON line per event."""
+    return "".join(codec.encode(event).decode() + "\n" for event in events)

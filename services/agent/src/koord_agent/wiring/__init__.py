@@ -1,0 +1,1 @@
+"""Parts of the composition root, and the doctor of a machine."""

@@ -1,0 +1,48 @@
+"""The audit log with its route, as the gates say.
+
+Part of the composition root (`compose`).
+"""
+
+import time
+
+import msgspec
+from koordcore.service.run import Shell
+from koordcore.values.timestamps import rfc3339
+
+from koord_agent.config.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.routes.audit_routes import audit_routes
+from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, AuditSink
+
+
+def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
+    """The audit log with its route, as the gates say; without a folder that can be written there is none."""
+    settings = shell.settings
+    if not settings.feature_gates.enabled(AUDIT_EVENTS):
+        return None
+    try:
+        log = AuditLog(
+            settings.audit_log_dir,
+            verbose=settings.audit_verbose,
+            max_disk_mb=settings.audit_max_disk_space_mb,
+            now=shell.clock.now,
+        )
+    except OSError as error:
+        shell.log.error("audit_log_unusable", reason=str(error))
+        return None
+    if settings.feature_gates.enabled(AUDIT_EVENTS_HTTP):
+        queries = AuditQueries(
+            settings.audit_log_dir,
+            readers=settings.audit_max_concurrent_readers,
+            largest_page=settings.audit_max_events_limit,
+        )
+        shell.http.routes.extend(audit_routes(log, queries, time.monotonic))
+    return log
+
+
+def audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
+    def write(event: AuditEvent, verbosity: int) -> None:
+        log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())
+
+    return write

@@ -1,0 +1,76 @@
+"""`python -m koord_agent doctor`: what this machine can do for the agent, as JSON, without starting one.
+
+`koord node doctor` shows it to people. Nothing is written to the machine.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from koordcore.service.flags import HelpRequested, render_help
+from koordcore.service.settings import InvalidSettings
+
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.wiring.roots import host_roots
+
+_OK: Final = 0
+_FAILED: Final = 1
+_USAGE: Final = 2
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found.
+
+    findings    feature, whether it is usable, the file that decides it, why not ("" for a usable one)
+    """
+
+    node: str
+    kernel: str
+    cgroup_version: int
+    cgroup_driver: str
+    findings: list[dict[str, str | bool]]
+
+
+def examine(settings: AgentSettings) -> Examination:
+    """Ask this machine. Raises OSError if it has no cgroup file system."""
+    host = LinuxHost(
+        monotonic_ns=time.monotonic_ns,
+        roots=host_roots(settings),
+    )
+    system = os.uname()
+    return Examination(
+        node=settings.node_name or system.nodename,
+        kernel=system.release,
+        cgroup_version=host.cgroup_version,
+        cgroup_driver=host.layout.driver.value,
+        findings=[
+            {"feature": str(f.feature), "usable": f.usable, "file": f.file, "why": f.why}
+            for f in host.features().findings
+        ],
+    )
+
+
+def run_doctor(words: Sequence[str]) -> int:
+    """Print the examination of this machine; the exit status.
+
+    words    the agent's own flags (roots of file systems)
+    """
+    try:
+        settings = AgentSettings.load(list(words), os.environ)
+    except HelpRequested:
+        sys.stdout.write(render_help("koord-agent doctor", "What this machine can do.", AgentSettings.flag_specs()))
+        return _OK
+    except InvalidSettings as error:
+        sys.stderr.writelines(f"koord-agent doctor: {problem}\n" for problem in error.problems)
+        return _USAGE
+    try:
+        found = examine(settings)
+    except OSError as error:
+        sys.stderr.write(f"koord-agent doctor: {error}\n")
+        return _FAILED
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    return _OK

@@ -1,0 +1,74 @@
+"""What tells a real node's agent about its pods: the kubelet, if there is one, and the cgroups as they come and go.
+
+Part of the composition root (`compose`).
+"""
+
+import time
+from collections.abc import Callable
+
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.host.inotify import CgroupEvent
+from koord_agent.shell.kubelets.kubelet import Kubelet, KubeletAddress
+from koord_agent.shell.kubelets.kubelet_states import KubeletStates
+from koord_agent.shell.kubelets.pod_events import PodEvents
+from koord_agent.shell.kubelets.pod_resources import PodResources
+from koord_agent.shell.metrics.agent_metrics import KubeletRequests
+from koord_agent.shell.node.node_agent import NodeAgent
+
+
+def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
+    """Adds what tells a real node's agent about its pods: the kubelet, if there is one, and their cgroups."""
+    settings = shell.settings
+    states: KubeletStates | None = None
+
+    def listed() -> None:
+        assert states is not None, "it lists only once it exists"
+        agent.known = states.known
+        agent.kubelet_static = states.is_static
+        if agent.topology is not None:
+            agent.topology.kubelet = states.configuration
+            agent.topology.kubelet_entries = states.cpu_entries
+        change(agent.node)
+
+    states = KubeletStates(
+        _kubelet(shell, agent.node),
+        resources=PodResources(settings.var_lib_kubelet_dir, timeout_seconds=settings.kubelet_sync_timeout),
+        folder=settings.var_lib_kubelet_dir,
+        pods=lambda: agent.pods.values(),
+        sync_seconds=settings.kubelet_sync_interval,
+        asks_configuration=not settings.disable_query_kubelet_config,
+        now_ms=lambda: int(shell.clock.unix() * 1000),
+        monotonic=time.monotonic,
+        logger=shell.log,
+        changed=listed,
+    )
+    shell.service.add(Component(name="kubelet", run=states.run))
+    shell.health.add_readiness("kubelet", states.trouble)
+
+    def told(event: CgroupEvent) -> None:
+        if event.container_id is None:
+            states.sync_soon()
+        change(agent.node)
+
+    layout, version = agent.host.layout, agent.host.cgroup_version
+    root = settings.cgroup_root / "cpu" if version == 1 else settings.cgroup_root
+    shell.service.add(Component(name="pod-events", run=PodEvents(str(root), layout, told=told, logger=shell.log).run))
+
+
+def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:
+    """The kubelet's port, if its address is given."""
+    settings = shell.settings
+    if not settings.kubelet_address:
+        return None
+    insecure = settings.kubelet_insecure_tls
+    address = KubeletAddress(
+        host=settings.kubelet_address,
+        port=settings.kubelet_read_only_port if insecure else settings.kubelet_port,
+        insecure=insecure,
+        token_file=settings.kubelet_token_file,
+        timeout_seconds=settings.kubelet_sync_timeout,
+    )
+    return Kubelet(address, now=time.monotonic, observe=KubeletRequests(shell.metrics.registry, node).observe)

@@ -1,0 +1,222 @@
+"""Builds the agent of a node out of the settings: of this machine, or of a simulated one.
+
+Part of the composition root (`compose`).
+"""
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from koordcore.service.run import Shell
+
+from koord_agent.domain.extending.extensions import Extensions
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.prediction.model import HalfLives
+from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
+from koord_agent.domain.qos.intervals import QosOptions
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.collect.collectors import CollectOptions
+from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.metrics.agent_metrics import ResourceUpdates
+from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.node_pods import StopContainers
+from koord_agent.shell.node.predicting import Predicting
+from koord_agent.shell.store.audit_log import AuditSink
+from koord_agent.shell.store.checkpoints import CheckpointFolder
+from koord_agent.shell.store.series_archive import SeriesArchive
+from koord_agent.wiring.roots import host_roots
+
+if TYPE_CHECKING:
+    from koord_agent.shell.host.simulated import SimulatedFleet
+
+LONGEST_WINDOW_MS = 1_800_000
+"""The longest window of a report (agent spec, 7)."""
+FLEET_WINDOW_MS = 330_000
+"""A simulated node of many keeps its default aggregate window; longer windows are reported as cold."""
+FLEET_SAMPLES = 150
+FLEET_TRAINED_EVERY_ROUND = 300
+"""Nodes of a process whose models learn at the full pace."""
+SHORTEST_COLLECTION_SECONDS = 1.0
+"""With a shorter interval nothing is measured and nothing protected (agent spec, 2.2)."""
+OBJECT_WINDOW_MS = 660_000
+"""Samples of pods and containers: reports look back 5 minutes, the search for antagonists 10 (agent spec, 7, 18)."""
+
+
+def _collect_options(settings: AgentSettings) -> CollectOptions:
+    gates = settings.feature_gates
+    return CollectOptions(
+        psi=gates.enabled("PSICollector"),
+        sched_delay=gates.enabled("PSICollector"),
+        cpi=gates.enabled("CPICollector"),
+        resctrl=gates.enabled("ResctrlCollector") and settings.enable_resctrl_collector,
+        cold_pages=gates.enabled("ColdPageCollector"),
+        psi_interval_ms=round(settings.psi_collector_interval * 1000),
+        cpi_interval_ms=round(settings.cpi_collector_interval * 1000),
+        cpi_window_ms=round(settings.collect_cpi_timewindow * 1000),
+        resctrl_interval_ms=round(settings.resctrl_collector_interval * 1000),
+        cold_page_interval_ms=round(settings.coldpage_collector_interval * 1000),
+    )
+
+
+def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
+    return PeakPredictor(
+        PredictionSettings(
+            half_lives=HalfLives(
+                cpu=settings.prediction_cpu_histogram_decay_halflife,
+                memory=settings.prediction_memory_histogram_decay_halflife,
+            ),
+            cold_start_seconds=settings.prediction_cold_start_duration,
+            safety_margin_percent=settings.prediction_safety_margin_percent,
+            # a process of very many nodes learns about each of them less often
+            training_seconds=settings.prediction_training_interval * max(1, nodes // FLEET_TRAINED_EVERY_ROUND),
+            expiration_seconds=settings.prediction_model_expiration_duration,
+            checkpoint_seconds=settings.prediction_model_checkpoint_interval,
+            checkpoints_per_step=settings.prediction_model_checkpoint_max_per_step,
+        )
+    )
+
+
+def _qos_options(settings: AgentSettings) -> QosOptions:
+    return QosOptions(
+        suppress_ms=max(settings.cpu_suppress_interval_seconds, 0) * 1000,
+        reconcile_ms=max(settings.reconcile_interval_seconds, 0) * 1000,
+        cpu_evict_ms=max(settings.cpu_evict_interval_seconds, 0) * 1000,
+        memory_evict_ms=max(settings.memory_evict_interval_seconds, 0) * 1000,
+        cpu_evict_rest_ms=settings.cpu_evict_cool_time_seconds * 1000,
+        memory_evict_rest_ms=settings.memory_evict_cool_time_seconds * 1000,
+        force_after_ms=settings.resource_force_update_seconds * 1000,
+    )
+
+
+def _stop_containers(settings: AgentSettings) -> StopContainers | None:
+    """How containers of evicted pods are ended; None = the pods are only asked to go."""
+    if settings.only_evict_by_api:
+        return None
+    given = {
+        "containerd": settings.containerd_endpoint,
+        "docker": settings.docker_endpoint,
+        "pouch": settings.pouch_endpoint,
+    }
+    return ContainerRuntimes(
+        (settings.var_run_root, settings.run_root),
+        given={runtime: path for runtime, path in given.items() if path is not None},
+        default=settings.default_runtime_type,
+        monotonic=time.monotonic,
+    ).stop
+
+
+def linux_agent(
+    shell: Shell[AgentSettings],
+    node: str,
+    interval_ms: int,
+    announced: set[str],
+    audit: AuditSink,
+    *,
+    topology_said: str,
+    extensions: Extensions,
+) -> NodeAgent:
+    settings, gates = shell.settings, shell.settings.feature_gates
+    host = LinuxHost(
+        monotonic_ns=time.monotonic_ns,
+        roots=host_roots(settings),
+    )
+    store = SeriesStore(
+        retention_ms=round(settings.tsdb_retention_duration * 1000), object_retention_ms=OBJECT_WINDOW_MS
+    )
+    agent = NodeAgent(
+        node,
+        host,
+        interval_ms=interval_ms,
+        monitor=NodeMonitor(
+            collect_interval_ms=interval_ms,
+            store=store,
+            outdated_ms=round(settings.collect_sys_metric_outdated_interval * 1000),
+        ),
+        announced=announced,
+        options=_collect_options(settings),
+        gates=settings.feature_gates,
+        audit=audit,
+        draw=random.random,
+        predicting=Predicting(_predictor(settings, 1), _checkpoints(settings)),
+        archive=_archive(shell, store),
+        topology=TopologyReporter(
+            host,
+            host.cpu_topology(),
+            reports=gates.enabled("NodeTopologyReport"),
+            report_hugepages=gates.enabled("HugePageReport"),
+            said=topology_said,
+            sync_ms=round(settings.node_topology_sync_interval * 1000),
+            cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
+        ),
+        stop=_stop_containers(settings),
+        qos=_qos_options(settings),
+        storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
+        extensions=extensions,
+        observe_write=ResourceUpdates(shell.metrics.registry).observe,
+        protects=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
+    )
+    if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():
+        shell.log.warning("cold_pages_unusable", reason="kidled is not there, or may not be set")
+    # `koord node doctor` tells the files and the reasons
+    shell.log.info("host_features", missing=", ".join(finding.feature for finding in agent.features.missing()))
+    return agent
+
+
+def _checkpoints(settings: AgentSettings) -> CheckpointFolder | None:
+    folder = settings.prediction_checkpoint_filepath or _kept_in(settings, "predictions")
+    return None if folder is None else CheckpointFolder(folder)
+
+
+def _kept_in(settings: AgentSettings, name: str) -> Path | None:
+    return None if settings.state_dir is None else settings.state_dir / name
+
+
+def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive | None:
+    """The samples of the last process, and where those of this one go."""
+    settings = shell.settings
+    folder = settings.tsdb_path or _kept_in(settings, "series")
+    if folder is None:
+        return None
+    archive = SeriesArchive(
+        folder,
+        retention_ms=round(settings.tsdb_retention_duration * 1000),
+        max_bytes=settings.tsdb_max_bytes,
+    )
+    try:
+        restored = archive.restore(store, int(shell.clock.unix() * 1000))
+    except OSError as error:
+        shell.log.error("series_not_kept", reason=str(error))
+        return None
+    shell.log.info("series_restored", samples=restored)
+    return archive
+
+
+def simulated_agent(
+    settings: AgentSettings,
+    fleet: "SimulatedFleet",
+    node: str,
+    interval_ms: int,
+    announced: set[str],
+    audit: AuditSink,
+) -> NodeAgent:
+    host = fleet.host(node)
+    retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
+    store = SeriesStore(retention_ms=retention_ms)
+    return NodeAgent(
+        node,
+        host,
+        interval_ms=interval_ms,
+        monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False),
+        runner=host,
+        announced=announced,
+        options=_collect_options(settings),
+        gates=settings.feature_gates,
+        audit=audit,
+        draw=random.random,
+        predicting=Predicting(_predictor(settings, len(fleet.nodes))),
+        qos=_qos_options(settings),
+    )

@@ -1,0 +1,235 @@
+"""What installed packages add to an agent: found, switched, arbitrated like the rest, and never able to end a round."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koord_agent.domain.extending.extension_points import Point, StateKind, Target
+from koord_agent.domain.extending.extensions import Extensions
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.state.desired import view_of
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.extending.installed import ENTRY_POINTS, installed_extensions
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.node_agent import NodeAgent
+from koordcore.events.node import PodOnNode
+from koordcore.ports.desired import DesiredNode
+from koordcore.service.logging import logger
+from koordcore.values.invalid import InvalidInput
+from structlog.testing import capture_logs
+
+OFFERED = """
+class Nothing:
+    def plans(self, look, *, ttl_ms):
+        return ()
+
+def register(extensions):
+    extensions.add_strategy("Mine", Nothing())
+
+def again(extensions):
+    extensions.add_strategy("Mine", Nothing())
+
+def broken(extensions):
+    extensions.add_strategy("Half", Nothing())
+    raise RuntimeError("no such device")
+
+def twice(extensions):
+    register(extensions)
+    register(extensions)
+
+def leaves(extensions):
+    raise SystemExit(3)
+
+nothing = 7
+"""
+LOG = logger("agent")
+BE_ROOT = "kubepods.slice/kubepods-besteffort.slice"
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    (folder / "offered_extensions.py").write_text(OFFERED)
+    info = folder / "offered_extensions-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered-extensions\nVersion: 1.0\n")
+    lines = [f"{name} = offered_extensions:{name}" for name in names]
+    (info / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINTS}]", *lines]))
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.delitem(sys.modules, "offered_extensions", raising=False)
+
+
+def test_packages_offer_them_and_a_flag_switches_their_strategies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert installed_extensions(LOG).strategies == {}
+    install(tmp_path, monkeypatch, "register")
+    assert installed_extensions(LOG).enabled == frozenset()
+    assert installed_extensions(LOG, ("Mine=true",)).enabled == {"Mine"}
+    for wrong in ("Other=true", "Mine", "Mine=yes"):
+        with pytest.raises(InvalidInput):
+            installed_extensions(LOG, (wrong,))
+
+
+def test_a_name_that_another_package_has_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "register", "again")
+    with pytest.raises(InvalidInput):
+        installed_extensions(LOG)
+
+
+@pytest.mark.parametrize("name", ["nothing", "twice", "leaves"])
+def test_what_a_package_does_wrong_by_itself_leaves_it_out_and_ends_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, name, "register")
+    extensions = installed_extensions(LOG, ("Mine=true",))
+    assert extensions.enabled == {"Mine"}
+    assert extensions.failures == {(Point.PACKAGE, name): 1}
+
+
+def test_a_package_that_leaves_while_it_is_imported_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "register")
+    (tmp_path / "offered_extensions.py").write_text("import sys\nsys.exit('no device')\n")
+    assert installed_extensions(LOG).failures == {(Point.PACKAGE, "register"): 1}
+
+
+def test_a_package_that_cannot_be_loaded_is_told_and_left_out_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "broken", "missing", "register")
+    with capture_logs() as lines:
+        extensions = installed_extensions(LOG, ("Mine=true", "Half=true"))
+    assert set(extensions.strategies) == extensions.enabled == {"Mine"}
+    assert extensions.failures == {(Point.PACKAGE, "broken"): 1, (Point.PACKAGE, "missing"): 1}
+    told = str(lines)
+    assert "package broken: RuntimeError: no such device" in told
+    assert "package missing: AttributeError" in told
+    assert "strategy_missing" in told
+    assert "Half" in told
+
+
+class Shares:
+    """Gives the best-effort class few shares, and asks for something outside of the pods' trees."""
+
+    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
+        for directory in (BE_ROOT, "system.slice"):
+            yield Plan(
+                plugin="Shares",
+                band=Band.TUNING,
+                file=CgroupFile(directory, "cpu.shares"),
+                value="2",
+                created_ms=look.now_ms,
+                ttl_ms=ttl_ms,
+            )
+
+
+class Broken:
+    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
+        raise RuntimeError("not today")
+
+
+class Burst:
+    """Lets pods burst whose name says so."""
+
+    def __init__(self, percent: int) -> None:
+        self.percent = percent
+        self.asked = 0
+
+    def cpu_burst(self, pod: AgentPod) -> str | None:
+        self.asked += 1
+        return f'{{"policy": "cpuBurstOnly", "cpuBurstPercent": {self.percent}}}' if pod.name == "web" else None
+
+    def memory_qos(self, pod: AgentPod) -> str | None:
+        return None
+
+
+class Node:
+    def __init__(self, extensions: Extensions) -> None:
+        self.fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 34)])
+        self.host = self.fleet.host("n")
+        monitor = NodeMonitor(collect_interval_ms=1_000)
+        self.agent = NodeAgent(
+            "n", self.host, interval_ms=1_000, monitor=monitor, runner=self.host, extensions=extensions
+        )
+        self.now_ms = 0
+
+    def round(self, *names: str, **desired: Any) -> tuple[str, ...]:
+        pods = [
+            PodOnNode(
+                uid=name,
+                namespace="default",
+                name=name,
+                requests={"cpu": 1_000},
+                limits={"cpu": 2_000},
+                qos="LS",
+                kube_qos="Burstable",
+                priority_class="koord-prod",
+            )
+            for name in names
+        ]
+        amounts = {"cpu": 8_000, "memory": 1 << 34}
+        wanted = DesiredNode(
+            node="n", pods=pods, slo={}, capacity=amounts, allocatable=amounts, labels=desired.get("labels", {})
+        )
+        self.agent.desired = view_of(wanted, self.agent.desired)
+        self.now_ms += 1_000
+        self.fleet.advance(self.now_ms / 1000)
+        return self.agent.tick(self.now_ms).problems
+
+
+def test_a_strategy_writes_where_it_may_and_a_broken_one_is_only_a_problem() -> None:
+    extensions = Extensions()
+    extensions.add_strategy("Shares", Shares())
+    extensions.add_strategy("Broken", Broken())
+    extensions.switch({"Shares": True, "Broken": True})
+    node = Node(extensions)
+    problems = node.round("web")
+    assert "strategy Broken: RuntimeError: not today" in problems
+    assert any("system.slice" in problem and "must be inside" in problem for problem in problems)
+    assert node.host.read(CgroupFile(BE_ROOT, "cpu.shares")) == "2\n"
+    extensions.switch({"Shares": False})
+    assert node.round("web") == ()
+
+
+def test_the_first_policy_by_name_holds_for_a_pod_without_an_annotation() -> None:
+    extensions = Extensions()
+    first, second = Burst(200), Burst(700)
+    extensions.add_policies("b", second)
+    extensions.add_policies("a", first)
+    node = Node(extensions)
+    node.round("web", "db")
+    pods = node.agent.pods
+    directory = node.host.layout.pod_directory(pods["web"].kube_qos, "web")
+    assert node.host.read(CgroupFile(directory, "cpu.cfs_burst_us")) == "400000\n"
+    node.agent.tick(2_000)
+    assert (first.asked, second.asked) == (2, 1), "asked once for each pod"
+
+
+def test_callbacks_hear_the_newest_state_once() -> None:
+    heard: list[tuple[StateKind, int]] = []
+
+    def told(kind: StateKind, _state: object, target: Target) -> None:
+        heard.append((kind, len(target.pods)))
+
+    def fails(_kind: StateKind, _state: object, _target: Target) -> None:
+        raise ValueError("deaf")
+
+    extensions = Extensions()
+    for kind in StateKind:
+        extensions.add_callback(kind, "told", told)
+    extensions.add_callback(StateKind.ALL_PODS, "fails", fails)
+    with pytest.raises(InvalidInput):
+        extensions.add_callback(StateKind.ALL_PODS, "told", told)
+    node = Node(extensions)
+    assert "callback fails on AllPods: ValueError: deaf" in node.round("web")
+    assert heard == [(StateKind.NODE_SLO, 1), (StateKind.ALL_PODS, 1), (StateKind.NODE_METADATA, 1)]
+    heard.clear()
+    node.round("web")
+    assert heard == []
+    node.round("web", "db", labels={"zone": "a"})
+    assert heard == [(StateKind.ALL_PODS, 2), (StateKind.NODE_METADATA, 2)]

@@ -1,0 +1,103 @@
+"""Cgroup names, values and equality where the vectors do not go."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from koord_agent.domain.kernel import cgroup_files as files
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication
+from koord_agent.domain.kernel.cpu_info import parse_lscpu
+from koord_agent.domain.plans.plan import OutsideTree, require_inside
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.topology import CpuPlace
+
+uids = st.uuids().map(str)
+
+
+@given(driver=st.sampled_from(Driver), qos=st.sampled_from(KubeQos), uid=uids)
+def test_a_pod_directory_parses_back_and_lies_in_its_class(driver: Driver, qos: KubeQos, uid: str) -> None:
+    layout = CgroupLayout(driver)
+    directory = layout.pod_directory(qos, uid)
+    parent, _, name = directory.rpartition("/")
+    assert parent == layout.qos_directory(qos)
+    assert layout.parse_pod(name) == (uid if driver is Driver.CGROUPFS else uid.replace("-", "_"))
+    require_inside(directory, [layout.root])
+
+
+@pytest.mark.parametrize("uid", ["", ".", "..", "../../etc", "a/b"])
+def test_a_uid_that_is_not_a_plain_name_makes_no_path(uid: str) -> None:
+    with pytest.raises(InvalidInput):
+        CgroupLayout(Driver.CGROUPFS).pod_directory(KubeQos.BURSTABLE, uid)
+
+
+def test_a_host_application_cannot_leave_its_base() -> None:
+    app = HostApplication(name="x", base="Kubepods", relative_path="../../system.slice")
+    with pytest.raises(ValueError, match="below its base"):
+        CgroupLayout(Driver.SYSTEMD).host_application_directory(app)
+
+
+@pytest.mark.parametrize("directory", ["", "/kubepods", "kubepods/../system", "kubepodsx", "system.slice", "a//b", "."])
+def test_directories_outside_the_trees_are_refused(directory: str) -> None:
+    with pytest.raises(OutsideTree):
+        require_inside(directory, ["kubepods", "a"])
+
+
+@given(shares=st.integers(2, 262_144))
+def test_shares_survive_the_way_through_v2_to_one_weight_step(shares: int) -> None:
+    text = files.to_file_text("cpu.shares", str(shares), 2)
+    back = int(files.from_file_text("cpu.shares", text, 2))
+    assert 0 <= shares - back <= 27
+    assert files.is_equal("cpu.shares", text, str(shares), 2)
+
+
+@given(quota=st.one_of(st.just(-1), st.integers(1_000, 10**9)), version=st.sampled_from([1, 2]))
+def test_a_written_quota_reads_back(quota: int, version: int) -> None:
+    text = files.to_file_text("cpu.cfs_quota_us", str(quota), version)
+    stored = text if version == 1 else f"{text} 100000"
+    assert int(files.from_file_text("cpu.cfs_quota_us", stored, version)) == quota
+    assert files.is_equal("cpu.cfs_quota_us", stored, str(quota), version)
+    assert not files.is_equal("cpu.cfs_quota_us", stored, str(quota + 2_000), version)
+
+
+@pytest.mark.parametrize("resource", sorted(files.RESOURCES))
+def test_a_resource_has_a_file_on_at_least_one_version(resource: str) -> None:
+    row = files.resource(resource)
+    assert row.file(1) or row.file(2)
+    for version in (1, 2):
+        if row.file(version) is None:
+            with pytest.raises(files.Unsupported):
+                files.file_path("/sys/fs/cgroup", resource, "kubepods", version)
+            with pytest.raises(files.Unsupported):
+                files.to_file_text(resource, "1", version)
+
+
+@pytest.mark.parametrize(
+    ("resource", "value"),
+    [
+        ("cpu.shares", "1"),
+        ("cpu.cfs_quota_us", "-2"),
+        ("cpu.cfs_quota_us", "1e5"),
+        ("cpuset.cpus", "0-"),
+        ("blkio.throttle.read_bps_device", "8:0"),
+        ("net_cls.classid", "0x123456789"),
+        ("memory.high", ""),
+    ],
+)
+def test_invalid_values_name_resource_and_value(resource: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=resource.replace(".", r"\.")) as caught:
+        files.validate(resource, value)
+    assert repr(value) in str(caught.value)
+
+
+def test_offline_cpus_do_not_enter_the_topology() -> None:
+    text = (
+        "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n"
+        "  1    -      0    1 1:1:1:0          yes\n"
+        "  0    0      0    0 0:0:0:0          yes\n"
+        "  2    0      0    2 2:2:2:0          no\n"
+        "  3    -      -    - -                no\n"
+    )
+    assert parse_lscpu(text) == (
+        CpuPlace(cpu=0, core=0, socket=0, node=0),
+        CpuPlace(cpu=1, core=1, socket=0, node=0),
+    )

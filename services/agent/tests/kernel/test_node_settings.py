@@ -1,0 +1,108 @@
+"""Kernel parameters and resctrl groups on a tree of files: only differences are written, threads go to their group."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import agent_pod_of_ledger
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.node_settings import NodeSettings
+from koordcore.events.node import PodOnNode
+from koordcore.protocol.config.node_slo import complete_node_slo
+
+GIB = 1 << 30
+CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
+
+
+class Machine:
+    """proc and sys as files, and what was audited."""
+
+    def __init__(self, folder: Path) -> None:
+        self.roots = HostRoots(proc=folder / "proc", sys=folder / "sys")
+        self.audited: list[AuditEvent] = []
+        self.resctrl = self.roots.sys / "fs/resctrl"
+        self.write("proc/cpuinfo", CPUINFO)
+        self.write("proc/sys/vm/min_free_kbytes", "67584\n")
+        self.write("sys/kernel/debug/sched_features", "GENTLE_FAIR_SLEEPERS NO_CORE_SCHED\n")
+        self.write("sys/fs/resctrl/info/L3/cbm_mask", "7ff\n")
+        self.write("sys/fs/resctrl/schemata", "    L3:0=7ff;1=7ff\n    MB:0=100;1=100\n")
+        for group in ("LSR", "LS", "BE"):
+            self.write(f"sys/fs/resctrl/{group}/schemata", "L3:0=7ff;1=7ff\nMB:0=100;1=100\n")
+            self.write(f"sys/fs/resctrl/{group}/tasks", "")
+        self.settings = NodeSettings(
+            self.roots,
+            audit=lambda event, verbosity: self.audited.append(event),
+            read_tasks=lambda file: (
+                "11\n12\n" if file == CgroupFile("kubepods/besteffort/podcrunch", "tasks") else None
+            ),
+        )
+
+    def write(self, path: str, text: str) -> None:
+        tree, _, rest = path.partition("/")
+        file = (self.roots.proc if tree == "proc" else self.roots.sys) / rest
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def look() -> NodeLook:
+    pod = PodOnNode(
+        uid="crunch", namespace="d", name="crunch", qos="BE", kube_qos="BestEffort", priority_class="koord-batch",
+        requests={},
+    )  # fmt: skip
+    return NodeLook(
+        now_ms=0,
+        node="n",
+        layout=CgroupLayout(Driver.CGROUPFS),
+        cgroup_version=1,
+        metrics=Metrics(store=SeriesStore(), now_ms=0, interval_ms=1_000),
+        pods=(agent_pod_of_ledger(pod),),
+        capacity={"memory": 512 * GIB},
+    )
+
+
+def test_only_parameters_that_differ_are_written_and_absent_files_are_skipped(machine: Machine) -> None:
+    section = {"minFreeKbytesFactor": 100, "watermarkScaleFactor": 150, "schedFeatures": {"CORE_SCHED": True}}
+    assert machine.settings.apply_system(look(), section) == []
+    assert (machine.roots.proc / "sys/vm/min_free_kbytes").read_text() == "5368709"
+    assert not (machine.roots.proc / "sys/vm/watermark_scale_factor").exists()
+    assert (machine.roots.sys / "kernel/debug/sched_features").read_text() == "CORE_SCHED"
+    assert [(event.name, event.old_value, event.new_value) for event in machine.audited] == [
+        ("min_free_kbytes", "67584", "5368709"),
+        ("sched_features", "", "CORE_SCHED"),
+    ]
+    machine.audited.clear()
+    machine.settings.apply_system(look(), section)
+    assert machine.audited == [], "nothing differs any more"
+
+
+def test_a_class_gets_its_cache_ways_and_its_threads_their_group(machine: Machine) -> None:
+    strategy: dict[str, Any] = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30, "mbaPercent": 25}}}
+    section = complete_node_slo({"resourceQOSStrategy": strategy})["resourceQOSStrategy"]
+    assert isinstance(section, dict)
+    assert machine.settings.apply_resctrl(look(), section) == []
+    # a plain file keeps the last write only: the kernel takes each line for itself
+    assert (machine.resctrl / "BE/schemata").read_text() == "MB:0=30;1=30;\n"
+    assert (machine.resctrl / "LS/schemata").read_text().startswith("L3:0=7ff")
+    assert (machine.resctrl / "BE/tasks").read_text() == "12", "one write per thread"
+    written = [event.new_value for event in machine.audited if event.reason == "UpdateResctrl"]
+    assert written == ["L3:0=f;1=f;", "MB:0=30;1=30;"]
+
+
+def test_a_cpu_without_the_feature_is_left_alone(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.write("proc/cpuinfo", "vendor_id\t: Other\nflags\t\t: fpu\n")
+    settings = NodeSettings(machine.roots, audit=lambda event, verbosity: None, read_tasks=lambda file: None)
+    strategy = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30}}}
+    assert settings.apply_resctrl(look(), strategy) == []
+    assert (machine.resctrl / "BE/schemata").read_text().startswith("L3:0=7ff")

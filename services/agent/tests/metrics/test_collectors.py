@@ -1,0 +1,224 @@
+"""What the collectors make of a machine, and when: each at its interval, only where the machine can."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from koord_agent.domain.kernel.features import Feature, features_of
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.prediction.predictor import PeakPredictor
+from koord_agent.domain.state.desired import host_applications_of, view_of
+from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.collect.collectors import CollectOptions, Collectors
+from koord_agent.shell.collect.sensing import node_signals
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_host import SimulatedHost
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.predicting import Predicting
+from koord_agent.shell.store.checkpoints import CheckpointFolder
+from koord_agent.shell.store.series_archive import SeriesArchive
+from koordcore.events.node import PodOnNode
+from koordcore.ports.desired import DesiredNode
+from koordcore.values.invalid import InvalidInput
+
+GIB = 1 << 30
+EVERYTHING = CollectOptions(psi=True, cpi=True, resctrl=True, cold_pages=True, sched_delay=True)
+
+
+def pod(uid: str, qos: str, cpu: str, limit: str | None = None) -> AgentPod:
+    """A pod that uses its request constantly."""
+    resources: dict[str, object] = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    if limit is not None:
+        resources["limits"] = {"cpu": limit}
+    return agent_pod_from_json(
+        {
+            "metadata": {
+                "name": uid,
+                "namespace": "default",
+                "uid": uid,
+                "labels": {"koordinator.sh/qosClass": qos},
+                "annotations": {"simulation.koordstream.io/usage": json.dumps({"profile": "constant", "mean": 1.0})},
+            },
+            "spec": {"containers": [{"name": "c", "resources": resources}]},
+            "status": {"phase": "Running", "qosClass": "BestEffort" if qos == "BE" else "Burstable"},
+        }
+    )
+
+
+class Node:
+    """A simulated node of 10 cores whose collectors run every second."""
+
+    def __init__(self, *pods: AgentPod, options: CollectOptions = EVERYTHING) -> None:
+        self.fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)])
+        self.host: SimulatedHost = self.fleet.host("n")
+        self.pods = pods
+        self.monitor = NodeMonitor(collect_interval_ms=1_000)
+        for one in pods:
+            self.host.start_pod(one)
+        self.collectors = Collectors(self.host, self.monitor, features=self.host.features(), options=options)
+        self.now_ms = 0
+
+    def run(self, seconds: int) -> Metrics:
+        """Let time pass."""
+        for _ in range(seconds):
+            self.now_ms += 1_000
+            self.fleet.advance(self.now_ms / 1000)
+            self.collectors.run(self.pods, self.now_ms)
+        return Metrics(store=self.monitor.store, now_ms=self.now_ms, interval_ms=1_000)
+
+
+def test_slow_collectors_run_at_their_own_intervals() -> None:
+    node = Node(pod("web", "LS", "4"), pod("job", "BE", "8"))
+    metrics = node.run(61)
+    assert metrics.count(Kind.POD_CPU, 61_000, "web") == 60
+    assert metrics.count(Kind.POD_PSI, 61_000, ("web", "cpu", "10", "some")) == 7
+    assert metrics.count(Kind.CONTAINER_CPI, 61_000, ("web", "web", "cycle")) == 1
+
+
+def test_a_gate_or_a_feature_that_is_missing_leaves_no_series() -> None:
+    node = Node(pod("web", "LS", "4"), options=CollectOptions())
+    metrics = node.run(61)
+    assert metrics.count(Kind.POD_PSI, 61_000, ("web", "cpu", "10", "some")) == 0
+    monitor = NodeMonitor(collect_interval_ms=1_000)
+    nothing = features_of((), file="", why="a test")
+    collectors = Collectors(node.host, monitor, features=nothing, options=EVERYTHING)
+    collectors.run(node.pods, 1_000)
+    assert len(monitor.store.objects(Kind.POD_MEMORY)) == 1
+    assert monitor.store.last(Kind.POD_PSI, 0, 2_000, ("web", "cpu", "10", "some")) is None
+    assert not nothing.usable(Feature.PSI)
+
+
+def test_a_clock_that_is_set_back_silences_no_collector() -> None:
+    node = Node(pod("web", "LS", "4"))
+    node.run(30)
+    node.monitor.store.forget(["web"])
+    for _ in range(3):
+        node.collectors.run(node.pods, 5_000)
+    assert node.monitor.store.last(Kind.POD_PSI, 0, 5_000, ("web", "cpu", "10", "some")) is not None
+
+
+def test_best_effort_work_slows_latency_sensitive_pods_down_and_holding_it_helps() -> None:
+    alone = Node(pod("web", "LS", "4")).run(70)
+    crowded_node = Node(pod("web", "LS", "4"), pod("job", "BE", "9"))
+    crowded = crowded_node.run(70)
+    held_node = Node(pod("web", "LS", "4"), pod("job", "BE", "9"))
+    held_node.fleet.be_limit_cores[:] = 2.0
+    held = held_node.run(70)
+
+    def cpi(metrics: Metrics) -> float:
+        return metrics.cycles_per_instruction("web", "web", within_ms=60_000) or 0.0
+
+    def delay(metrics: Metrics) -> float:
+        return metrics.last(Kind.POD_SCHED_DELAY, "web", within_ms=20_000) or 0.0
+
+    assert cpi(alone) == pytest.approx(1.0)
+    assert cpi(crowded) > 1.4 > 1.2 > cpi(held)
+    assert delay(crowded) > 10 * delay(held)
+    assert (crowded.pressure("web", "cpu", "some", within_ms=20_000) or 0) > 50
+    assert crowded_node.host.slowdown > 3 * held_node.host.slowdown
+
+
+def test_a_limit_throttles_a_simulated_pod() -> None:
+    metrics = Node(pod("web", "LS", "4", limit="2")).run(10)
+    assert metrics.last(Kind.POD_CPU, "web") == pytest.approx(2.0, rel=1e-6)
+    assert metrics.last(Kind.POD_CPU_THROTTLED, "web") == 1.0
+
+
+def test_host_applications_of_a_node_slo() -> None:
+    slo = {
+        "hostApplications": [
+            {"name": "nginx", "qos": "LS", "cgroupPath": {"base": "Kubepods", "parentDir": "a", "relativePath": "b"}},
+            {"name": "batch", "qos": "BE"},
+        ]
+    }
+    nginx, batch = host_applications_of(slo)
+    assert (nginx.name, nginx.base, nginx.parent_dir, nginx.relative_path) == ("nginx", "Kubepods", "a", "b")
+    assert batch.base is None
+    assert host_applications_of(None) == ()
+    with pytest.raises(InvalidInput, match=r"hostApplications\[0\]"):
+        host_applications_of({"hostApplications": [{"qos": "LS"}]})
+
+
+def test_a_report_carries_the_prediction_once_it_was_trained() -> None:
+    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)])
+    host = fleet.host("n")
+    agent = NodeAgent(
+        "n",
+        host,
+        interval_ms=1_000,
+        monitor=NodeMonitor(collect_interval_ms=1_000),
+        runner=host,
+        predicting=Predicting(PeakPredictor()),
+    )
+    amounts = {"cpu": 10_000, "memory": 64 * GIB}
+    web = PodOnNode(
+        uid="web",
+        namespace="default",
+        name="web",
+        requests={"cpu": 4_000, "memory": GIB},
+        qos="LS",
+        kube_qos="Burstable",
+        priority_class="koord-prod",
+        usage_profile='{"profile":"constant","mean":0.5}',
+    )
+    agent.desired = view_of(DesiredNode(node="n", pods=[web], capacity=amounts, allocatable=amounts))
+    for second in range(1, 130):
+        fleet.advance(float(second))
+        agent.tick(second * 1_000)
+    report = agent.report(129_000, str)
+    assert report is not None
+    assert report.prod_peak is not None
+    # it has been learnt about for less than a day: all of its request still counts
+    assert report.prod_peak.cpu_milli == 4_000
+    assert report.signals["cpuPressure"] >= 0
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("jump_ms", [DAY_MS, -DAY_MS, 90_000, -90_000])
+def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_ms: int) -> None:
+    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)], start_seconds=2e9)
+    host = fleet.host("n")
+    store = SeriesStore(retention_ms=600_000)
+    archive = SeriesArchive(tmp_path / "series")
+    archive.restore(store, 2_000_000_000_000)
+    agent = NodeAgent(
+        "n",
+        host,
+        interval_ms=1_000,
+        monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
+        runner=host,
+        options=EVERYTHING,
+        predicting=Predicting(PeakPredictor(), CheckpointFolder(tmp_path / "predictions")),
+        archive=archive,
+    )
+    amounts = {"cpu": 10_000, "memory": 64 * GIB}
+    view = view_of(DesiredNode(node="n", capacity=amounts, allocatable=amounts))
+    agent.desired = replace(view, pods={"web": pod("web", "LS", "4")})
+    now_ms, machine_seconds = 2_000_000_000_000, 2e9
+    for second in range(240):
+        now_ms += 1_000 + (jump_ms if second == 120 else 0)
+        machine_seconds += 1.0  # the machine's own clock goes on evenly
+        fleet.advance(machine_seconds)
+        assert agent.tick(now_ms).problems == ()
+    metrics = Metrics(store=store, now_ms=now_ms, interval_ms=1_000)
+    assert metrics.last(Kind.POD_CPU, "web") == pytest.approx(4.0)
+    assert metrics.count(Kind.POD_CPU, 60_000, "web") == 61
+    assert metrics.last(Kind.POD_PSI, ("web", "cpu", "10", "some"), within_ms=20_000) is not None
+    assert agent.report(now_ms, str) is not None
+
+
+def test_pressure_on_best_effort_is_no_pressure_on_the_node() -> None:
+    node = Node(pod("web", "LS", "1"), pod("job", "BE", "9"))
+    node.fleet.be_limit_cores[:] = 0.5
+    metrics = node.run(120)
+    assert (metrics.pressure("job", "cpu", "some", within_ms=20_000) or 0) > 80
+    signals = node_signals(node.host, metrics, node.pods, 60_000)
+    assert signals["cpuPressure"] < 1
+    assert signals["memoryPressure"] == 0

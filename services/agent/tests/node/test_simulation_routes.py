@@ -1,0 +1,32 @@
+"""The load of simulated pods can be turned up and down while they run; what makes no sense is refused."""
+
+import httpx
+import pytest
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.routes.simulation_routes import simulation_routes
+from starlette.applications import Starlette
+
+
+@pytest.fixture
+def fleet() -> SimulatedFleet:
+    return SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 34)])
+
+
+def client_of(fleet: SimulatedFleet) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=Starlette(routes=simulation_routes(fleet)))
+    return httpx.AsyncClient(transport=transport, base_url="http://agent")
+
+
+async def test_load_is_set_and_told(fleet: SimulatedFleet) -> None:
+    async with client_of(fleet) as client:
+        assert (await client.get("/simulation")).json() == {"latencySensitiveLoad": 1.0, "bestEffortLoad": 1.0}
+        assert (await client.put("/simulation", json={"bestEffortLoad": 4})).json()["bestEffortLoad"] == 4.0
+    assert (fleet.ls_load, fleet.be_load) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize("body", ["", "{", '{"bestEffortLoad": "much"}', '{"bestEffortLoad": -1}', '{"load": 2}'])
+async def test_what_is_no_load_changes_nothing(fleet: SimulatedFleet, body: str) -> None:
+    async with client_of(fleet) as client:
+        assert (await client.put("/simulation", content=body)).status_code == 400
+    assert (fleet.ls_load, fleet.be_load) == (1.0, 1.0)

@@ -1,0 +1,150 @@
+"""CPU QoS: who runs before others, by class, pod, container and host application; what a kernel cannot do is left."""
+
+from pathlib import Path
+from typing import Any
+
+from koord_agent.config.gates import GATES
+from koord_agent.domain.hooks.group_identity import qos_idle
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.state.desired import view_of
+from koord_agent.domain.state.known_pods import KnownPods
+from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.cycle_result import Tick
+from koord_agent.shell.node.node_agent import NodeAgent
+from koordcore.ports.desired import DesiredNode
+from koordcore.protocol.qos import KubeQos
+from koordcore.service.gates import parse_feature_gates
+
+LAYOUT = CgroupLayout(Driver.CGROUPFS)
+ON: dict[str, Any] = {
+    "lsrClass": {"cpuQOS": {"enable": True}},
+    "lsClass": {"cpuQOS": {"enable": True}},
+    "beClass": {"cpuQOS": {"enable": True}},
+}
+APPLICATION = {"name": "nginx", "qos": "LS", "cgroupPath": {"base": "CgroupRoot", "relativePath": "host/nginx"}}
+
+
+def pod(uid: str, qos: str, *, own: str = "") -> AgentPod:
+    metadata: dict[str, Any] = {"name": uid, "namespace": "default", "uid": uid}
+    metadata["labels"] = {"koordinator.sh/qosClass": qos}
+    metadata["annotations"] = {"koordinator.sh/cpuQOS": own} if own else {}
+    statuses: list[dict[str, Any]] = [{"name": "c", "containerID": f"containerd://{uid}-c", "state": {"running": {}}}]
+    kube_qos = "BestEffort" if qos == "BE" else "Burstable"
+    return agent_pod_from_json(
+        {
+            "metadata": metadata,
+            "spec": {"containers": [{"name": "c"}]},
+            "status": {"phase": "Running", "qosClass": kube_qos, "containerStatuses": statuses},
+        }
+    )
+
+
+PODS = {
+    "web": pod("web", "LS"),
+    "odd": pod("odd", "LS", own='{"enable": true, "groupIdentity": 7}'),
+    "low": pod("low", "LS", own='{"enable": true, "groupIdentity": -1}'),
+    "job": pod("job", "BE"),
+}
+
+
+class Node:
+    """A fake v1 tree of an extended kernel, its switch off and core scheduling on, and the agent on it."""
+
+    def __init__(self, folder: Path, *, extended: bool = True, gates: str = "") -> None:
+        self.cgroup, self.proc = folder / "cgroup", folder / "proc"
+        directories = [LAYOUT.qos_directory(qos) for qos in KubeQos] + ["host/nginx"]
+        for found in PODS.values():
+            directories.append(LAYOUT.pod_directory(found.kube_qos, found.uid))
+            directories.append(LAYOUT.container_directory(found.kube_qos, found.uid, f"containerd://{found.uid}-c"))
+        for directory in directories:
+            (self.cgroup / "cpu" / directory).mkdir(parents=True, exist_ok=True)
+            (self.cgroup / "cpu" / directory / "cpu.idle").write_text("0\n")
+            if extended:
+                (self.cgroup / "cpu" / directory / "cpu.bvt_warp_ns").write_text("0\n")
+        kernel = self.proc / "sys/kernel"
+        kernel.mkdir(parents=True)
+        if extended:
+            (kernel / "sched_group_identity_enabled").write_text("0\n")
+            (kernel / "sched_core").write_text("1\n")
+        (self.proc / "stat").write_text("cpu 1 1 1 1 1 1 1\n")
+        (self.proc / "meminfo").write_text("MemTotal: 4096 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\n")
+        roots = HostRoots(cgroup=self.cgroup, proc=self.proc, sys=folder / "sys")
+        host = LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=LAYOUT, version=1, jiffy=10_000_000)
+        self.agent = NodeAgent(
+            "n",
+            host,
+            interval_ms=1_000,
+            monitor=NodeMonitor(collect_interval_ms=1_000),
+            gates=parse_feature_gates([gates] if gates else [], GATES),
+        )
+        self.agent.known = KnownPods(pods=PODS, at_ms=0)
+
+    def round(self, at_ms: int, strategy: dict[str, Any], **slo: Any) -> Tick:
+        amounts = {"cpu": 4_000, "memory": 1 << 30}
+        wanted = DesiredNode(
+            node="n", slo={"resourceQOSStrategy": strategy, **slo}, capacity=amounts, allocatable=amounts
+        )
+        self.agent.desired = view_of(wanted)
+        return self.agent.tick(at_ms)
+
+    def values(self, name: str = "cpu.bvt_warp_ns") -> dict[str, int]:
+        """By the last part of the directory."""
+        found = sorted((self.cgroup / "cpu").rglob(name))
+        return {path.parent.name: int(path.read_text()) for path in found if int(path.read_text())}
+
+    def kernel(self, name: str) -> str:
+        return (self.proc / "sys/kernel" / name).read_text().strip()
+
+
+def test_classes_pods_containers_and_applications_get_their_identity(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    tick = node.round(1_000, ON, hostApplications=[APPLICATION])
+    assert node.values() == {
+        "burstable": 2,
+        "besteffort": -1,
+        "podweb": 2,
+        "web-c": 2,
+        "podlow": -1,
+        "low-c": -1,
+        "podjob": -1,
+        "job-c": -1,
+        "nginx": 2,
+    }
+    assert (node.kernel("sched_group_identity_enabled"), node.kernel("sched_core")) == ("1", "0")
+    assert any("default/odd: its CPU QoS is not applied" in problem for problem in tick.problems)
+    node.round(2_000, {}, hostApplications=[APPLICATION])
+    assert node.values() == {"podlow": -1, "low-c": -1}, "switched off, it is taken back but where a pod asks for it"
+
+
+def test_off_by_default_nothing_is_switched_and_nothing_written(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.round(1_000, {})
+    assert node.values() == {}
+    assert node.kernel("sched_group_identity_enabled") == "0"
+
+
+def test_a_kernel_without_it_is_left_alone(tmp_path: Path) -> None:
+    node = Node(tmp_path, extended=False)
+    tick = node.round(1_000, ON)
+    assert node.values() == {}
+    assert not any("bvt" in problem for problem in tick.problems)
+
+
+def test_the_gate_switches_it_off(tmp_path: Path) -> None:
+    node = Node(tmp_path, gates="GroupIdentity=false")
+    node.round(1_000, ON)
+    assert node.values() == {}
+
+
+def test_an_idle_class_runs_when_nobody_else_wants_to(tmp_path: Path) -> None:
+    idle = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}
+    assert [qos_idle(idle, qos) for qos in KubeQos] == [0, 0, 1]
+    assert qos_idle({**idle, "policies": {"cpuPolicy": "groupIdentity"}}, KubeQos.BEST_EFFORT) == 0
+    node = Node(tmp_path, extended=False, gates="CoreSched=true")
+    node.round(1_000, idle)
+    assert node.values("cpu.idle") == {"besteffort": 1}
+    node.round(2_000, {})
+    assert node.values("cpu.idle") == {}

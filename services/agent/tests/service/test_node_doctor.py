@@ -1,0 +1,102 @@
+"""The examination of a machine: every feature, usable or why not, from trees that look like machines."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from koord_agent.domain.kernel.cgroup_files import RESOURCES
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.kernel.features import Feature, Finding
+from koord_agent.shell.host.linux_features import find_features
+from koord_agent.shell.host.probe import HostRoots, cgroup_layout
+from koord_agent.wiring.doctor import Examination
+from koordcore.values import codec
+
+CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
+
+
+def machine(folder: Path, version: int) -> HostRoots:
+    """A machine with one knob, PSI on v2 only, and a CPU that divides its cache but does not monitor it."""
+    roots = HostRoots(cgroup=folder / "cgroup", proc=folder / "proc", sys=folder / "sys")
+    kubepods = roots.cgroup / ("cpu/kubepods" if version == 1 else "kubepods")
+    for path, text in (
+        (roots.proc / "stat", "cpu 1 1 1 1 1 1 1\n"),
+        (roots.proc / "cpuinfo", CPUINFO),
+        (kubepods / "cpu.idle", "0\n"),
+        (roots.sys / "fs/resctrl/info/L3/cbm_mask", "7ff\n"),
+        *(((kubepods / "cpu.pressure", ""),) if version == 2 else ()),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return roots
+
+
+def findings(folder: Path, version: int) -> dict[str, Finding]:
+    """What is found, by feature."""
+    found = find_features(machine(folder, version), version, CgroupLayout(Driver.CGROUPFS)).findings
+    return {finding.feature: finding for finding in found}
+
+
+def test_every_feature_and_every_knob_is_answered_for_with_a_file_or_a_reason(tmp_path: Path) -> None:
+    for version in (1, 2):
+        found = findings(tmp_path / str(version), version)
+        assert set(found) == {*Feature, *RESOURCES}
+        assert all(finding.usable != bool(finding.why) for finding in found.values())
+        assert all(finding.file or "not on cgroup" in finding.why for finding in found.values())
+
+
+def test_what_is_there_is_usable_and_what_is_not_says_why(tmp_path: Path) -> None:
+    v1, v2 = findings(tmp_path / "1", 1), findings(tmp_path / "2", 2)
+    assert v1["cpu.idle"].usable
+    assert v2["cpu.idle"].usable
+    assert v1["memory.high"].why == "the hierarchy memory is not mounted"
+    assert v2["blkio.cost.weight"].why == "resource blkio.cost.weight: not on cgroup v2"
+    assert "only extended v1 kernels" in v1[Feature.PSI].why
+    assert v2[Feature.PSI].usable
+    assert v1[Feature.RESCTRL_CONTROL].usable
+    assert v1[Feature.RESCTRL_MONITOR].why == "the CPU does not have it"
+    assert not v1[Feature.NODE_COUNTERS].why
+
+
+def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "koord_agent", "doctor"], capture_output=True, text=True, check=True, timeout=60
+    )
+    found = codec.decode(done.stdout, Examination)
+    usable = {finding["feature"] for finding in found.findings if finding["usable"]}
+    assert Feature.NODE_COUNTERS.value in usable
+    assert found.cgroup_version in (1, 2)
+    wrong = subprocess.run(
+        [sys.executable, "-m", "koord_agent", "doctor", f"--cgroup-root={tmp_path / 'none'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert wrong.returncode == 1
+    assert len(wrong.stderr.strip().splitlines()) == 1
+
+
+def kubelet_process(folder: Path, *arguments: str, configuration: str = "") -> Path:
+    """A /proc with a kubelet in it, whose configuration file is relative to where it runs."""
+    process = folder / "proc" / "42"
+    (process / "cwd").mkdir(parents=True)
+    (process / "comm").write_text("kubelet\n")
+    (process / "cmdline").write_bytes(b"\0".join(word.encode() for word in ("/usr/bin/kubelet", *arguments)) + b"\0")
+    (process / "cwd" / "kubelet.yaml").write_text(configuration)
+    return folder / "proc"
+
+
+def test_without_pods_the_kubelet_says_how_directories_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "cgroup"
+    root.mkdir()
+    cases = (
+        ("flag", ("--cgroup-driver=cgroupfs",), "", Driver.CGROUPFS),
+        ("file", ("--config", "kubelet.yaml"), "cgroupDriver: systemd\n", Driver.SYSTEMD),
+        ("default", ("--config=kubelet.yaml",), "port: 10250\n", Driver.CGROUPFS),
+        ("bare", (), "", Driver.CGROUPFS),
+    )
+    for name, arguments, configuration, driver in cases:
+        proc = kubelet_process(tmp_path / name, *arguments, configuration=configuration)
+        assert cgroup_layout(root, 2, proc).driver is driver, name
+    assert cgroup_layout(root, 2, tmp_path / "nothing").driver is Driver.SYSTEMD

@@ -1,0 +1,34 @@
+"""A fact that the log would not take holds up no other node of the process."""
+
+import asyncio
+
+from koord_agent.shell.bus.bus_link import Link, Ports
+from koord_agent.shell.bus.outbox import Fact, Outbox
+from koord_agent.shell.store.local_store import Kept
+from koordcore.bus.factory import memory_bus
+from koordcore.bus.memory import MemoryLog
+from koordcore.events.envelope import Origin
+from koordcore.events.nodestate import PodsStarted
+from koordcore.service.logging import logger
+from structlog.testing import capture_logs
+
+ORIGIN = Origin(causation_id="c", correlation_id="c", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+
+
+async def test_facts_of_other_nodes_are_sent() -> None:
+    log = MemoryLog(max_payload=2048)
+    bus = memory_bus(log=log)
+    ports = Ports(facts=bus.events, reports=bus.observations, desired=bus.desired, pushes=bus.pushes)
+    outbox = Outbox(Kept(None), Link(ports), limit=100, logger=logger("test"))
+    pods = {"a": ["p"], "b": [f"pod-{number}" for number in range(1000)], "c": ["q"]}
+    with capture_logs() as lines:
+        outbox.put([Fact(node, PodsStarted(pods=uids), ORIGIN) for node, uids in pods.items()])
+        sending = asyncio.create_task(outbox.run())
+        async with asyncio.timeout(10):
+            while outbox.sent < 2:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        sending.cancel()
+
+    assert [event.ref.id for event in log.between(0, 2, None, 2)] == ["a", "c"]
+    assert len(outbox) == 1
+    assert [line["node"] for line in lines if line["event"] == "fact_not_sent"] == ["b"]
