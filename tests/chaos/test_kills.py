@@ -19,10 +19,10 @@ import pytest
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
+from koordctl.access.log import LogTrouble, open_log
+from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
-from koordctl.log import LogTrouble, open_log
-from koordctl.stack import StackOptions, specs, wipe
-from koordctl.verification import verify_now
+from koordctl.embedded.processes import StackOptions, specs, wipe
 
 KILLS = 30
 NODES = 20

@@ -26,7 +26,7 @@ from koordcore.protocol import keys
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
 from koordcore.service.sole_leader import SoleLeader
-from koordctl.rerun import Comparison, compare
+from koordctl.what_if.scheduler import Comparison, compare
 from support.scheduler.configurations import PACKED
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]

@@ -9,7 +9,7 @@ from koord_manager.cycle import control_round
 from koord_manager.domain.admission.options import Options
 from koordcore.bus.memory import MemoryLog
 from koordcore.state.aggregates import ConfigState
-from koordctl.linting import Linter
+from koordctl.documents.linting import Linter
 from support.manager.loops import Manager, running
 from support.manager.webhook_world import ALL_GATES, review_body, webhook_world
 

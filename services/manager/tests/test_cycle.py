@@ -11,7 +11,7 @@ from koord_manager.domain.remove import Target
 from koordcore.bus.memory import MemoryLog
 from koordcore.protocol.manifests import read_documents
 from koordcore.state.aggregates import PodSpecState
-from koordctl.linting import Linter
+from koordctl.documents.linting import Linter
 from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 
 

@@ -14,7 +14,7 @@ from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.protocol import keys
-from koordctl.object_tables import object_table
+from koordctl.render.object_tables import object_table
 from starlette.applications import Starlette
 from support.histories import stored
 

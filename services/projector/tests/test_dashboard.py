@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from koordcore.events.verdict import PodUnschedulable
-from koordctl.units import duration_text
+from koordctl.render.units import duration_text
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 from support.projector.service import served_in_a_thread
 from support.projector.synthetic_cluster import SyntheticCluster

@@ -29,8 +29,8 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Orig
 from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Node, Pod
-from koordctl.log import key_folder
-from koordctl.stack import StackOptions, specs, wipe
+from koordctl.access.log import key_folder
+from koordctl.embedded.processes import StackOptions, specs, wipe
 
 PER_BATCH = 250
 BATCHES_AT_ONCE = 4

@@ -19,8 +19,8 @@ from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 from koordcore.state import ClusterState
-from koordctl.folding import fold_to
-from koordctl.rerun_manager import ManagerComparison, Question, compare
+from koordctl.access.folding import fold_to
+from koordctl.what_if.manager import ManagerComparison, Question, compare
 from support.running_service import running_service
 
 GIB = 1 << 30

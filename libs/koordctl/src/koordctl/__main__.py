@@ -17,7 +17,7 @@ import typer
 from koordcore.embedded.errors import EmbeddedError
 from typer.exceptions import Abort, Exit, TyperException
 
-from koordctl.trouble import LogTrouble
+from koordctl.access.trouble import LogTrouble
 
 PROGRAM = "koord"
 USAGE = 2
@@ -74,7 +74,7 @@ def run(app: typer.Typer) -> int:
 
 def say(sentence: str) -> int:
     """Prints an error; returns the exit status 1."""
-    from koordctl.output import say_error
+    from koordctl.render.output import say_error
 
     say_error(sentence)
     return 1
@@ -92,7 +92,7 @@ def _without_reader() -> int:
 
 def _keep(error: BaseException) -> Path:
     """Writes the traceback beside the services' logs, or where that is not possible into the temporary folder."""
-    from koordctl.clients import var_directory
+    from koordctl.access.clients import var_directory
 
     text = "".join(traceback.format_exception(error))
     for folder in (var_directory() / "log", Path(tempfile.gettempdir())):

@@ -16,11 +16,11 @@ from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
-from koordctl.clients import ask, find_service, live_directory, nothing_runs, running_stack
+from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
+from koordctl.access.log import open_log, wait_for
+from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
-from koordctl.log import open_log, wait_for
-from koordctl.output import Format, console, fail, show_document, show_table
-from koordctl.run_clock import run_clock
+from koordctl.render.output import Format, console, fail, show_document, show_table
 
 if TYPE_CHECKING:
     from koordcore.bus.dlq import ParkedItem

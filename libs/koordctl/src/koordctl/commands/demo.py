@@ -13,12 +13,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from koordctl.clients import demo_directory, running_stack, var_directory
+from koordctl.access.clients import demo_directory, running_stack, var_directory
 from koordctl.demo.run import DemoOptions, Watching, run
 from koordctl.demo.summary import Summary, invariants, table, write_summary
 from koordctl.demo.tail import PodCounts
 from koordctl.demo.trace import InvalidTrace, read_nodes, read_pods
-from koordctl.output import console, errors, fail
+from koordctl.render.output import console, errors, fail
 
 TRACE_FOLDER = "examples/openb"
 PLAIN_LINE_SECONDS = 5.0

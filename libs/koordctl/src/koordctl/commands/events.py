@@ -13,10 +13,10 @@ from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
-from koordctl.log import OpenLog, open_log, wait_for
-from koordctl.output import console, errors, fail
-from koordctl.positions import first_at, given_position
-from koordctl.run_clock import run_clock
+from koordctl.access.log import OpenLog, open_log, wait_for
+from koordctl.access.positions import first_at, given_position
+from koordctl.access.run_clock import run_clock
+from koordctl.render.output import console, errors, fail
 
 SHOWN = 20
 WIDTH = 110

@@ -22,16 +22,16 @@ from koordcore.events.mirror import PodSpecAdded
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.generated_names import generated_base
 
-from koordctl.clients import NOT_FOUND, manager, projector
-from koordctl.log import OpenLog, open_log, wait_for
-from koordctl.node_story import NodeSample, NodeStory, node_story, sample_of
-from koordctl.output import Format, console, errors, fail, field, show_document
-from koordctl.past import ask_as_of, moment_text
-from koordctl.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
-from koordctl.pod_story import PodStory, Used, pod_story, refused_story
-from koordctl.run_clock import clock_sentence, run_clock
-from koordctl.story_text import Line, node_lines, pod_lines
-from koordctl.units import time_text
+from koordctl.access.clients import NOT_FOUND, manager, projector
+from koordctl.access.log import OpenLog, open_log, wait_for
+from koordctl.access.past import ask_as_of, moment_text
+from koordctl.access.run_clock import clock_sentence, run_clock
+from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
+from koordctl.explain.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
+from koordctl.explain.pod_story import PodStory, Used, pod_story, refused_story
+from koordctl.explain.story_text import Line, node_lines, pod_lines
+from koordctl.render.output import Format, console, errors, fail, field, show_document
+from koordctl.render.units import time_text
 
 app = typer.Typer(help="Why is it as it is? A pod's or a node's story from the log.", no_args_is_help=True)
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 import typer
 from koordcore.protocol import keys
 
-from koordctl.clients import NOT_FOUND, manager, scheduler
-from koordctl.output import Format, console, fail, field, show_document, show_table
-from koordctl.units import duration_text
+from koordctl.access.clients import NOT_FOUND, manager, scheduler
+from koordctl.render.output import Format, console, fail, field, show_document, show_table
+from koordctl.render.units import duration_text
 
 _FROM_POD_GROUP: Final = "GangFromPodGroupCrd"
 _COLUMNS = ("namespace", "name", "phase", "members", "min", "pending", "waiting", "bound", "what")

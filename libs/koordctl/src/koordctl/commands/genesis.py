@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from koordctl.log import open_log, wait_for
-from koordctl.output import console, fail
+from koordctl.access.log import open_log, wait_for
+from koordctl.render.output import console, fail
 
 
 def begin(

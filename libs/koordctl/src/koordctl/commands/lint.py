@@ -11,9 +11,9 @@ from koordcore.service.gates import Gate, Stage, parse_feature_gates
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.linting import Finding, Linter
-from koordctl.manifest_files import UNREADABLE, manifest_texts
-from koordctl.output import errors, fail
+from koordctl.documents.linting import Finding, Linter
+from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
+from koordctl.render.output import errors, fail
 
 _SCHEDULER_CONFIGURATION = "KubeSchedulerConfiguration"
 _GATES = [Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()]

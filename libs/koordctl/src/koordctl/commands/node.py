@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from koordctl.output import Format, fail, show_document, show_table
+from koordctl.render.output import Format, fail, show_document, show_table
 
 app = typer.Typer(no_args_is_help=True, help="What this machine lets an agent measure and set.")
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final
 import typer
 from koordcore.protocol.crd import accepted_kinds
 
-from koordctl.clients import manager
-from koordctl.manifest_files import UNREADABLE, manifest_texts
-from koordctl.object_tables import is_cluster_scoped, object_table
-from koordctl.output import Format, errors, fail, field, show_document, show_table
+from koordctl.access.clients import manager
+from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
+from koordctl.render.object_tables import is_cluster_scoped, object_table
+from koordctl.render.output import Format, errors, fail, field, show_document, show_table
 
 Files = Annotated[
     list[str],
@@ -148,7 +148,7 @@ def get(
     full = kind_named(kind)
     where = None if is_cluster_scoped(full) else namespace
     if as_of is not None:
-        from koordctl.past import objects_as_of
+        from koordctl.access.past import objects_as_of
 
         items = [
             item

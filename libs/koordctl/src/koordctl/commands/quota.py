@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from koordctl.clients import scheduler
-from koordctl.output import Format, console, fail, show_document
-from koordctl.quotas import QuotaRow, quota_text, sections
+from koordctl.access.clients import scheduler
+from koordctl.explain.quotas import QuotaRow, quota_text, sections
+from koordctl.render.output import Format, console, fail, show_document
 
 PIPED_WIDTH = 500
 

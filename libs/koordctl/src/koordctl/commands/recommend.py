@@ -12,10 +12,10 @@ from koordcore.events.recommendation import ContainerRecommendation, Recommended
 from koordcore.state.aggregates import RecommendationState
 from koordcore.state.cluster import evolve
 
-from koordctl.clients import ask, find_service
-from koordctl.log import open_log, wait_for
-from koordctl.output import Format, console, fail, show_document, show_table
-from koordctl.units import cores, gibibytes
+from koordctl.access.clients import ask, find_service
+from koordctl.access.log import open_log, wait_for
+from koordctl.render.output import Format, console, fail, show_document, show_table
+from koordctl.render.units import cores, gibibytes
 
 KIND = "recommendation"
 RESOURCE = "Recommendation"

@@ -9,11 +9,11 @@ import typer
 from koordcore.embedded.process import http_ok
 from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
 
-from koordctl.clients import live_directory, state_file
-from koordctl.output import console, errors, fail, show_table
+from koordctl.access.clients import live_directory, state_file
+from koordctl.render.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:
-    from koordctl.leaders import Leading
+    from koordctl.access.leaders import Leading
 
 Var = Annotated[Path | None, typer.Option("--var", help="Folder of data and logs; default: KOORD_VAR or ./var.")]
 
@@ -87,7 +87,7 @@ def _leaders(stack: Stack, var: Path) -> "list[Leading]":
     nats = stack.find("nats")
     if nats is None or nats.state is not ProcessState.READY:
         return []
-    from koordctl.leaders import leaders
+    from koordctl.access.leaders import leaders
 
     return asyncio.run(leaders(stack, var, time.time()))
 

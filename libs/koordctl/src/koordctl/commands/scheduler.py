@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from koordctl.output import Format, show_document
+from koordctl.render.output import Format, show_document
 
 app = typer.Typer(help="Check a scheduler's configuration before it runs.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def check_config(
       koord scheduler check-config my.yaml
     """
     # Imported here: the models of a configuration take longer to build than most commands take to run.
-    from koordctl.scheduler_config import scheduler_configuration
+    from koordctl.documents.scheduler_config import scheduler_configuration
 
     configuration = scheduler_configuration(file)
     for path, why in configuration.ignored:

@@ -14,13 +14,13 @@ from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
-from koordctl.clients import demo_directory, running_stack, state_file, var_directory
+from koordctl.access.clients import demo_directory, running_stack, state_file, var_directory
 from koordctl.commands.running import Var, dashboard, endings
-from koordctl.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
-from koordctl.output import console, errors, fail
-from koordctl.priority_classes import priority_class_manifests
-from koordctl.stack import StackOptions, manager_url, shared_clock, specs
-from koordctl.units import duration_text
+from koordctl.documents.priority_classes import priority_class_manifests
+from koordctl.embedded.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
+from koordctl.embedded.processes import StackOptions, manager_url, shared_clock, specs
+from koordctl.render.output import console, errors, fail
+from koordctl.render.units import duration_text
 
 START_SECONDS = 120.0
 DEFAULT_NODES = "3"

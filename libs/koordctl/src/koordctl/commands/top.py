@@ -11,10 +11,10 @@ from koordcore.events.observation import NodeUsageReported
 from rich.live import Live
 from rich.table import Table
 
-from koordctl.clients import projector
-from koordctl.log import open_log, wait_for
-from koordctl.output import console, fail, show_table
-from koordctl.units import cores, gibibytes
+from koordctl.access.clients import projector
+from koordctl.access.log import open_log, wait_for
+from koordctl.render.output import console, fail, show_table
+from koordctl.render.units import cores, gibibytes
 
 app = typer.Typer(help="Who uses how much now, by the newest reports.", no_args_is_help=True)
 

@@ -8,8 +8,8 @@ from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.verdict import PodUnschedulable
 
+from koordctl.access.log import OpenLog
 from koordctl.demo.summary import Protection, main_reason, percentile, share_percent
-from koordctl.log import OpenLog
 
 BEST_EFFORT = "BE"
 

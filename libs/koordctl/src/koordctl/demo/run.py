@@ -16,7 +16,10 @@ import httpx
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 
-from koordctl.clients import state_file
+from koordctl.access.clients import state_file
+from koordctl.access.folding import fold_to
+from koordctl.access.log import OpenLog, open_log
+from koordctl.access.verification import verify_now
 from koordctl.demo.arrivals import arrivals
 from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
@@ -24,13 +27,10 @@ from koordctl.demo.measuring import count_reasons, newest_reports, newest_verdic
 from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.tail import PodCounts, Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
-from koordctl.folding import fold_to
-from koordctl.log import OpenLog, open_log
-from koordctl.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
-from koordctl.priority_classes import priority_class_manifests
-from koordctl.stack import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
-from koordctl.units import duration_text
-from koordctl.verification import verify_now
+from koordctl.documents.priority_classes import priority_class_manifests
+from koordctl.embedded.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
+from koordctl.embedded.processes import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
+from koordctl.render.units import duration_text
 
 WARM_UP_SECONDS: Final = 45.0
 SETTLE_SECONDS: Final = 30.0

@@ -9,7 +9,7 @@ import msgspec
 from koordcore.protocol.amount_text import cores
 from koordcore.values import codec
 
-from koordctl.units import duration_text
+from koordctl.render.units import duration_text
 
 NO_VALUE: Final = 0.0
 

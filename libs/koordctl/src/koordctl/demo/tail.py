@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from koordcore.events.envelope import StoredEvent
 
-from koordctl.log import OpenLog
+from koordctl.access.log import OpenLog
 
 KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
 

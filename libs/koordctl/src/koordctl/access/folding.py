@@ -1,0 +1,111 @@
+"""The cluster folded from zero, straight from the log: nothing that any service remembers is used."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.registry import CATALOGUE, UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.observations import ObservationLog
+from koordcore.state import ClusterState
+
+from koordctl.access.log import LogTrouble
+
+BATCH = 1000
+
+
+@dataclass(slots=True)
+class Folded:
+    """A fold and how it went.
+
+    events     folded; positions that an operator told to pass over are not among them
+    by_type    event type -> how many
+    hashes     at each marked position, and at the last one
+    seconds    real, reading and hashing included
+    """
+
+    state: ClusterState = field(default_factory=ClusterState)
+    events: int = 0
+    by_type: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    hash: str = ""
+    hashes: dict[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def events_per_second(self) -> float:
+        """Speed of the fold."""
+        return self.events / self.seconds if self.seconds > 0 else 0.0
+
+
+async def fold_to(
+    log: EventLog,
+    upto: int,
+    *,
+    marks: Iterable[int] = (),
+    see: Callable[[StoredEvent, Event], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Folded:
+    """The state at position `upto`, from the first event on.
+
+    marks       positions up to `upto` whose hash is kept
+    see         called with every event in order
+    progress    called with the position after every batch
+    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
+    """
+    folded = Folded()
+    began = time.perf_counter()
+    skipped: set[int] | None = None
+    marked = frozenset(marks)
+    if 0 in marked:
+        folded.hashes[0] = folded.state.hash()
+    if upto > 0:
+        async for batch in log.history(0, upto, batch=BATCH):
+            for stored in batch:
+                try:
+                    event = folded.state.apply(stored)
+                except UnreadableEvent as error:
+                    skipped = await skipped_positions(log) if skipped is None else skipped
+                    if stored.seq not in skipped:
+                        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
+                    folded.state.skip(stored.seq)
+                    event = None
+                if event is not None:
+                    folded.events += 1
+                    folded.by_type[stored.type] = folded.by_type.get(stored.type, 0) + 1
+                    if see is not None:
+                        see(stored, event)
+                if stored.seq in marked:
+                    folded.hashes[stored.seq] = folded.state.hash()
+            if progress is not None:
+                progress(folded.state.position)
+    folded.state.skip(upto)
+    folded.hash = folded.hashes[upto] = folded.state.hash()
+    folded.seconds = time.perf_counter() - began
+    return folded
+
+
+async def skipped_positions(log: EventLog) -> set[int]:
+    """Positions that operators told the folds to pass over."""
+    head = await log.head()
+    found: set[int] = set()
+    async for batch in log.history(0, head.last_seq, kinds=["fold"]):
+        for stored in batch:
+            event = CATALOGUE.read(stored)
+            if isinstance(event, EventSkipped):
+                found.add(event.seq)
+    return found
+
+
+async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
+    """Everything that a stream of reports or verdicts still has."""
+    head = await stream.head()
+    found: list[StoredEvent] = []
+    if head.last_seq == 0 or head.first_seq > head.last_seq:
+        return found
+    async for batch in stream.follow(0):
+        found += batch
+        if found and found[-1].seq >= head.last_seq:
+            break
+    return found

@@ -1,0 +1,86 @@
+"""Who leads in the embedded stack, by the leases in its log's server, and whether that process still runs.
+
+A process that was killed holds its lease until that ends: `/readyz` of the one that replaced it says ready meanwhile,
+since somebody holds the lease, and nobody decides.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from koordcore.embedded.identity import is_alive, running_seconds
+from koordcore.embedded.stack import ProcessStatus, Stack
+from koordcore.service.lease import LeaseRecord, LeaseTimes, LeaseUnavailable
+from koordcore.values.timestamps import rfc3339
+
+from koordctl.access.log import open_log
+from koordctl.access.trouble import LogTrouble
+from koordctl.render.units import duration_text, time_text
+
+LED: Final = ("manager", "scheduler")
+"""Services of which one instance leads."""
+_CLOCK_SECONDS: Final = 1.0
+"""By how much the time of a process's start may be off."""
+
+
+class Leading(NamedTuple):
+    """One service: whether somebody leads, and a sentence."""
+
+    leads: bool
+    sentence: str
+
+
+def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float | None, now: float) -> Leading:
+    """What a lease says at a moment.
+
+    record           None, or without a holder: it was given back, or has ended
+    holder_began_at  when the process began to run that has the holder's name now; None: there is none
+    now              as the lease's times: unix seconds of the host
+    """
+    if record is None or not record.holder:
+        return Leading(False, f"{service}: nobody leads (no lease is held)")
+    gone = holder_began_at is None or record.acquired_at_unix < holder_began_at - _CLOCK_SECONDS
+    late = now - record.renewed_at_unix >= LeaseTimes().renew_deadline
+    if not gone and not late:
+        for_long = duration_text(max(now - record.acquired_at_unix, 0.0))
+        since = time_text(rfc3339(datetime.fromtimestamp(record.acquired_at_unix, UTC)))[:19]
+        return Leading(True, f"{service}: {record.holder} leads since {since} ({for_long})")
+    left = record.renewed_at_unix + record.duration_seconds - now
+    lease = f"lease ends in {duration_text(left)}" if left > 0 else "lease has ended"
+    return Leading(False, f"{service}: nobody leads (the last one's {lease})")
+
+
+async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
+    """Every led service of the stack. One sentence that says why, when the leases cannot be read.
+
+    now   unix seconds of the host
+    """
+    from koordcore.service.lease_kv import KvLeaseStore, lease_key
+
+    try:
+        async with open_log(var) as log:
+            js = log.connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+            bucket = log.names.leader_bucket
+            records = {
+                service: (
+                    await KvLeaseStore(js, bucket=bucket, key=lease_key(service), ttl_real_seconds=None).read()
+                ).record
+                for service in LED
+            }
+    except (LogTrouble, LeaseUnavailable) as error:
+        return [Leading(False, f"who leads cannot be read: {error}")]
+    return [
+        judge_lease(service, record, _began_at(record, stack.processes, now), now)
+        for service, record in records.items()
+    ]
+
+
+def _began_at(record: LeaseRecord | None, processes: Iterable[ProcessStatus], now: float) -> float | None:
+    """When the process of the holder's instance began; before everything, where the kernel does not tell."""
+    instance = record.holder.rpartition("_")[0] if record is not None else ""
+    process = next((each.process for each in processes if each.name == instance), None)
+    if process is None or not is_alive(process):
+        return None
+    seconds = running_seconds(process)
+    return now - seconds if seconds is not None else float("-inf")

@@ -1,0 +1,155 @@
+"""The log for the commands that read it directly: where it is, who we are, and its streams opened for one command.
+
+    async with open_log() as log:
+        async for batch in log.bus.events.history(0, head): ...
+
+The address and the operator's key come from KOORD_NATS / KOORD_NATS_SEED, or from the running stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from koordcore.embedded.stack import read_stack
+
+from koordctl.access.clients import live_directory, nothing_runs, state_file
+from koordctl.access.trouble import LogTrouble
+
+if TYPE_CHECKING:
+    from koordcore.bus.connection import BusConnection, ConnectionSettings
+    from koordcore.bus.factory import Bus
+    from koordcore.bus.names import BusNames
+    from koordcore.bus.reads import StreamReader
+
+__all__ = [
+    "DEFAULT_CLUSTER",
+    "LogTrouble",
+    "OpenLog",
+    "cluster_name",
+    "key_folder",
+    "open_log",
+    "operator_settings",
+    "wait_for",
+]
+
+T = TypeVar("T")
+
+DEFAULT_CLUSTER: Final = "dev"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """One connection with what the commands read through it.
+
+    bus                 the ports
+    facts, why, obs     readers of single messages of facts, verdicts, observations
+    """
+
+    connection: BusConnection
+    names: BusNames
+    bus: Bus
+    facts: StreamReader
+    why: StreamReader
+    obs: StreamReader
+
+
+def key_folder(var: Path) -> Path:
+    """Where the stack keeps the keys of its principals."""
+    return var / "keys"
+
+
+def cluster_name() -> str:
+    """KOORD_CLUSTER, else the embedded stack's."""
+    return os.environ.get("KOORD_CLUSTER", DEFAULT_CLUSTER)
+
+
+def operator_settings(var: Path | None = None, principal: str | None = None) -> ConnectionSettings:
+    """How the commands reach the log. principal: whose key they use, None the operator's; KOORD_NATS_SEED has to be
+    that one's.
+
+    raises    LogTrouble when no stack runs and no address is given
+    """
+    with _without_websockets():
+        from koordcore.bus.connection import ConnectionSettings
+    from koordcore.bus.manifest import OPERATOR
+    from koordcore.bus.principals import seed_file
+
+    principal = principal or OPERATOR.name
+    var = var or live_directory()
+    given, seed = os.environ.get("KOORD_NATS"), os.environ.get("KOORD_NATS_SEED")
+    if given:
+        seed_path = Path(seed) if seed else None
+        return ConnectionSettings(
+            urls=tuple(given.split(",")), name="koord", user=principal, nkey_seed_file=seed_path, connect_seconds=5
+        )
+    stack = read_stack(state_file(var))
+    nats = stack.find("nats") if stack is not None and stack.is_live else None
+    if nats is None:
+        raise LogTrouble(nothing_runs("log", var, "KOORD_NATS=nats://host:port"))
+    return ConnectionSettings(
+        urls=(nats.urls["client"],),
+        name="koord",
+        user=principal,
+        nkey_seed_file=seed_file(key_folder(var), principal),
+        connect_seconds=5,
+    )
+
+
+@asynccontextmanager
+async def open_log(var: Path | None = None, principal: str | None = None) -> AsyncGenerator[OpenLog]:
+    """The log, closed at the end of the block. principal: see `operator_settings`.
+
+    raises    LogTrouble
+    """
+    settings = operator_settings(var, principal)
+    from koordcore.bus.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
+    from koordcore.bus.factory import bus_on
+    from koordcore.bus.names import BusNames
+    from koordcore.bus.reads import ApiError, StreamReader
+    from koordcore.ports.eventlog import HistoryGone, Misconfigured
+
+    names = BusNames(cluster_name())
+    try:
+        connection = await connect(settings)
+    except (ConnectRefused, NotConnected) as error:
+        raise LogTrouble(f"the log: {error}") from error
+    try:
+        yield OpenLog(
+            connection=connection,
+            names=names,
+            bus=bus_on(connection, names),
+            facts=StreamReader(connection, names.ev, names.prefix("ev"), deadline=10),
+            why=StreamReader(connection, names.explain, names.prefix("why"), deadline=10),
+            obs=StreamReader(connection, names.obs, names.prefix("obs"), deadline=10),
+        )
+    except (NoAnswer, NotConnected, Denied, ApiError, Misconfigured, HistoryGone) as error:
+        raise LogTrouble(f"the log: {error}") from error
+    finally:
+        await connection.drain_and_close()
+
+
+@contextmanager
+def _without_websockets() -> Generator[None]:
+    """Keeps nats-py from importing aiohttp, which it can do without: nobody here reaches the log by websockets, and
+    importing aiohttp takes longer than all else that a command imports.
+    """
+    if "aiohttp" in sys.modules:
+        yield
+        return
+    sys.modules["aiohttp"] = None  # pyright: ignore[reportArgumentType]  # the import system's word for "not there"
+    try:
+        yield
+    finally:
+        del sys.modules["aiohttp"]
+
+
+def wait_for(work: Coroutine[object, object, T]) -> T:
+    """Runs a command's coroutine to its end."""
+    return asyncio.run(work)

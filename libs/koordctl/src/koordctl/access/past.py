@@ -1,0 +1,117 @@
+"""Objects as they were at any position or time, in Kubernetes' shape, from the projector's history.
+
+The projector answers aggregates; here they are put together like the manager does for the present: a pod with the node
+it was on, a node with the resources that were published for it.
+"""
+
+from typing import Any, Final
+
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.node_policy import lent_resources
+from koordcore.values import codec
+
+from koordctl.access.clients import NOT_FOUND, projector, refusal
+from koordctl.access.positions import parse_moment
+from koordctl.render.output import fail
+
+PAGE: Final = 500
+SOURCES: Final = {
+    "Pod": "podspec",
+    "Node": "nodespec",
+    "ConfigMap": "config",
+    "Namespace": "namespace",
+    "PriorityClass": "priorityclass",
+    "Deployment": "workloadspec",
+    "Job": "workloadspec",
+}
+API_VERSIONS: Final = {"Deployment": "apps/v1", "Job": "batch/v1", "PriorityClass": "scheduling.k8s.io/v1"}
+
+CUSTOM: Final = "customspec"
+
+State = dict[str, Any]
+
+
+def moment_text(text: str) -> str:
+    """A position as it is, a time with its zone (UTC where it names none). Ends the command for what is neither."""
+    if text.isascii() and text.isdigit():
+        return text
+    try:
+        return parse_moment(text).isoformat()
+    except ValueError:
+        fail(f"--as-of must be a position of the log or an RFC 3339 time, got {text!r}", status=2)
+
+
+def ask_as_of(path: str, at: str, **params: object) -> Any:
+    """The projector's answer about a moment; None: there is no such thing then. Ends the command for a wrong moment."""
+    given = {name: value for name, value in params.items() if value is not None}
+    response = projector.request("GET", path, params={**given, "at": at})
+    if response.status_code == NOT_FOUND:
+        return None
+    if response.is_client_error:
+        fail(refusal(response).replace("at: must be", "--as-of must be", 1))
+    return projector.decoded(response)
+
+
+def objects_as_of(kind: str, at: str) -> list[State]:
+    """All objects of a kind as they were, ordered by namespace and name. Ends the command for a moment that the
+    projector does not know.
+    """
+    states, at = _aggregates(SOURCES.get(kind, CUSTOM), moment_text(at))
+    items: list[State] = []
+    if kind == "Pod":
+        placed, _ = _aggregates("pod", at)
+        agents, _ = _aggregates("nodestate", at)
+        running = {uid for agent in agents.values() for uid in agent.get("running", ())}
+        items = [_pod(state["object"], placed.get(uid, {}), is_running=uid in running) for uid, state in states.items()]
+    elif kind == "Node":
+        policies, _ = _aggregates("nodepolicy", at)
+        items = [
+            _node(state["object"], policies.get(token, {})) for token, state in states.items() if state.get("object")
+        ]
+    elif kind in ("Deployment", "Job"):
+        items = [_workload(state["object"]) for state in states.values() if state["object"].get("kind") == kind]
+    else:
+        items = [dict(state["object"]) for state in states.values() if state.get("object")]
+    if kind not in SOURCES:
+        items = [item for item in items if item.get("kind") == kind]
+    shown = [{"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, **item} for item in items]
+    return sorted(shown, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+
+
+def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
+    """id -> state of all aggregates of a kind, and the position that the moment stands for."""
+    found: dict[str, State] = {}
+    after: str | None = None
+    while True:
+        page = ask_as_of(f"/api/objects/{kind}", at, after=after, limit=PAGE)
+        # A time is resolved once: every page and every kind shows the same position.
+        at = str(page["moment"]["position"])
+        found.update({entry["id"]: entry["state"] for entry in page["objects"] if entry["state"] is not None})
+        after = page["after"]
+        if after is None:
+            return found, at
+
+
+def _pod(found: State, placed: State, *, is_running: bool) -> State:
+    pod = {**found, "spec": dict(found.get("spec", {})), "status": dict(found.get("status", {}))}
+    if placed.get("node"):
+        pod["spec"]["nodeName"] = placed["node"]
+        pod["status"]["phase"] = "Running" if is_running else "Pending"
+    return pod
+
+
+def _node(found: State, policy: State) -> State:
+    status = dict(found.get("status", {}))
+    lent = lent_resources(codec.convert({"seq": 0, **policy}, NodePolicyState))
+    for field in ("capacity", "allocatable"):
+        if lent:
+            status[field] = {**status.get(field, {}), **{name: str(amount) for name, amount in lent.items()}}
+    return {**found, "status": status}
+
+
+def _workload(found: State) -> State:
+    number = "replicas" if found.get("kind") == "Deployment" else "parallelism"
+    lifted = ("kind", "apiVersion", "replicas", "selector", "template")
+    rest = {name: value for name, value in found.items() if name not in lifted}
+    selector = {"selector": found["selector"]} if found.get("selector") else {}
+    return {**rest, "spec": {number: found.get("replicas", 1), **selector, "template": found.get("template", {})}}

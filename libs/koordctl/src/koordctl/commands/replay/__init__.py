@@ -1,0 +1,1 @@
+"""`koord replay`: the state rebuilt from the log, and what-if runs."""

@@ -1,0 +1,312 @@
+"""`koord replay --rerun-manager`: what nodes, recommendations and admission would have been under other settings."""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.profiles import ColocationProfile
+from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.recommender.settings import read_settings
+from koord_manager.domain.what_if.fates import NodeFate
+from koord_manager.domain.what_if.told import ManagerTold
+from koord_manager.settings import ManagerSettings
+from koordcore.protocol.manifests import InvalidManifest
+from koordcore.service.gates import parse_feature_gates
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.values.invalid import InvalidInput
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from koordctl.access.log import LogTrouble, open_log, wait_for
+from koordctl.commands.replay.admission import show_admission
+from koordctl.commands.replay.recommendations import show_recommendations
+from koordctl.commands.replay.replay import target
+from koordctl.documents.document_files import documents_of
+from koordctl.documents.tried_files import config_remarks, profile_remarks
+from koordctl.explain.node_policy import formula_line, mid_line
+from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.render.units import cores, gibibytes
+from koordctl.what_if.admission import read_gates, read_profiles, tried_of
+from koordctl.what_if.manager import ManagerComparison, Question, compare, read_chosen
+from koordctl.what_if.nodes import (
+    Difference,
+    Lent,
+    NodeComparison,
+    device_differences,
+    health_differences,
+    lends_otherwise,
+    measuring_differences,
+    ratio_differences,
+    slo_differences,
+)
+
+_MOST_NAMED = 20
+Show = Callable[[Lent], str]
+_FIGURES: tuple[tuple[str, Show], ...] = (
+    ("batch cpu, cores", lambda lent: cores(lent.batch_cpu_milli)),
+    ("batch memory", lambda lent: gibibytes(lent.batch_memory_bytes)),
+    ("mid cpu, cores", lambda lent: cores(lent.mid_cpu_milli)),
+    ("mid memory", lambda lent: gibibytes(lent.mid_memory_bytes)),
+    ("nodes that lend", lambda lent: str(lent.nodes)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerFlags:
+    """What the recorded manager was told by its flags.
+
+    controllers        of `--controllers`, as written: `*,-nodeslo`
+    plugins            of `--noderesource-plugins`, likewise
+    gates              of `--feature-gates`, likewise: `EnableSyncGPUSharedResource=true`
+    config_namespace   of the ConfigMap `slo-controller-config`
+    slo_config_name    the name that it has
+    """
+
+    controllers: str
+    plugins: str
+    gates: str
+    config_namespace: str
+    slo_config_name: str
+
+    @property
+    def given_gates(self) -> dict[str, bool]:
+        """The gates that are named. Raises InvalidInput for one that the manager does not know."""
+        return read_gates(self.gates)
+
+    @property
+    def told(self) -> ManagerTold:
+        """What ran. Raises InvalidInput for a gate that the manager does not know."""
+        gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
+        return ManagerTold(
+            controllers=enabled_of(CONTROLLERS, _words(self.controllers)),
+            plugins=enabled_of(PLUGINS, _words(self.plugins)),
+            sync_shared_gpus=gates.enabled("EnableSyncGPUSharedResource"),
+        )
+
+    @property
+    def names(self) -> ConfigNames:
+        """Where its configuration stood."""
+        return ConfigNames(slo_namespace=self.config_namespace, slo_name=self.slo_config_name)
+
+
+def rerun_manager(
+    config: Path | None,
+    profiles: Path | None,
+    settings: str | None,
+    begin: str | None,
+    to: str | None,
+    output: Format,
+    flags: ManagerFlags,
+) -> None:
+    """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window.
+
+    profiles   ClusterColocationProfiles that stand instead of the recorded ones; None: those stand
+    settings   of the recommender, as written: `targetCPUPercentile=0.95`; None: those that were in force
+
+    Exit status 1 when what was in force does not give what was recorded.
+    """
+    remarks: list[str] = []
+    chosen = _chosen(config, flags.names, remarks)
+    try:
+        told, admitting = flags.told, tried_of(_profiles(profiles, remarks), flags.given_gates)
+    except InvalidInput as error:
+        fail(f"--feature-gates: {error.sentence()}", status=2)
+    try:
+        tried = read_settings(settings) if settings is not None else None
+    except InvalidInput as error:
+        fail(f"--recommender-settings: {error.sentence()}", status=2)
+    asked = Question(
+        begin=0,
+        end=0,
+        chosen=chosen,
+        settings=tried,
+        names=flags.names,
+        told=told,
+        admitting=admitting,
+        remarks=tuple(remarks),
+    )
+    comparison = wait_for(_compare(asked, begin, to))
+    if output is Format.TABLE:
+        _show(comparison)
+    else:
+        show_document(comparison.document(), output)
+    if chosen is None and not comparison.nodes.tally.explained:
+        fail(
+            "decided otherwise with the configuration that was in force: what was recorded does not explain it; was the"
+            " manager told --controllers, --noderesource-plugins, --feature-gates, --config-namespace or"
+            " --slo-config-name?"
+        )
+    if tried is None and not comparison.recommendations.tally.explained:
+        fail("recommended otherwise with the settings that were in force: what was recorded does not explain it")
+    if admitting is None and comparison.admission.unexplained:
+        fail(
+            "admitted otherwise with what was in force: what was recorded does not explain it; was the manager told"
+            " --feature-gates that no verdict names?"
+        )
+
+
+def _words(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict[str, str] | None:
+    """The data of the ConfigMap to try; what is worth a look in it goes to `remarks`."""
+    if config is None:
+        return None
+    documents = documents_of(config, wanted="the ConfigMap slo-controller-config")
+    with _naming(config):
+        chosen = read_chosen(documents)
+    remarks += (f"{config}: {sentence}" for sentence in config_remarks(documents[0], names))
+    return chosen
+
+
+def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProfile] | None:
+    """The profiles to try; what is worth a look in them goes to `remarks`."""
+    if file is None:
+        return None
+    documents = documents_of(file)
+    with _naming(file):
+        found = read_profiles(documents)
+    remarks += (f"{file}: {sentence}" for sentence in profile_remarks(documents))
+    return found
+
+
+@contextmanager
+def _naming(file: Path) -> Generator[None]:
+    """Ends the command with the file's name for what cannot be taken of it."""
+    try:
+        yield
+    except InvalidManifest as refused:
+        fail(f"{file}: {'; '.join(violation.sentence() for violation in refused.violations)}")
+    except InvalidInput as error:
+        fail(f"{file}: {error.sentence()}")
+
+
+async def _compare(question: Question, begin: str | None, to: str | None) -> ManagerComparison:
+    async with open_log() as log:
+        start = 0 if begin is None else await target(log, begin, "--from")
+        end = await target(log, to)
+        if start > end:
+            fail(f"--from {start} lies behind --to {end}", status=2)
+        asked = replace(question, begin=start, end=end)
+        columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+            task = bar.add_task("rerun", total=max(end, 1))
+            bus = log.bus
+            try:
+                return await compare(
+                    bus.events,
+                    bus.observations,
+                    bus.snapshots,
+                    asked,
+                    lambda at: bar.update(task, completed=at),
+                    bus.verdicts,
+                )
+            except LogTrouble as error:
+                fail(str(error))
+
+
+def _show(found: ManagerComparison) -> None:
+    tally = found.nodes.tally
+    console.print(
+        f"positions {found.asked.begin:,} to {found.asked.end:,}: {tally.recorded:,} decisions about nodes recorded,"
+        f" {tally.anew:,} anew, {tally.same:,} alike, {found.reports:,} usage reports still kept",
+        highlight=False,
+    )
+    if tally.not_kept:
+        console.print(
+            f"{tally.not_kept:,} decisions were not taken again: the report that they rest on is not kept any more",
+            highlight=False,
+        )
+    for line in (*found.notes, *(f"worth a look: {sentence}" for sentence in found.warnings)):
+        console.print(line, highlight=False, markup=False)
+    _show_nodes(found.nodes)
+    show_recommendations(found.recommendations)
+    show_admission(found.admission)
+
+
+def _show_nodes(found: NodeComparison) -> None:
+    show_table(["", "recorded", "anew"], [_figures(title, show, found) for title, show in _FIGURES])
+    lending = [fate for fate in found.fates if lends_otherwise(fate)]
+    measuring = [fate for fate in found.fates if measuring_differences(fate)]
+    scaled = [fate for fate in found.fates if ratio_differences(fate)]
+    given = [fate for fate in found.fates if device_differences(fate)]
+    judged = [fate for fate in found.fates if health_differences(fate)]
+    rendered = [fate for fate in found.fates if slo_differences(fate)]
+    show_table(
+        ["what differs", "nodes"],
+        [
+            ["batch or mid resources", len(lending)],
+            ["NodeSLO", len(rendered)],
+            ["how agents measure", len(measuring)],
+            ["cpu normalization or amplification", len(scaled)],
+            ["devices", len(given)],
+            ["health", len(judged)],
+        ],
+    )
+    if found.mass_abnormal[0] != found.mass_abnormal[1]:
+        than = "more nodes look abnormal than may be lowered"
+        console.print(f"{than}: {_yes(found.mass_abnormal[0])} recorded, {_yes(found.mass_abnormal[1])} anew")
+    if lending:
+        show_table(
+            ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "why"],
+            [row for fate in lending[:_MOST_NAMED] for row in _amounts(fate)],
+        )
+        console.print(f"{lending[0].node}, anew:", highlight=False)
+        for line in _terms(lending[0].anew):
+            console.print(f"  {line}", highlight=False)
+    fields = [
+        *_fields(map(slo_differences, rendered)),
+        *_fields(map(measuring_differences, measuring)),
+        *_fields(map(ratio_differences, scaled)),
+        *_fields(map(device_differences, given)),
+        *_fields(map(health_differences, judged)),
+    ]
+    if fields:
+        show_table(["field", "recorded", "anew", "nodes"], fields)
+    if len(lending) > _MOST_NAMED:
+        console.print(f"and {len(lending) - _MOST_NAMED:,} more: -o json", highlight=False)
+
+
+def _figures(title: str, show: Show, found: NodeComparison) -> list[str]:
+    return [title, show(found.before), show(found.after)]
+
+
+def _amounts(fate: NodeFate) -> Iterator[list[str]]:
+    for name, when, policy in ((fate.node, "recorded", fate.recorded), ("", "anew", fate.anew)):
+        state = policy or NodePolicyState(seq=0)
+        yield [
+            name,
+            when,
+            cores(state.batch_cpu_milli),
+            gibibytes(state.batch_memory_bytes),
+            cores(state.mid_cpu_milli),
+            gibibytes(state.mid_memory_bytes),
+            state.reason or "-",
+        ]
+
+
+def _terms(policy: NodePolicyState | None) -> Iterator[str]:
+    if policy is not None:
+        yield from (formula_line(resource, terms) for resource, terms in sorted(policy.terms.items()))
+        yield from (mid_line(resource, terms) for resource, terms in sorted(policy.mid_terms.items()))
+
+
+def _fields(differences: Iterable[Iterable[Difference]]) -> list[list[object]]:
+    """Each field with its two values, and for how many nodes it would be so."""
+    counted: dict[tuple[str, str, str], int] = {}
+    for of_node in differences:
+        for one in of_node:
+            key = (one.path, _text(one.recorded), _text(one.rerun))
+            counted[key] = counted.get(key, 0) + 1
+    return [[*key, nodes] for key, nodes in sorted(counted.items())]
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else json.dumps(value)

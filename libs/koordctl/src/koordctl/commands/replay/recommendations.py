@@ -1,0 +1,116 @@
+"""What `koord replay --rerun-manager` says of recommendations."""
+
+from collections.abc import Iterator
+
+from koord_manager.domain.recommender.settings import RecommenderSettings
+from koordcore.events.recommendation import ContainerRecommendation
+
+from koordctl.render.output import console, show_table
+from koordctl.render.units import cores, gibibytes
+from koordctl.what_if.recommendations import (
+    ContainerFate,
+    RecommendationComparison,
+    bounds_differ,
+    conditions_differ,
+    container_fates,
+    requests_differ,
+    title,
+)
+
+_MOST_NAMED = 20
+_MIB = 1 << 20
+
+
+def show_recommendations(found: RecommendationComparison) -> None:
+    """How many were made again, what differs, and for the first the terms. Nothing where nothing was recommended."""
+    tally = found.tally
+    if not tally.recorded and not found.fates:
+        return
+    console.print(
+        f"{tally.recorded:,} decisions of the recommender recorded, {tally.anew:,} anew, {tally.same:,} alike",
+        highlight=False,
+    )
+    if tally.not_kept:
+        console.print(
+            f"{tally.not_kept:,} of them were not taken again: the samples that they rest on are not known any more",
+            highlight=False,
+        )
+    fates = found.fates
+    if not fates:
+        return
+    show_table(
+        ["what differs", "recommendations"],
+        [
+            ["requests", sum(map(requests_differ, fates))],
+            ["bounds", sum(map(bounds_differ, fates))],
+            ["conditions", sum(map(conditions_differ, fates))],
+            ["pods to be created anew", sum(fate.outdated[0] != fate.outdated[1] for fate in fates)],
+        ],
+    )
+    differing = [(title(fate), one) for fate in fates for one in container_fates(fate)]
+    if differing:
+        columns = ["recommendation", "container", "", "cpu", "memory", "left alone from", "to", "samples"]
+        rows = [row for name, one in differing[:_MOST_NAMED] for row in _rows(name, one)]
+        show_table(columns, rows)
+        name, first = differing[0]
+        console.print(f"{name}, container {first.name}:", highlight=False)
+        for line in _terms(first, found.in_force, found.settings):
+            console.print(f"  {line}", highlight=False)
+    if len(differing) > _MOST_NAMED:
+        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
+    outdated = [(title(fate), *fate.outdated) for fate in fates if fate.outdated[0] != fate.outdated[1]]
+    if outdated:
+        show_table(["pods to be created anew", "recorded", "anew"], outdated[:_MOST_NAMED])
+
+
+def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
+    for head, when, said in (((name, fate.name), "recorded", fate.recorded), (("", ""), "anew", fate.anew)):
+        if said is None:
+            yield [*head, when, "-", "-", "-", "-", "-"]
+            continue
+        low, high = said.lower_bound, said.upper_bound
+        yield [
+            *head,
+            when,
+            cores(said.target.cpu_milli),
+            gibibytes(said.target.memory_bytes),
+            f"{cores(low.cpu_milli)}, {gibibytes(low.memory_bytes)}",
+            f"{cores(high.cpu_milli)}, {gibibytes(high.memory_bytes)}",
+            f"{said.samples:,}",
+        ]
+
+
+def _terms(fate: ContainerFate, recorded: RecommenderSettings, anew: RecommenderSettings) -> Iterator[str]:
+    for when, said, decided in (("recorded", fate.recorded, recorded), ("anew", fate.anew, anew)):
+        if said is not None:
+            yield from (f"{when}: {line}" for line in _formula(said, decided))
+
+
+def _formula(said: ContainerRecommendation, settings: RecommenderSettings) -> Iterator[str]:
+    """`request = percentile + margin, at least a share of the pod's minimum, within the policy's caps`."""
+    found, margin = said.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
+    if found is None:
+        return
+    for resource, request, uncapped, percentile, amount, least in (
+        (
+            "cpu",
+            cores(said.target.cpu_milli),
+            cores(said.uncapped_target.cpu_milli),
+            settings.target_cpu_percentile,
+            f"{found.cpu_cores:.3f}",
+            cores(int(settings.pod_min_cpu_millicores)),
+        ),
+        (
+            "memory",
+            gibibytes(said.target.memory_bytes),
+            gibibytes(said.uncapped_target.memory_bytes),
+            settings.target_memory_percentile,
+            gibibytes(int(found.memory_bytes)),
+            gibibytes(int(settings.pod_min_memory_mb * _MIB)),
+        ),
+    ):
+        caps = f"; {uncapped} before the policy's caps" if uncapped != request else ""
+        yield (
+            f"{resource} {request} = {amount}, below which are {100 * percentile:g} % of what was used, + {margin};"
+            f" at least its share of {least} a pod{caps}"
+        )

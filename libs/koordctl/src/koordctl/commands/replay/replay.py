@@ -1,0 +1,273 @@
+"""`koord replay`, `koord verify`: the state from zero, and whether everybody agrees on it."""
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import httpx
+import typer
+from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
+from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
+from koordcore.bus.replay import position_at_time
+from koordcore.values.timestamps import rfc3339
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from koordctl.access.clients import find_service, service_url
+from koordctl.access.folding import Folded, fold_to
+from koordctl.access.log import OpenLog, open_log, wait_for
+from koordctl.access.positions import given_position, parse_moment
+from koordctl.access.verification import Verdict, verify_now
+from koordctl.demo.summary import by_count
+from koordctl.render.output import Format, console, errors, fail, show_table
+from koordctl.render.units import duration_text
+
+_CONTROLLERS: Final = ",".join(CONTROLLERS)
+_PLUGINS: Final = ",".join(PLUGINS)
+
+
+def replay(
+    to: Annotated[
+        str | None, typer.Option("--to", help="Position of the log, or RFC 3339 time; default: the newest event.")
+    ] = None,
+    speed_report: Annotated[
+        bool, typer.Option("--speed-report", help="Only say how fast the events were folded.")
+    ] = False,
+    rerun_scheduler: Annotated[
+        bool, typer.Option("--rerun-scheduler", help="Decide what lies between --from and --to anew; nothing is done.")
+    ] = False,
+    rerun_manager: Annotated[
+        bool,
+        typer.Option(
+            "--rerun-manager",
+            help="Decide about nodes, recommendations and admission between --from and --to anew; nothing is done.",
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the shipped one."
+            " With --rerun-manager: the ConfigMap slo-controller-config; default: what was in force.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(
+            "--profiles",
+            help="With --rerun-manager: ClusterColocationProfiles to admit with; default: those that were in force.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", help="With --rerun-...: position or time; default: the beginning.")
+    ] = None,
+    recommender_settings: Annotated[
+        str | None,
+        typer.Option(
+            "--recommender-settings",
+            help="With --rerun-manager: settings of the recommender to try, NAME=NUMBER,...: targetCPUPercentile=0.95;"
+            " default: those in force.",
+        ),
+    ] = None,
+    controllers: Annotated[
+        str,
+        typer.Option("--controllers", help="With --rerun-manager: the manager's flag: which of its controllers ran."),
+    ] = _CONTROLLERS,
+    noderesource_plugins: Annotated[
+        str,
+        typer.Option(
+            "--noderesource-plugins", help="With --rerun-manager: the manager's flag: what it computed of a node."
+        ),
+    ] = _PLUGINS,
+    feature_gates: Annotated[
+        str,
+        typer.Option("--feature-gates", help="With --rerun-manager: the manager's flag: switches of its features."),
+    ] = "",
+    config_namespace: Annotated[
+        str,
+        typer.Option("--config-namespace", help="With --rerun-manager: the manager's flag: where its ConfigMap is."),
+    ] = SLO_CONFIG_NAMESPACE,
+    slo_config_name: Annotated[
+        str,
+        typer.Option("--slo-config-name", help="With --rerun-manager: the manager's flag: the name of its ConfigMap."),
+    ] = SLO_CONFIG_NAME,
+    recompute: Annotated[
+        int | None,
+        typer.Option(
+            "--recompute", min=1, help="Position of a PodPlaced: take that decision again from the log alone."
+        ),
+    ] = None,
+    output: Annotated[Format, typer.Option("-o", "--output", help="With --rerun-...: how it is shown.")] = Format.TABLE,
+) -> None:
+    """Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.
+
+    With --rerun-scheduler: what another configuration of the scheduler would have decided. With --rerun-manager: what
+    nodes would lend to batch and mid pods, and their NodeSLO, under another slo-controller-config; what containers
+    would be recommended under other settings of the recommender; what would be let in, and how it would be changed,
+    with other colocation profiles or feature gates.
+
+    Examples:
+
+      koord replay
+
+      koord replay --to 1200
+
+      koord replay --to 2026-11-21T08:30:00Z
+
+      koord replay --rerun-scheduler --config my.yaml --from 1200 --to 5000
+
+      koord replay --rerun-manager --config my.yaml
+
+      koord replay --rerun-manager --recommender-settings targetCPUPercentile=0.95,safetyMarginFraction=0.3
+
+      koord replay --rerun-manager --profiles my.yaml
+
+      koord replay --rerun-manager --controllers '*,-nodeslo'
+
+      koord replay --rerun-manager --noderesource-plugins '*,-CPUNormalization'
+
+      koord replay --recompute 5017
+    """
+    if rerun_scheduler and rerun_manager:
+        fail("--rerun-scheduler and --rerun-manager are asked one at a time", status=2)
+    if rerun_manager:
+        from koordctl.commands.replay.manager import ManagerFlags
+        from koordctl.commands.replay.manager import rerun_manager as decide_anew
+
+        flags = ManagerFlags(
+            controllers=controllers,
+            plugins=noderesource_plugins,
+            gates=feature_gates,
+            config_namespace=config_namespace,
+            slo_config_name=slo_config_name,
+        )
+        decide_anew(config, profiles, recommender_settings, begin, to, output, flags)
+        return
+    told = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
+    as_by_default = told == (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
+    if profiles is not None or recommender_settings is not None or not as_by_default:
+        fail(
+            "--profiles, --recommender-settings, --controllers, --noderesource-plugins, --feature-gates,"
+            " --config-namespace and --slo-config-name belong to --rerun-manager",
+            status=2,
+        )
+    if rerun_scheduler:
+        # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
+        from koordctl.commands.replay.scheduler import rerun
+
+        rerun(config, begin, to, output)
+        return
+    if recompute is not None:
+        from koordctl.commands.replay.scheduler import take_again
+
+        take_again(config, recompute)
+        return
+    if config is not None or begin is not None or output is not Format.TABLE:
+        fail("--config, --from and -o belong to --rerun-scheduler and --rerun-manager", status=2)
+    wait_for(_replay(to, speed_report=speed_report))
+
+
+async def _replay(to: str | None, *, speed_report: bool) -> None:
+    async with open_log() as log:
+        upto = await target(log, to)
+        folded = await _fold_with_progress(log, upto)
+    console.print(
+        f"folded {folded.events:,} events to position {upto:,} in {duration_text(folded.seconds)}"
+        f" ({folded.events_per_second:,.0f} events/s)",
+        highlight=False,
+    )
+    if speed_report:
+        return
+    kinds: dict[str, int] = {}
+    for ref, _ in folded.state:
+        kinds[ref.kind] = kinds.get(ref.kind, 0) + 1
+    show_table(["aggregate", "count"], sorted(kinds.items()), empty="no aggregates")
+    show_table(["event", "count"], by_count(folded.by_type), empty="no events")
+    console.print(f"hash {folded.hash}", highlight=False)
+    standing = await _projector()
+    if standing is None:
+        console.print("the projector does not answer: nothing to compare with", highlight=False)
+    elif standing[0] != upto:
+        console.print(f"the projector stands at {standing[0]:,}: `koord verify` compares there", highlight=False)
+    elif standing[1] == folded.hash:
+        console.print("equal to the projector's rows", style="green", highlight=False)
+    else:
+        fail(f"the projector's rows at position {upto} differ: {standing[1]}")
+
+
+async def target(log: OpenLog, to: str | None, option: str = "--to") -> int:
+    """The position that an option means; None: the newest event. Ends the command for what is none."""
+    head = await log.bus.events.head()
+    if to is None:
+        return head.last_seq
+    position = given_position(option, to, head.last_seq)
+    if position is not None:
+        return position
+    try:
+        return await position_at_time(log.bus.events, rfc3339(parse_moment(to)))
+    except ValueError:
+        fail(f"{option} must be a position or an RFC 3339 time, got {to!r}", status=2)
+
+
+async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
+    """The fold, with a bar on a terminal and nothing elsewhere."""
+    columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("replay", total=max(upto, 1))
+        return await fold_to(log.bus.events, upto, progress=lambda position: bar.update(task, completed=position))
+
+
+async def _projector() -> tuple[int, str] | None:
+    """Position and hash of the projector's rows; None when it does not answer."""
+    url = find_service("projector")
+    if url is None:
+        return None
+    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
+        try:
+            answer = await client.get("/api/hash")
+        except httpx.HTTPError:
+            return None
+    if not answer.is_success:
+        return None
+    body: dict[str, Any] = answer.json()
+    return int(body["position"]), str(body["hash"])
+
+
+def verify(
+    seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = 60.0,
+) -> None:
+    """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
+
+    Exit status 0 when the hashes are equal, 1 when they differ or somebody does not answer.
+
+    Examples:
+
+      koord verify
+    """
+    verdict = wait_for(_verify(seconds))
+    folds = [("manager, live", verdict.live), ("projector, rows", verdict.projector)]
+    marks = sorted({standing.position for _, standing in folds})
+    show_table(
+        ["fold", "position", "hash"],
+        [
+            *([name, standing.position, standing.hash] for name, standing in folds),
+            *(["from zero", position, verdict.folded.hashes[position]] for position in marks),
+        ],
+    )
+    if not verdict.equal:
+        fail(f"the folds differ at position {verdict.position}")
+    rate = verdict.folded.events_per_second
+    console.print(
+        f"equal; {verdict.folded.events:,} events folded at {rate:,.0f} events/s", style="green", highlight=False
+    )
+
+
+async def _verify(seconds: float) -> Verdict:
+    async with open_log() as log:
+        return await verify_now(
+            log.bus.events, manager=service_url("manager"), projector=service_url("projector"), seconds=seconds
+        )

@@ -1,0 +1,134 @@
+"""`koord replay --rerun-scheduler`: what another configuration would have decided."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.recompute import NotRecomputable, Recomputed
+from koord_scheduler.domain.what_if import Fate
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
+from koordctl.commands.replay.replay import target
+from koordctl.documents.scheduler_config import Compared, compared_with_force, scheduler_configuration
+from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.what_if.scheduler import Comparison, compare, recomputed
+
+_MOST_NAMED = 20
+_FIGURES = (
+    ("nodes in use", "nodes_in_use"),
+    ("pods on nodes", "pods"),
+    ("pods pending", "pending"),
+    ("cpu requested, % of all nodes", "cpu_requested_percent"),
+    ("cpu requested, % of nodes in use", "cpu_in_use_percent"),
+    ("memory requested, % of all nodes", "memory_requested_percent"),
+    ("memory requested, % of nodes in use", "memory_in_use_percent"),
+    ("cpu requested, % of the fullest node", "fullest_cpu_percent"),
+)
+
+
+def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
+    """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window."""
+    configuration = scheduler_configuration(config)
+    tried = compared_with_force(config, configuration)
+    if output is Format.TABLE:
+        _show_configuration(tried)
+    comparison = wait_for(_compare(configuration, begin, to))
+    if output is Format.TABLE:
+        _show(comparison)
+    else:
+        show_document({"configuration": tried._asdict(), **comparison.document()}, output)
+
+
+def _show_configuration(tried: Compared) -> None:
+    """What is tried, in so many words: else a plugin that a file does not name is missed in the results only."""
+    same = "" if tried.differences else ": no difference"
+    console.print(f"{tried.name} compared with {tried.other}{same}", highlight=False, markup=False)
+    for difference in tried.differences:
+        console.print(f"  {difference}", highlight=False, markup=False, soft_wrap=True)
+
+
+def take_again(config: Path | None, seq: int) -> None:
+    """Takes one recorded decision again and says whether it is the same. Exit status 1 when it is not, or not known."""
+    answer = wait_for(_take_again(scheduler_configuration(config), seq))
+    if isinstance(answer, NotRecomputable):
+        fail(f"the decision at {seq} cannot be taken again: {answer.reason}")
+    placed = answer.placed
+    if not answer.agrees:
+        fail(f"{placed.namespace}/{placed.name} went to {placed.node}; taken again: {answer.node or 'no node'}")
+    console.print(
+        f"{placed.namespace}/{placed.name} to {placed.node}: the same node for the same reasons,"
+        f" {len(placed.explanation.top)} best scores and {placed.explanation.nodes_considered:,} nodes compared",
+        style="green",
+        highlight=False,
+    )
+
+
+async def _take_again(configuration: EffectiveConfiguration, seq: int) -> Recomputed | NotRecomputable:
+    async with open_log() as log:
+        try:
+            return await recomputed(log.bus.events, log.bus.observations, configuration, seq)
+        except LogTrouble as error:
+            fail(str(error))
+
+
+async def _compare(configuration: EffectiveConfiguration, begin: str | None, to: str | None) -> Comparison:
+    async with open_log() as log:
+        start = 0 if begin is None else await target(log, begin, "--from")
+        end = await target(log, to)
+        if start > end:
+            fail(f"--from {start} lies behind --to {end}", status=2)
+        return await _with_progress(log, configuration, start, end)
+
+
+async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, start: int, end: int) -> Comparison:
+    columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("rerun", total=max(2 * end, 1))
+        bus = log.bus
+        try:
+            return await compare(
+                bus.events,
+                bus.observations,
+                bus.verdicts,
+                configuration,
+                start,
+                end,
+                lambda at: bar.update(task, completed=at),
+            )
+        except LogTrouble as error:
+            fail(str(error))
+
+
+def _show(found: Comparison) -> None:
+    console.print(
+        f"positions {found.begin:,} to {found.end:,}: {found.recorded:,} placements recorded, {found.decided:,} anew,"
+        f" {found.reports:,} load reports still kept",
+        highlight=False,
+    )
+    for sentence in found.warnings:
+        console.print(f"worth a look: {sentence}", highlight=False, markup=False)
+    show_table(
+        ["", "recorded", "anew"],
+        [[title, getattr(found.before, name), getattr(found.after, name)] for title, name in _FIGURES],
+    )
+    show_table(
+        ["what differs", "pods"],
+        [
+            ["on another node", len(found.elsewhere)],
+            ["pending instead of placed", len(found.not_placed)],
+            ["placed instead of pending", len(found.newly_placed)],
+            ["preempted instead of left alone", len(found.newly_preempted)],
+            ["left alone instead of preempted", len(found.spared)],
+        ],
+    )
+    differing = [*found.not_placed, *found.newly_placed, *found.elsewhere]
+    if differing:
+        show_table(["pod", "recorded", "anew"], _named(differing))
+    if len(differing) > _MOST_NAMED:
+        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
+
+
+def _named(fates: list[Fate]) -> Iterator[list[str]]:
+    for fate in fates[:_MOST_NAMED]:
+        yield [f"{fate.namespace}/{fate.name}", fate.recorded or "-", fate.rerun or "-"]

@@ -1,0 +1,1 @@
+"""Files that a user names: manifests, configuration files, and what is wrong in them."""

@@ -1,0 +1,71 @@
+"""A scheduler's configuration that a user names: read, or every problem in it told; and the one in force."""
+
+import json
+from http.client import HTTPException
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+from koord_scheduler.domain.config.differences import differences
+from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
+from koord_scheduler.domain.config.problems import InvalidConfiguration
+from koord_scheduler.shell.configuration import known_plugins, load_configuration
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.access.clients import ask, find_service
+from koordctl.documents.document_files import documents_of
+from koordctl.render.output import say_error
+
+_ANSWER_SECONDS = 5.0
+
+
+def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
+    """What a file means; None: the shipped one. Ends the command with a line for each problem: file, field, rule,
+    value.
+    """
+    if file is not None:
+        documents_of(file, wanted="a KubeSchedulerConfiguration")
+    try:
+        return load_configuration(file)
+    except InvalidInput as error:
+        for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
+            say_error(f"{file}: {problem.sentence()}" if file else problem.sentence())
+        raise typer.Exit(1) from error
+
+
+class Compared(NamedTuple):
+    """How a configuration differs from another one.
+
+    name, other    which ones, for a sentence
+    differences    sentences; empty: they do the same
+    """
+
+    name: str
+    other: str
+    differences: list[str]
+
+
+def compared_with_force(file: Path | None, configuration: EffectiveConfiguration) -> Compared:
+    """How a file's configuration (None: the shipped one) differs from that of the running scheduler, or where none
+    answers from the shipped one.
+    """
+    running = _running_configuration()
+    before = running or load_configuration(None)
+    return Compared(
+        name=str(file) if file is not None else "the shipped configuration",
+        other="the running scheduler's" if running is not None else "the shipped one",
+        differences=list(differences(before, configuration, known_plugins())),
+    )
+
+
+def _running_configuration() -> EffectiveConfiguration | None:
+    """What `/configz` of the running scheduler shows; None when none runs or it does not answer."""
+    url = find_service("scheduler")
+    if url is None:
+        return None
+    try:
+        answer = ask(f"{url}/configz", timeout=_ANSWER_SECONDS)
+        shown = answer.json()["kubescheduler.config.k8s.io"] if answer.is_success else None
+        return None if shown is None else effective_configuration(json.dumps(shown).encode(), known_plugins())
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None

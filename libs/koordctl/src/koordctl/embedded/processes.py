@@ -1,0 +1,255 @@
+"""The embedded stack as processes: the log, the store, the services, each with its own user and its own log file.
+
+    nats ──► bootstrap of streams ──► manager, scheduler, projector (with postgres), agents
+
+`specs` computes what to run from `StackOptions`; the supervisor of `koordcore.embedded` runs it. Next module to read:
+`commands/stack.py`.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from koordcore.bus.bootstrap import ServerTooOld, StreamDiffers
+from koordcore.bus.connection import ConnectRefused, NoAnswer, NotConnected
+from koordcore.bus.factory import BusSettings, bootstrap_bus
+from koordcore.bus.manifest import BOOTSTRAP
+from koordcore.bus.names import BusNames
+from koordcore.bus.principals import nats_users, seed_file
+from koordcore.bus.reads import ApiError
+from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free
+from koordcore.embedded.postgres import PostgresConfig, PostgresServer
+from koordcore.embedded.process import ProcessSpec, http_ok
+from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.access.log import DEFAULT_CLUSTER, key_folder
+
+SERVICES: Final = ("manager", "scheduler", "projector")
+PORTS_FILE: Final = "ports.json"
+SIMULATOR: Final = "agent-sim-"
+READY_SECONDS: Final = 60.0
+NATS_READY_SECONDS: Final = 30.0
+"""A killed server recovers its streams before it answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """What to run.
+
+    var               folder of data, logs and state
+    port_base         first of consecutive ports; None: free ones, the same as last time where they are still free
+    clock             text of the clock that all services share
+    sync              when nats-server syncs its files: "always", or a duration
+    host_node         name of this machine as a measured node; None: no agent for it
+    simulated         file with the simulated nodes; None: no simulated nodes
+    simulators        processes that share the simulated nodes
+    traces            whether the services write their spans to var/log/traces.jsonl
+    flags             service (manager, scheduler, projector, agent) -> more flags for it
+    """
+
+    var: Path
+    port_base: int | None = None
+    clock: str = "system"
+    sync: str = "1s"
+    host_node: str | None = None
+    simulated: Path | None = None
+    simulators: int = 1
+    traces: bool = False
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    log_level: str = "info"
+    cluster: str = DEFAULT_CLUSTER
+
+    @property
+    def log_folder(self) -> Path:
+        """Where every process logs."""
+        return self.var / "log"
+
+    @property
+    def trace_file(self) -> Path:
+        """Where spans go when they are wanted."""
+        return self.log_folder / "traces.jsonl"
+
+
+def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
+    """A loopback port for each name: from `port_base` on, else those of last time where they are still free.
+
+    raises    EmbeddedError when no free ports are found
+    """
+    if options.port_base is not None:
+        return {name: options.port_base + index for index, name in enumerate(names)}
+    file = options.var / PORTS_FILE
+    before: dict[str, int] = {}
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        before = msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+    kept = {name: port for name, port in before.items() if name in names and is_port_free(port)}
+    missing = [name for name in names if name not in kept]
+    chosen = {**kept, **dict(zip(missing, free_ports(len(missing)), strict=True))}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode({**before, **chosen})))
+    return chosen
+
+
+def shared_clock(speed: float, var: Path) -> str:
+    """The clock of a run, never earlier than what the last run on this data showed.
+
+    speed     1: the host's own time, unless an earlier run was ahead of it
+    """
+    file = var / "clock"
+    now = SystemClock().unix()
+    shown = now
+    with contextlib.suppress(OSError, InvalidInput):
+        shown = max(now, parse_clock(file.read_text().strip()).unix())
+    ahead = shown - now > 1
+    clock = str(ScaledClock.starting_now(speed, at_unix=shown)) if speed != 1 or ahead else "system"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(clock + "\n")
+    return clock
+
+
+def specs(options: StackOptions) -> list[ProcessSpec]:
+    """Everything to run, for the supervisor.
+
+    raises    EmbeddedError when a server's program is missing or no free port is found
+    """
+    agents = _agent_names(options)
+    names = ("nats", "nats-monitor", "postgres", *SERVICES, *agents)
+    ports = choose_ports(options, names)
+    nats = _nats(options, ports)
+    postgres = _postgres(options, ports)
+    nats_url = f"nats://{LOOPBACK}:{ports['nats']}"
+    found = [_with_streams(nats.spec(), options, nats_url), postgres.spec()]
+    for name in SERVICES:
+        # The address holds the password: not on a command line, which every user of the machine can read.
+        env = {"KOORD_PROJECTOR_DSN": postgres.dsn} if name == "projector" else {}
+        found.append(_service(options, name, name, ports[name], nats_url, (), env))
+    found += [
+        _service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name), {}) for name in agents
+    ]
+    return found
+
+
+def _agent_names(options: StackOptions) -> list[str]:
+    """One process for this host, and as many as wanted for the simulated nodes."""
+    simulators = [f"{SIMULATOR}{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
+    return (["agent-host"] if options.host_node else []) + simulators
+
+
+def _agent_flags(options: StackOptions, name: str) -> tuple[str, ...]:
+    if name == "agent-host":
+        assert options.host_node is not None, "there is an agent for this host"
+        return ("--node", options.host_node, "--state-dir", str(options.var / "agents" / name))
+    state = ("--state-dir", str(options.var / "agents" / name))
+    shard = f"{name.removeprefix(SIMULATOR)}/{options.simulators}"
+    return ("--simulated-nodes-file", str(options.simulated), "--shard", shard, *state)
+
+
+def manager_url(processes: Sequence[ProcessSpec]) -> str:
+    """Where the manager of a stack answers."""
+    return next(spec.urls["http"] for spec in processes if spec.name == "manager")
+
+
+def wipe(options: StackOptions) -> None:
+    """Deletes the data of a stack that does not run, wherever Postgres keeps it, and everything else below `var`.
+
+    raises    EmbeddedError for a folder that holds something else than a stack's data
+    """
+    if options.var.exists() and any(options.var.iterdir()) and not (options.var / PORTS_FILE).exists():
+        raise EmbeddedError(f"{options.var} holds other things than a stack's data: name an empty folder")
+    PostgresServer(PostgresConfig(data_dir=options.var / "postgres")).wipe()
+    shutil.rmtree(options.var, ignore_errors=True)
+
+
+def _nats(options: StackOptions, ports: dict[str, int]) -> NatsServer:
+    return NatsServer(
+        NatsServerConfig(
+            name="nats",
+            directory=options.var / "nats",
+            port=ports["nats"],
+            monitor_port=ports["nats-monitor"],
+            sync_interval=options.sync,
+            users=nats_users(BusNames(options.cluster), key_folder(options.var)),
+            log_file=options.log_folder / "nats.log",
+            ready_seconds=NATS_READY_SECONDS,
+        )
+    )
+
+
+def _postgres(options: StackOptions, ports: dict[str, int]) -> PostgresServer:
+    # Rows and their position are in one transaction: a commit that a power cut takes back is folded again.
+    return PostgresServer(
+        PostgresConfig(
+            data_dir=options.var / "postgres",
+            port=ports["postgres"],
+            synchronous_commit=False,
+            log_file=options.log_folder / "postgres.log",
+        )
+    )
+
+
+def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> ProcessSpec:
+    """The server counts as ready when every stream is as declared: services only bind (event-bus spec, 2)."""
+    health = spec.ready
+    assert isinstance(health, str), "nats-server is asked over HTTP"
+    settings = BusSettings(
+        urls=(url,),
+        cluster=options.cluster,
+        user=BOOTSTRAP.name,
+        nkey_seed_file=seed_file(key_folder(options.var), BOOTSTRAP.name),
+        connect_seconds=NATS_READY_SECONDS,
+    )
+
+    async def ready() -> bool:
+        if not await asyncio.to_thread(http_ok, health):
+            return False
+        try:
+            await bootstrap_bus(settings)
+        except NoAnswer:
+            return False
+        except (ConnectRefused, NotConnected, ServerTooOld, StreamDiffers, ApiError) as error:
+            raise EmbeddedError(f"nats: the streams could not be set up: {error}") from error
+        return True
+
+    return replace(spec, ready=ready)
+
+
+def _service(
+    options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...], env: dict[str, str]
+) -> ProcessSpec:
+    """A service of ours: `python -m koord_<module>` with flags."""
+    flags: list[str] = [
+        *("--cluster", options.cluster),
+        *("--instance", name),
+        *("--clock", options.clock),
+        *("--nats-urls", nats_url),
+        *("--nats-seed-file", str(seed_file(key_folder(options.var), module).absolute())),
+        *("--http-port", str(port)),
+        *("--log-format", "json"),
+        *("--log-level", options.log_level),
+        *(("--trace-file", str(options.trace_file.absolute())) if options.traces else ()),
+        *own,
+        *options.flags.get(module, ()),
+    ]
+    url = f"http://{LOOPBACK}:{port}"
+    return ProcessSpec(
+        name=name,
+        argv=(sys.executable, "-m", f"koord_{module}", *flags),
+        ready=f"{url}/readyz",
+        ready_seconds=READY_SECONDS,
+        # Not after postgres: the projector waits for it itself, and its interpreter starts meanwhile.
+        after=("nats",),
+        log_file=options.log_folder / f"{name}.log",
+        ports={"http": port},
+        urls={"http": url},
+        # Two cores start four interpreters at once; numpy's threads would only make them wait for each other.
+        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env},
+    )

@@ -1,0 +1,1 @@
+"""Explanations of pods, nodes and quotas from the events of the log. Pure."""

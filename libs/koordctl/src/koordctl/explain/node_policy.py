@@ -1,0 +1,105 @@
+"""What the manager decided for a node, line by line, every number with the terms it came from.
+
+source    manager spec, 5, 16, 17.3
+"""
+
+from collections.abc import Callable, Iterator
+
+from koordcore.events.nodepolicy import MidTerms, OvercommitTerms
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.state.aggregates import NodeHealth, NodePolicyState
+
+from koordctl.render.units import amounts_text, cores, gibibytes
+
+Show = Callable[[int], str]
+
+
+def formula_line(resource: str, terms: OvercommitTerms) -> str:
+    """`batch = capacity - margin - max(system, reserved) - used` with its numbers, cores or GiB."""
+    show = shown(resource)
+    taken = terms.high_priority_request if terms.policy == "request" else terms.high_priority_used
+    what = {"request": "requested", "maxUsageRequest": "used or requested"}.get(terms.policy, "used")
+    around = (
+        f"reserved {show(terms.reserved)}"
+        if terms.policy == "request"
+        else f"max(system {show(terms.system_used)}, reserved {show(terms.reserved)})"
+    )
+    cap = f", at most {show(terms.cap)}" if terms.cap is not None else ""
+    return (
+        f"batch {resource} {show(terms.result)} = capacity {show(terms.capacity)} - margin {show(terms.margin)}"
+        f" - {around} - {what} {show(taken)}{cap}   (policy {terms.policy})"
+    )
+
+
+def mid_line(resource: str, terms: MidTerms) -> str:
+    """`mid = max(min(reclaimable, unused), 0) + share of what is unallocated, at most cap` with its numbers."""
+    show = shown(resource)
+    head = f"mid {resource} {show(terms.result)} = "
+    if terms.mode == "static":
+        return f"{head}{show(terms.static_share)} by ratio, at most {show(terms.cap)}   (static)"
+    return (
+        f"{head}max(min(reclaimable {show(terms.prod_reclaimable)}, unused {show(terms.unused)}), 0)"
+        f" + share {show(terms.unallocated_share)} of max(capacity {show(terms.capacity)}"
+        f" - {show(terms.system_or_reserved)} system or reserved - requested {show(terms.prod_request)}, 0),"
+        f" at most {show(terms.cap)}"
+    )
+
+
+def overcommit_lines(policy: NodePolicyState) -> Iterator[str]:
+    """Batch and mid resources: formulas, what was published of them, zones, and what is odd."""
+    for resource, terms in sorted(policy.terms.items()):
+        yield formula_line(resource, terms)
+        if terms.margin < 0:
+            show = shown(resource)
+            yield f"  the margin is negative: {show(-terms.margin)} more than the node has may be lent"
+    yield from _published(policy)
+    for resource, terms in sorted(policy.mid_terms.items()):
+        yield mid_line(resource, terms)
+    for name, zone in sorted(policy.zones.items()):
+        yield f"zone {name}: batch cpu {cores(zone.batch_cpu_milli)}, memory {gibibytes(zone.batch_memory_bytes)}"
+
+
+def _published(policy: NodePolicyState) -> Iterator[str]:
+    cpu, computed = policy.batch_cpu_milli, policy.terms.get("cpu")
+    if cpu is None or computed is None:
+        return
+    origin = policy.origin.get(BATCH_CPU, computed.result)
+    if origin != computed.result:
+        yield f"  batch cpu {cores(origin)} = {cores(computed.result)} * normalization {policy.normalization}"
+    for name, show, left in ((BATCH_CPU, cores, cpu), (BATCH_MEMORY, gibibytes, policy.batch_memory_bytes or 0)):
+        held = policy.third_party.get(name, 0)
+        if held:
+            yield f"  {name} {show(left)} = {show(policy.origin.get(name, 0))} - {show(held)} held by third parties"
+
+
+def other_lines(policy: NodePolicyState) -> Iterator[str]:
+    """Ratios, devices, how the agent measures, and the node's health; only what was decided."""
+    if policy.ratios_computed:
+        normalization = policy.cpu_normalization or "none"
+        yield f"cpu normalization {normalization}, amplification {policy.amplification or 'none'}"
+        yield from (f"  {name}: {fault}" for name, fault in sorted(policy.ratio_faults.items()))
+    if policy.devices:
+        yield f"devices {amounts_text(policy.devices)}"
+    if policy.metric_policy is not None:
+        interval = policy.metric_policy.get("reportIntervalSeconds")
+        window = policy.metric_policy.get("aggregateDurationSeconds")
+        yield f"reports every {interval} s, averages of {window} s"
+    if policy.slo_fault:
+        yield f"written wrongly on the node: {policy.slo_fault}"
+    if policy.health is not None:
+        yield health_line(policy.health)
+
+
+def health_line(health: NodeHealth) -> str:
+    """Level, why, and what it does to the node's weight and water levels."""
+    because = f": {', '.join(health.reasons)}" if health.reasons else ""
+    guarded = f" (own {health.weight}: too many nodes look abnormal)" if health.reported_weight != health.weight else ""
+    levels = ", ".join(f"{name} {offset:+d}" for name, offset in sorted(health.offsets.items()) if offset)
+    weight = f"weight {health.reported_weight}{guarded}"
+    level = f"health {health.level} (abnormality {health.abnormality:.2f}{because})"
+    return f"{level}, {weight}, water levels {levels or 'as configured'}"
+
+
+def shown(resource: str) -> Show:
+    """How an amount of this resource is written."""
+    return cores if resource == "cpu" else gibibytes

@@ -1,0 +1,1 @@
+"""Rendering of answers: tables, YAML and JSON, amounts with units."""

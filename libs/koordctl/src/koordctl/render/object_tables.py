@@ -1,0 +1,131 @@
+"""Which columns `koord get` shows of each kind: those of its definition, as kubectl does; ours where it declares none.
+
+Pure. Amounts are written as in `units.py`; ages are left to kubectl.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+from koordcore.protocol.crd import accepted_kinds
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.qos import qos
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_amounts
+
+from koordctl.render.output import field
+from koordctl.render.units import amount_text
+
+Item: TypeAlias = dict[str, Any]
+Columns: TypeAlias = list[str]
+Rows: TypeAlias = list[list[object]]
+
+CLUSTER_SCOPED: Final = ("Node", "Namespace", "PriorityClass")
+NODE_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "batch-cpu": BATCH_CPU, "batch-memory": BATCH_MEMORY}
+COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "ClusterNetworkTopology": {"layers": "spec.networkTopologySpec", "nodes-seen": "status.detailStatus"},
+    "NodeResourceTopology": {"policies": "topologyPolicies", "zones": "zones"},
+    "ConfigMap": {"keys": "data"},
+    "PriorityClass": {"value": "value"},
+    "Deployment": {"replicas": "spec.replicas"},
+    "Job": {"parallelism": "spec.parallelism"},
+    "Namespace": {},
+}
+"""Kind -> column -> path below the object, in the manner of a definition's `jsonPath`."""
+COUNTED: Final = ("keys", "zones", "layers", "nodes-seen")
+"""Columns that show how many entries there are."""
+AMOUNTS: Final = ("cpu", "memory")
+"""A path that ends so leads to an amount of that resource."""
+_STEP: Final = re.compile(r"(?:\\.|[^.\\])+")
+DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
+
+
+def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
+    """Heads and rows of objects of one kind; a cell None is not known."""
+    if kind == "Pod":
+        return _pods(items, wide=wide)
+    if kind == "Node":
+        return _nodes(items, wide=wide)
+    resource = next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
+    declared = [column for column in resource.columns if column.type != "date"] if resource is not None else []
+    paths = {column.name.lower(): column.json_path for column in declared} or COLUMNS.get(kind, {})
+    names = ["name"] if is_cluster_scoped(kind) else ["namespace", "name"]
+    # A definition may have a column of its own called `name`, of what the object is about.
+    heads = [f"target-{column}" if column in names else column for column in paths]
+    return [*names, *heads], [
+        [
+            *(field(item, f"metadata.{name}") for name in names),
+            *(_cell(column, _value(item, path)) for column, path in paths.items()),
+        ]
+        for item in items
+    ]
+
+
+def is_cluster_scoped(kind: str) -> bool:
+    """Whether objects of a kind are in no namespace."""
+    scopes = {resource.kind: resource.scope for resource in accepted_kinds()}
+    return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
+
+
+def _value(item: Item, path: str) -> object:
+    """What stands at `.a.b.c`; a dot inside a key is written `\\.`; amounts in our units."""
+    steps = [step.replace("\\", "") for step in _STEP.findall(path)]
+    value: object = item
+    for step in steps:
+        value = cast("Mapping[str, object]", value).get(step) if isinstance(value, Mapping) else None
+    if steps[-1] in AMOUNTS and isinstance(value, str | int):
+        try:
+            return amount_text(steps[-1], parse_amounts({steps[-1]: value})[steps[-1]])
+        except InvalidInput:
+            return value
+    return value
+
+
+def _cell(column: str, value: object) -> object:
+    """A value for one line; the size of what is counted."""
+    if column in COUNTED:
+        return len(cast("Sequence[object]", value or ()))
+    if value in (None, "", {}, []):
+        return DEFAULTS.get(column)
+    if isinstance(value, list):
+        return ",".join(str(each) for each in cast("list[object]", value))
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _pods(items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
+    columns = ["namespace", "name", "status", "qos", "node"] + (["priority", "uid"] if wide else [])
+    return columns, [
+        [
+            field(item, "metadata.namespace"),
+            field(item, "metadata.name"),
+            _pod_status(item),
+            qos(codec.convert(item, Pod)),
+            field(item, "spec.nodeName") or None,
+            *([field(item, "spec.priority"), field(item, "metadata.uid")] if wide else []),
+        ]
+        for item in items
+    ]
+
+
+def _pod_status(item: Item) -> str:
+    if field(item, "spec.nodeName"):
+        return "Running" if field(item, "status.phase") == "Running" else "Placed"
+    return "Pending"
+
+
+def _nodes(items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
+    rows: Rows = []
+    for item in items:
+        allocatable = parse_amounts(field(item, "status.allocatable", {}))
+        held = {name: allocatable.get(resource) for name, resource in NODE_AMOUNTS.items()}
+        rows.append(
+            [
+                field(item, "metadata.name"),
+                "SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready",
+                *(None if held[name] is None else amount_text(NODE_AMOUNTS[name], held[name] or 0) for name in held),
+                *([",".join(f"{k}={v}" for k, v in field(item, "metadata.labels", {}).items())] if wide else []),
+            ]
+        )
+    return ["name", "status", *NODE_AMOUNTS, *(["labels"] if wide else [])], rows

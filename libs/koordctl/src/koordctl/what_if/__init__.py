@@ -1,0 +1,1 @@
+"""What-if runs: a window of the log decided again under other settings."""

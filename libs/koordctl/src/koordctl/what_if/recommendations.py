@@ -1,0 +1,111 @@
+"""What a run of `koord replay --rerun-manager` compares of recommendations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.what_if.recommendations import RecommendationFate
+from koord_manager.domain.what_if.run import ManagerWhatIf
+from koord_manager.domain.what_if.tally import Tally
+from koordcore.events.envelope import namespaced_from_token
+from koordcore.events.recommendation import ContainerRecommendation
+from koordcore.state.aggregates import RecommendationState
+
+from koordctl.what_if.nodes import tally_document
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFate:
+    """What one container would request. None: nothing is recommended for it."""
+
+    name: str
+    recorded: ContainerRecommendation | None
+    anew: ContainerRecommendation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendationComparison:
+    """What was recorded of recommendations and what would have been.
+
+    tally       decisions in the window: recommendations, and pods that were asked to leave for one
+    in_force    settings of the recording in the end
+    settings    that decided here
+    fates       of those that would say something else in the end, or have other pods created anew
+    """
+
+    tally: Tally
+    in_force: RecommenderSettings
+    settings: RecommenderSettings
+    fates: list[RecommendationFate]
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            "decisions": tally_document(self.tally),
+            "settings": {
+                "recorded": msgspec.to_builtins(self.in_force),
+                "rerun": msgspec.to_builtins(self.settings),
+            },
+            "differing": [_fate(fate) for fate in self.fates],
+        }
+
+
+def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
+    """What a run that has ended says of recommendations."""
+    decided = ended.recommendations
+    return RecommendationComparison(
+        tally=decided.tally, in_force=decided.in_force, settings=decided.settings, fates=ended.recommendation_fates()
+    )
+
+
+def title(fate: RecommendationFate) -> str:
+    """`namespace/name`."""
+    return "/".join(namespaced_from_token(fate.id))
+
+
+def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
+    """The containers of a Recommendation for which something else is said, by name."""
+    before, after = _containers(fate.recorded), _containers(fate.anew)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield ContainerFate(name, before.get(name), after.get(name))
+
+
+def requests_differ(fate: RecommendationFate) -> bool:
+    """Whether some container would request something else."""
+    return any(
+        (one.recorded and one.recorded.target) != (one.anew and one.anew.target) for one in container_fates(fate)
+    )
+
+
+def bounds_differ(fate: RecommendationFate) -> bool:
+    """Whether some container's requests would be left alone within other bounds."""
+    return any(
+        (one.recorded and (one.recorded.lower_bound, one.recorded.upper_bound))
+        != (one.anew and (one.anew.lower_bound, one.anew.upper_bound))
+        for one in container_fates(fate)
+    )
+
+
+def conditions_differ(fate: RecommendationFate) -> bool:
+    """Whether other conditions would hold."""
+    return _conditions(fate.recorded) != _conditions(fate.anew)
+
+
+def _containers(state: RecommendationState | None) -> dict[str, ContainerRecommendation]:
+    return {one.name: one for one in state.containers} if state is not None else {}
+
+
+def _conditions(state: RecommendationState | None) -> dict[str, str]:
+    return {one.type: one.status for one in state.conditions} if state is not None else {}
+
+
+def _fate(fate: RecommendationFate) -> dict[str, Any]:
+    return {
+        "recommendation": title(fate),
+        "recorded": msgspec.to_builtins(fate.recorded),
+        "rerun": msgspec.to_builtins(fate.anew),
+        "outdatedPods": {"recorded": fate.outdated[0], "rerun": fate.outdated[1]},
+    }

@@ -1,0 +1,223 @@
+"""A window of the log decided anew under another configuration: what `koord replay --rerun-scheduler` compares.
+
+Nothing is written: the log is read, two states live in this process (as recorded, and as decided anew).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Set
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from koord_scheduler.domain.config.effective import EffectiveConfiguration
+from koord_scheduler.domain.folding.log import fold, skip
+from koord_scheduler.domain.frameworks import Frameworks
+from koord_scheduler.domain.packing import Packing, packing_of
+from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
+from koord_scheduler.domain.recording import Nomination, recording_of
+from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.domain.templates import scheduler_name_of
+from koord_scheduler.domain.what_if import Fate, WhatIf
+from koord_scheduler.shell.configuration import installed_makers
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.events.pod import PodPlaced
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.observations import ObservationLog
+
+from koordctl.access.folding import BATCH, everything_kept, skipped_positions
+from koordctl.access.log import LogTrouble
+
+ALIASES = ("default-scheduler",)
+"""Pods of these scheduler names are placed by the first profile, as the service does unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What was recorded and what would have been.
+
+    begin, end           positions; the window is what lies behind `begin` up to `end`
+    recorded, decided    placements in the window, as recorded and anew
+    reports              load reports of nodes that were still kept
+    fates                of every pod that has a node by the end, in the recording or anew
+    preempted, evicted   pods that had to leave for others, as recorded and anew, as "namespace/name"
+    nominations          who was promised which node, and who had to leave for it, as recorded
+    nominated            the same anew
+    before, after        the nodes at `end`
+    unserved             scheduler name that no profile of those tried has -> how many pods of the recording ask for it
+    """
+
+    begin: int
+    end: int
+    recorded: int
+    decided: int
+    reports: int
+    fates: list[Fate]
+    preempted: list[str]
+    evicted: list[str]
+    nominations: list[Nomination]
+    nominated: list[Nomination]
+    before: Packing
+    after: Packing
+    unserved: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is worth a look in the configuration that was tried."""
+        return tuple(
+            f"no profile serves the pods of scheduler {name}: {count:,} {'pod' if count == 1 else 'pods'}"
+            for name, count in sorted(self.unserved.items())
+        )
+
+    @property
+    def elsewhere(self) -> list[Fate]:
+        """Pods on another node."""
+        return [fate for fate in self.fates if fate.recorded and fate.rerun and fate.recorded != fate.rerun]
+
+    @property
+    def not_placed(self) -> list[Fate]:
+        """Pods that were placed and would not be."""
+        return [fate for fate in self.fates if not fate.rerun]
+
+    @property
+    def newly_placed(self) -> list[Fate]:
+        """Pods that were not placed and would be."""
+        return [fate for fate in self.fates if not fate.recorded]
+
+    @property
+    def newly_preempted(self) -> list[str]:
+        """Pods that were left alone, and would have to leave."""
+        return sorted(set(self.evicted) - set(self.preempted))
+
+    @property
+    def spared(self) -> list[str]:
+        """Pods that had to leave, and would be left alone."""
+        return sorted(set(self.preempted) - set(self.evicted))
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            "from": self.begin,
+            "to": self.end,
+            "placementsRecorded": self.recorded,
+            "placementsRerun": self.decided,
+            "loadReports": self.reports,
+            "warnings": list(self.warnings),
+            "elsewhere": [asdict(fate) for fate in self.elsewhere],
+            "pendingInsteadOfPlaced": [asdict(fate) for fate in self.not_placed],
+            "placedInsteadOfPending": [asdict(fate) for fate in self.newly_placed],
+            "preemptedRecorded": self.preempted,
+            "preemptedRerun": self.evicted,
+            "nominationsRecorded": [nomination._asdict() for nomination in self.nominations],
+            "nominationsRerun": [nomination._asdict() for nomination in self.nominated],
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+        }
+
+
+async def compare(
+    log: EventLog,
+    observations: ObservationLog,
+    verdicts: ObservationLog,
+    configuration: EffectiveConfiguration,
+    begin: int,
+    end: int,
+    progress: Callable[[int], None],
+) -> Comparison:
+    """Fold to `begin`, decide what lies behind it up to `end` anew.
+
+    progress    called with positions, from 0 to 2 * end: every event is folded for both states
+    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
+    """
+    skipped = await skipped_positions(log)
+    recorded_state, what_if = _state(configuration), WhatIf(_state(configuration))
+    window: list[StoredEvent] = []
+    try:
+        async for batch in log.history(0, end, batch=BATCH):
+            for stored in batch:
+                if stored.seq in skipped:
+                    skip(recorded_state, stored.seq)
+                    continue
+                fold(recorded_state, stored)
+                if stored.seq <= begin:
+                    what_if.before(stored)
+                else:
+                    window.append(stored)
+            progress(batch[-1].seq)
+        events = what_if.window(window)
+        recording = recording_of(events, await everything_kept(verdicts))
+        reports = await everything_kept(observations)
+        what_if.rerun(events, recording, reports, lambda position: progress(end + position))
+        tried = {*recording.placed, *(attempt.uid for attempt in recording.attempts)}
+        unserved = await _unserved(log, what_if.state.frameworks, tried - what_if.placed.keys(), end, skipped)
+    except UnreadableEvent as error:
+        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
+    return Comparison(
+        begin=begin,
+        end=end,
+        recorded=recording.decided,
+        decided=what_if.decided,
+        reports=len(reports),
+        fates=what_if.fates(),
+        preempted=_named(recording.preempted),
+        evicted=_named(what_if.evicted),
+        nominations=recording.nominated,
+        nominated=what_if.nominated,
+        before=packing_of(recorded_state),
+        after=packing_of(what_if.state),
+        unserved=unserved,
+    )
+
+
+async def _unserved(
+    log: EventLog, frameworks: Frameworks, uids: Set[str], end: int, skipped: Container[int]
+) -> Counter[str]:
+    """How many of these pods ask for which scheduler that is none of the profiles. Nothing is read when there are none.
+
+    raises    UnreadableEvent
+    """
+    found: dict[str, str] = {}
+    if not uids:
+        return Counter()
+    async for batch in log.history(0, end, kinds=["podspec"], batch=BATCH):
+        for stored in batch:
+            if stored.ref.id not in uids or stored.seq in skipped:
+                continue
+            event = CATALOGUE.read(stored)
+            if isinstance(event, PodSpecAdded | PodSpecChanged) and frameworks.of(event.object) is None:
+                found[stored.ref.id] = scheduler_name_of(event.object)
+    return Counter(found.values())
+
+
+async def recomputed(
+    log: EventLog, observations: ObservationLog, configuration: EffectiveConfiguration, seq: int
+) -> Recomputed | NotRecomputable:
+    """The placement at a position, taken again from the log alone.
+
+    raises    LogTrouble when there is none, or for an event that cannot be read
+    """
+    head = await log.head()
+    events = [stored async for batch in log.history(0, head.last_seq, batch=BATCH) for stored in batch]
+    if not any(stored.seq == seq and stored.type == PodPlaced.__name__ for stored in events):
+        raise LogTrouble(f"there is no placement at position {seq}: `koord events -k pod --since 1` lists them")
+    try:
+        return recompute(_state(configuration), events, await everything_kept(observations), seq)
+    except UnreadableEvent as error:
+        raise LogTrouble(str(error)) from error
+
+
+def _named(pods: Mapping[str, tuple[str, str]]) -> list[str]:
+    return sorted(f"{namespace}/{name}" for namespace, name in pods.values())
+
+
+def _state(configuration: EffectiveConfiguration) -> SchedulerState:
+    frameworks = frameworks_of(configuration, more=installed_makers(), aliases=ALIASES)
+    return SchedulerState(
+        frameworks,
+        Settings(
+            initial_backoff_seconds=configuration.pod_initial_backoff_seconds,
+            max_backoff_seconds=configuration.pod_max_backoff_seconds,
+        ),
+    )

@@ -1,0 +1,79 @@
+"""The fold from zero, and what `verify` concludes from three of them."""
+
+import pytest
+from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent
+from koordcore.state import ClusterState
+from koordctl.access.folding import Folded, fold_to
+from koordctl.access.log import LogTrouble
+from koordctl.access.verification import Standing, Verdict
+from support.histories import every_kind_once, history
+
+POISON = ({HEADER_TYPE: "NoSuchEvent", HEADER_SCHEMA: "1"}, b"{}")
+
+
+def filled() -> tuple[MemoryLog, list[StoredEvent]]:
+    """A log with a history in it."""
+    log = MemoryLog()
+    events = history(every_kind_once())
+    assert len(events) > 20
+    for event in events:
+        log.store(event.ref, dict(event.headers), event.body)
+    return log, events
+
+
+def expected(events: list[StoredEvent], upto: int) -> str:
+    state = ClusterState()
+    for event in events[:upto]:
+        state.apply(event)
+    return state.hash()
+
+
+async def test_fold_has_the_hash_of_the_position_and_of_every_mark() -> None:
+    log, events = filled()
+    seen: list[int] = []
+    folded = await fold_to(MemoryEventLog(log), 20, marks=(0, 7, 20), see=lambda stored, _: seen.append(stored.seq))
+    assert folded.hashes == {mark: expected(events, mark) for mark in (0, 7, 20)}
+    assert folded.hash == folded.hashes[20]
+    assert seen == list(range(1, 21))
+    assert sum(folded.by_type.values()) == folded.events == 20
+
+
+async def test_empty_log_folds_to_nothing() -> None:
+    folded = await fold_to(MemoryEventLog(MemoryLog()), 0)
+    assert (folded.events, folded.hash) == (0, "0" * 32)
+
+
+async def test_unreadable_event_is_said_unless_it_was_recorded_as_skipped() -> None:
+    log, _ = filled()
+    bad = log.store(AggregateRef("pod", "x"), *POISON)
+    events = MemoryEventLog(log)
+    with pytest.raises(LogTrouble, match=f"event {bad} .* koord bus skip"):
+        await fold_to(events, bad)
+    origin = Origin(causation_id="c", correlation_id="f", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    skip = Draft(AggregateRef("fold", "manager"), EventSkipped(seq=bad, reason="a test", operator="me"), 0)
+    await events.append(CATALOGUE.seal([skip], origin))
+    folded = await fold_to(events, bad, marks=(bad,))
+    assert folded.state.position == bad
+    assert folded.hashes[bad] == folded.hash
+
+
+def verdict(live: Standing, projector: Standing, hashes: dict[int, str]) -> Verdict:
+    return Verdict(live=live, projector=projector, folded=Folded(hashes=hashes, hash=hashes[max(hashes)]))
+
+
+def test_three_equal_hashes_at_one_position_agree() -> None:
+    assert verdict(Standing(5, "a"), Standing(5, "a"), {5: "a"}).equal
+
+
+def test_moving_folds_agree_when_the_fold_from_zero_passes_through_both() -> None:
+    found = verdict(Standing(5, "a"), Standing(7, "b"), {5: "a", 7: "b"})
+    assert found.equal
+    assert found.position == 7
+
+
+@pytest.mark.parametrize(("live", "rows"), [("x", "b"), ("a", "x"), ("b", "a")])
+def test_one_different_hash_is_a_difference(live: str, rows: str) -> None:
+    assert not verdict(Standing(5, live), Standing(7, rows), {5: "a", 7: "b"}).equal

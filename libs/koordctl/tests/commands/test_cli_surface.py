@@ -1,0 +1,237 @@
+"""What a user sees of the commands without a running stack: help, wrong usage, one sentence instead of a traceback."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from koordcore.embedded.errors import EmbeddedError
+from koordctl.__main__ import run
+from koordctl.app import app
+from koordctl.embedded.nodes import host_node_name, simulated_nodes
+from koordctl.embedded.processes import StackOptions, choose_ports, shared_clock, wipe
+from typer.main import get_command
+from typer.testing import CliRunner
+
+README = Path(__file__).resolve().parents[4] / "README.md"
+PLACEHOLDER_FILES = ("my.yaml",)
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command below one that is no group, with the words that call it."""
+    for name, child in getattr(command, "commands", {}).items():
+        words = (*path, name)
+        if getattr(child, "commands", None):
+            yield from leaves(child, words)
+        else:
+            yield " ".join(words), child
+
+
+COMMANDS = dict(leaves(get_command(app)))
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No stack runs here."""
+    for name in ("KOORD_NATS", "KOORD_MANAGER", "KOORD_PROJECTOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KOORD_VAR", str(tmp_path / "var"))
+    return tmp_path
+
+
+def koord(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["koord", *words])
+    return run(app)
+
+
+def examples_of(command: str) -> list[str]:
+    """The lines of a command's help that call `koord`."""
+    _, _, examples = COMMANDS[command].help.partition("Examples:")
+    return [line.strip() for line in examples.splitlines() if "koord " in line]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    answer = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert answer.exit_code == 0
+    assert any(line.partition("koord ")[2].startswith(command) for line in examples_of(command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_a_call_that_is_understood(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").symlink_to(README.parent / "examples")
+    for name in PLACEHOLDER_FILES:
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for line in examples_of(command):
+        words = shlex.split(line.partition("koord ")[2].partition(" | ")[0])
+        assert words[: len(command.split())] == command.split()
+        COMMANDS[command].make_context(command, words[len(command.split()) :])
+        named = [word for word in words if word.startswith("examples/")]
+        assert all((tmp_path / name).exists() for name in named)
+
+
+def test_readme_lists_every_command_once() -> None:
+    listed = re.findall(
+        r"^\.venv/bin/koord ([a-z-]+(?: [a-z-]+)?)", README.read_text().partition("Your own objects")[0], re.M
+    )
+    called = [next(name for name in COMMANDS if f"{words} ".startswith(f"{name} ")) for words in listed]
+    groups = {name.split()[0] for name in COMMANDS} - {"explain"}
+    assert sorted(name.split()[0] for name in called if not name.startswith("explain")) == sorted(groups)
+    assert [name for name in called if name.startswith("explain")] == ["explain pod", "explain node"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["get", "pods"], ["apply", "-f", "/dev/null"], ["events"], ["replay"], ["verify"], ["status"],
+        ["explain", "pod", "x"], ["explain", "node", "x"], ["bus", "streams"], ["bus", "consumers"],
+        ["bus", "dlq", "list"], ["recommend"],
+    ],
+)  # fmt: skip
+def test_without_a_stack_every_command_says_so_in_one_sentence(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert koord(monkeypatch, *words) == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["get", "flowers"], "unknown kind 'flowers'"),
+        (["get", "podz"], "did you mean pod?"),
+        (["get", "pods", "-o", "foo"], "'--output' / '-o': 'foo' is not one of 'table', "),
+        (["delete", "pod"], "KIND NAME"),
+        (["events", "--kind", "flower"], "unknown kind flower"),
+        (["nonsense"], "nonsense"),
+        (["up", "--simulated-nodes", "/no/such/file"], "/no/such/file"),
+        (["apply", "-f", "/no/such/file"], "/no/such/file: No such file"),
+        (["lint", "/no/such/file"], "/no/such/file: No such file"),
+        (["delete", "-f", "/no/such/file"], "/no/such/file: No such file"),
+        (["scheduler", "check-config", "/no/such/file"], "/no/such/file"),
+        (["replay", "--rerun-scheduler", "--config", "/no/such/file"], "/no/such/file"),
+        (["get", "pods", "--as-of", "yesterday"], "--as-of must be a position"),
+    ],
+)
+def test_wrong_usage_is_status_2(
+    words: list[str], part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert koord(monkeypatch, *words) == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["lint"], ["scheduler", "check-config"], ["up", "--simulated-nodes"]],
+    ids=" ".join,
+)
+def test_a_file_with_the_wrong_content_is_refused_with_status_1(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("kind: Flower\nmetadata: {name: rose}\n")
+    assert koord(monkeypatch, *words, str(file)) == 1
+    assert str(file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["scheduler", "check-config"]], ids=" ".join)
+def test_who_reads_no_further_makes_no_command_fail(words: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "koordctl", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        said = running.stderr.read() if running.stderr is not None else ""
+    assert (running.returncode, said) == (0, "")
+
+
+def test_defect_becomes_a_sentence_and_a_file(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = typer.Typer()
+
+    @broken.command()
+    def explode() -> None:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
+        """A command with a defect."""
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr("sys.argv", ["koord"])
+    assert run(broken) == 1
+    said = capsys.readouterr().err
+    assert "boom" in said
+    assert "Traceback" not in said
+    assert "ZeroDivisionError: boom" in (nowhere / "var" / "log" / "koord-defect.log").read_text()
+
+
+def test_down_without_a_stack_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert koord(monkeypatch, "down") == 0
+
+
+def test_simulated_nodes_come_from_a_number_or_a_file(tmp_path: Path) -> None:
+    assert [node["metadata"]["name"] for node in simulated_nodes("2")] == ["node-1", "node-2"]
+    file = tmp_path / "nodes.yaml"
+    file.write_text("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: b}\n")
+    assert [node["metadata"]["name"] for node in simulated_nodes(str(file))] == ["a", "b"]
+    file.write_text("kind: Pod\nmetadata: {name: a}\n")
+    with pytest.raises(typer.Exit):
+        simulated_nodes(str(file))
+
+
+def test_host_name_is_a_node_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "My_Laptop.local")
+    assert host_node_name() == "my-laptop.local"
+
+
+def test_ports_stay_the_same_while_they_are_free(tmp_path: Path) -> None:
+    options = StackOptions(var=tmp_path)
+    first = choose_ports(options, ["a", "b"])
+    assert choose_ports(options, ["a", "b", "c"]).items() >= first.items()
+    assert len(set(choose_ports(options, ["a", "b", "c"]).values())) == 3
+
+
+def test_ports_follow_the_base_when_one_is_given(tmp_path: Path) -> None:
+    assert choose_ports(StackOptions(var=tmp_path, port_base=20000), ["a", "b"]) == {"a": 20000, "b": 20001}
+
+
+def test_only_a_stacks_own_folder_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("ten years of work")
+    with pytest.raises(EmbeddedError, match="other things"):
+        wipe(StackOptions(var=tmp_path))
+    (tmp_path / "ports.json").write_text("{}")
+    wipe(StackOptions(var=tmp_path))
+    assert not tmp_path.exists()
+
+
+def test_clock_of_a_later_run_never_goes_back(tmp_path: Path) -> None:
+    assert shared_clock(1, tmp_path) == "system"
+    ahead = tmp_path / "clock"
+    ahead.write_text("1.0@0.0@5000000000.0\n")
+    assert float(shared_clock(60, tmp_path).split("@")[2]) > 5_000_000_000
+    assert float(shared_clock(1, tmp_path).split("@")[2]) > 5_000_000_000
+
+
+@pytest.mark.parametrize(("typed", "status"), [("koord g", 0), ("koord no-such", 1)])
+def test_a_shell_is_told_whether_there_is_a_completion(
+    typed: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_KOORD_COMPLETE", "complete_fish")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "is-args")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
+    assert koord(monkeypatch) == status
+
+
+def test_a_closed_output_is_no_defect() -> None:
+    program = "import sys; sys.stdout = None; from koordctl.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "status"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: nothing runs in ")

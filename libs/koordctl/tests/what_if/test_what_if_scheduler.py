@@ -1,0 +1,81 @@
+"""A recorded log decided anew through the ports: nothing is written, and what would differ is counted."""
+
+from pathlib import Path
+
+import pytest
+from koord_scheduler.domain.config.effective import effective_configuration
+from koord_scheduler.shell.configuration import shipped_configuration
+from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
+from koordctl.documents.scheduler_config import compared_with_force, scheduler_configuration
+from koordctl.what_if.scheduler import Comparison, compare
+from support.scheduler.configurations import PACKED
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
+
+
+def recorded() -> MemoryLog:
+    small, log = SmallLog(), MemoryLog()
+    for name in "abcd":
+        small.add_node(node(name))
+    scheduler = Scheduler(small)
+    for number in range(8):
+        small.add_pod(pod(f"p{number}", {"cpu": "1", "memory": "1Gi"}))
+        scheduler.run()
+    for stored in small.events:
+        log.store(stored.ref, dict(stored.headers), stored.body)
+    return log
+
+
+async def rerun(log: MemoryLog, configuration: bytes, begin: int = 0) -> Comparison:
+    events, seen = MemoryEventLog(log), list[int]()
+    head = await events.head()
+    found = await compare(
+        events,
+        observations=MemoryObservationLog(),
+        verdicts=MemoryObservationLog(),
+        configuration=effective_configuration(configuration),
+        begin=begin,
+        end=head.last_seq,
+        progress=seen.append,
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == 2 * head.last_seq
+    assert (await events.head()).last_seq == head.last_seq
+    return found
+
+
+async def test_the_recorded_configuration_changes_nothing() -> None:
+    found = await rerun(recorded(), shipped_configuration())
+    assert (found.recorded, found.decided, found.elsewhere, found.not_placed) == (8, 8, [], [])
+    assert found.before == found.after
+
+
+async def test_packing_is_told_with_every_pod_that_moves() -> None:
+    found = await rerun(recorded(), PACKED.encode(), begin=10)
+    assert (found.recorded, found.decided) == (6, 6)
+    assert found.after.nodes_in_use < found.before.nodes_in_use == 4
+    document = found.document()
+    assert len(document["elsewhere"]) == len(found.elsewhere) > 0
+    assert {"namespace", "name", "recorded", "rerun"} == set(document["elsewhere"][0])
+    assert (document["before"]["pods"], document["after"]["pods"]) == (8, 8)
+
+
+async def test_a_configuration_that_serves_nobody_of_the_recording_says_so() -> None:
+    other = shipped_configuration().replace(b"schedulerName: koord-scheduler", b"schedulerName: my-scheduler")
+    found = await rerun(recorded(), other, begin=10)
+    assert found.decided == 0
+    assert found.warnings == ("no profile serves the pods of scheduler koord-scheduler: 6 pods",)
+    assert found.document()["warnings"] == list(found.warnings)
+    assert (await rerun(recorded(), shipped_configuration())).warnings == ()
+
+
+def test_what_is_tried_is_compared_with_the_shipped_configuration_where_no_scheduler_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KOORD_SCHEDULER", raising=False)
+    monkeypatch.setenv("KOORD_VAR", str(tmp_path))
+    file = tmp_path / "packed.yaml"
+    file.write_text(PACKED)
+    tried = compared_with_force(file, scheduler_configuration(file))
+    assert (tried.name, tried.other) == (str(file), "the shipped one")
+    assert any(line.startswith("off: ") and "LoadAwareScheduling" in line for line in tried.differences)
+    assert compared_with_force(None, scheduler_configuration(None)).differences == []
