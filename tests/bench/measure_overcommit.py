@@ -7,9 +7,15 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_manager.domain.node_drafts import device_drafts, measuring_drafts, overcommit_of, ratio_drafts, slo_drafts
-from koord_manager.domain.recommender.rounds import RecommenderRounds
-from koord_manager.domain.slo_adjust.rounds import LOOKS_AT_ONCE, HealthRounds
+from koord_manager.domain.nodes.policy_drafts import (
+    device_drafts,
+    measuring_drafts,
+    overcommit_of,
+    ratio_drafts,
+    slo_drafts,
+)
+from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthRounds
 from koordcore.events.observation import PodUsage
 from support.manager.world import GIB, ManagerWorld, usage_of
 

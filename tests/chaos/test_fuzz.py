@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 from koord_manager.compose import assemble
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.settings import ManagerSettings
 from koord_projector.domain.projection import Projection
 from koord_scheduler.domain.folding.log import fold

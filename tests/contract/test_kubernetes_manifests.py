@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 from koord_manager.domain.admission.webhooks import WEBHOOKS
+from koord_manager.kubernetes_settings import LEASE_NAME
 from koord_manager.settings import ManagerSettings
-from koord_manager.shell.gateway.settings import LEASE_NAME
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.gateway import PodEvictionRequested

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from koord_manager.shell.gateway import running
 from koord_manager.shell.gateway.api import connect_api
+from koord_manager.shell.gateway.fact_appender import Scribe
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS
-from koord_manager.shell.gateway.scribe import Scribe
 from koord_manager.shell.gateway.sweep import Sweep
 from koordcore.bus.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef

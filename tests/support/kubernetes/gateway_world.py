@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import mirrored_resources
-from koord_manager.domain.view import ManagerView
 from koord_manager.shell.gateway.api import KubernetesApi, connect_api
 from koord_manager.shell.gateway.outbox import Writes
 from koord_manager.shell.gateway.running import Gateway, GatewaySettings, GatewayWorld

@@ -4,7 +4,13 @@ import json
 import random
 from typing import Any, cast
 
-from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, PROFILES, QUOTA_PROFILES, Facts
+from koord_manager.domain.admission.context.facts import (
+    ENHANCED_NAME,
+    ENHANCED_NAMESPACE,
+    PROFILES,
+    QUOTA_PROFILES,
+    Facts,
+)
 from koord_manager.domain.admission.options import GATE_DEFAULTS
 from koord_manager.domain.admission.request import Operation, Request
 from koordcore.protocol.objects import ObjectMeta, PriorityClass

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import AsyncGenerator
 from itertools import count
 
-from koord_manager.documents import serve_documents
-from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.context.facts import ConfigNames
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers import Controllers
-from koord_manager.domain.view import ManagerView
+from koord_manager.shell.context import Told, World
+from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.intake import Intake, Result
-from koord_manager.world import Told, World
 from koordcore.bus.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
 from koordcore.events.envelope import name_token
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage

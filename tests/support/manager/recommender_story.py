@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from koord_manager.cycle import control_round
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.delete import Target
 from koord_manager.domain.recommender.book import RecommenderBook, book_fingerprint
-from koord_manager.domain.recommender.rounds import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
-from koord_manager.domain.remove import Target
-from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.run import ManagerWhatIf
-from koord_manager.recording import append_all
+from koord_manager.shell.append_decisions import append_all
 from koord_manager.shell.recommender_history import FOLD, save_checkpoint
 from koordcore.bus.memory import MemoryLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent

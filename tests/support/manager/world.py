@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from koord_manager.domain.colocation import NodePolicies
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.configuration.node_policies import NodePolicies
 from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_from_token, name_token, namespaced_token
 from koordcore.events.explanation import PlacementExplanation

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.context.facts import ConfigNames
 from koordcore.protocol.manifests import read_documents
 from koordctl.app import app
 from koordctl.documents.tried_files import config_remarks, profile_remarks

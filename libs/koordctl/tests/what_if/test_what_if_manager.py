@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from koord_manager.cycle import control_round
-from koord_manager.domain.admission.facts import ConfigNames
-from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.admission.context.facts import ConfigNames
+from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.enabled import AMPLIFICATION, CONTROLLERS, NODE_METRIC, PLUGINS
 from koord_manager.settings import ManagerSettings
 from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog

@@ -16,16 +16,14 @@ from koordcore.state.aggregates import NamespaceState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import keep_control
-from koord_manager.documents import serve_documents
-from koord_manager.domain.colocation import NodePolicies
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
-from koord_manager.domain.quota_rounds import QuotaRounds
+from koord_manager.domain.quota_profiles.controller import QuotaRounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.book import RecommenderBook
-from koord_manager.domain.recommender.rounds import RecommenderRounds
-from koord_manager.domain.view import ManagerView
-from koord_manager.profile_rounds import keep_profiles
+from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.settings import (
     ManagerSettings,
     admission_options,
@@ -33,18 +31,20 @@ from koord_manager.settings import (
     controller_policy,
     recommender_settings,
 )
-from koord_manager.shell.api import ManagerApi
+from koord_manager.shell.context import Told, World
 from koord_manager.shell.controller_metrics import ControllerMetrics
+from koord_manager.shell.documents.api import ManagerApi
+from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.folding import follow_reports, view_runner
 from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
 from koord_manager.shell.ports import add_ports
+from koord_manager.shell.profile_controller import keep_profiles
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
-from koord_manager.world import Told, World
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:

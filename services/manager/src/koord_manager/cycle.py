@@ -17,23 +17,23 @@ from koordcore.protocol.manifests import InvalidManifest
 from koordcore.state.aggregates import WorkloadState
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.agent_evictions import agent_requests
-from koord_manager.domain.config_warnings import warning_drafts
+from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.configuration.warnings import warning_drafts
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
-from koord_manager.domain.evictions import eviction_groups
-from koord_manager.domain.expired_explanations import expiry_drafts
-from koord_manager.domain.node_drafts import (
+from koord_manager.domain.nodes.policy_drafts import (
     device_drafts,
     measuring_drafts,
     overcommit_of,
     ratio_drafts,
     slo_drafts,
 )
-from koord_manager.domain.view import ManagerView, node_name
-from koord_manager.domain.workloads import reconcile_workload
-from koord_manager.recording import append_all, append_groups, write_desired
-from koord_manager.world import World, why_not_decide
+from koord_manager.domain.pod_evictions.agent_requests import agent_requests
+from koord_manager.domain.pod_evictions.execution import eviction_groups
+from koord_manager.domain.standalone.explanation_expiry import expiry_drafts
+from koord_manager.domain.standalone.workload_replicas import reconcile_workload
+from koord_manager.shell.append_decisions import append_all, append_groups, write_desired
+from koord_manager.shell.context import World, why_not_decide
 
 MAX_PODS_PER_ROUND = 500
 """Pods created or deleted for workloads in one control round."""

@@ -7,13 +7,13 @@ from koordcore.service.gates import Gate, Stage
 from koordcore.service.settings import Flag, Seconds, TextList
 from pydantic import Field, field_validator
 
-from koord_manager.domain.admission.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
+from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
-from koord_manager.domain.admission.profile_controller import ControllerPolicy
+from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
+from koord_manager.domain.profile_controller import ControllerPolicy
 from koord_manager.domain.recommender.settings import RecommenderSettings, read_settings
-from koord_manager.domain.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
-from koord_manager.shell.gateway.settings import KubernetesSettings
+from koord_manager.kubernetes_settings import KubernetesSettings
 
 
 class ManagerSettings(KubernetesSettings):

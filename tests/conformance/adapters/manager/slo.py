@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.quota_profile import ElasticQuotaProfile, root_quota
+from koord_manager.domain.configuration.slo_adjust_policy import slo_adjust_policy
+from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, root_quota
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
-from koord_manager.domain.slo_adjust.policy import slo_adjust_policy
 from koord_manager.domain.slo_adjust.step import (
     HealthState,
     Level,

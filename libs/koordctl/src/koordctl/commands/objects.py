@@ -211,7 +211,7 @@ def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: b
         if result["action"] in ("refused", "failed", "not-found"):
             fine = False
             errors.print(f"{where} {result['action']}{mark}", highlight=False, markup=False)
-            from koord_manager.domain.admitting import WITHIN_RULE
+            from koord_manager.domain.documents.admitting import WITHIN_RULE
 
             for error in result.get("errors", []):
                 if error["rule"].startswith(WITHIN_RULE):

@@ -4,7 +4,7 @@ than was probably meant. `koord lint` and `koord apply` say the same of the docu
 
 from collections.abc import Iterable
 
-from koord_manager.domain.admission.facts import ConfigNames
+from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.document_warnings import document_warnings
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import ConfigMap

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koord_manager.domain.admission.facts import PROFILES
-from koord_manager.domain.admission.profiles import ColocationProfile, read_profile
+from koord_manager.domain.admission.context.facts import PROFILES
+from koord_manager.domain.admission.context.profiles import ColocationProfile, read_profile
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionFate, AdmissionTried
 from koord_manager.domain.what_if.admission_outcome import Outcome
 from koord_manager.domain.what_if.tally import Tally

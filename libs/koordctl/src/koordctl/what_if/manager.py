@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koord_manager.domain.admission.facts import ConfigNames
-from koord_manager.domain.config_cautions import cautions
+from koord_manager.domain.admission.context.facts import ConfigNames
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.config_checks.cautions import cautions
+from koord_manager.domain.config_checks.slo_config import check_slo_config
 from koord_manager.domain.recommender.book import book_fingerprint
 from koord_manager.domain.recommender.settings import RecommenderSettings, settings_told
-from koord_manager.domain.slo_config import check_slo_config
-from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.admission import AdmissionTried
+from koord_manager.domain.what_if.recorded_flags import ManagerTold
 from koord_manager.domain.what_if.run import ManagerWhatIf
-from koord_manager.domain.what_if.told import ManagerTold
 from koord_manager.shell.recommender_history import FOLD
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent

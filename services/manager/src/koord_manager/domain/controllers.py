@@ -5,13 +5,13 @@ Nothing here is a fact: a restart begins with an empty one and decides the same.
 
 from dataclasses import dataclass, field
 
-from koord_manager.domain.colocation import NodePolicies
-from koord_manager.domain.disruption_budgets import Budgets
+from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.enabled import CONTROLLERS
-from koord_manager.domain.isolation import Isolation
-from koord_manager.domain.quota_rounds import QuotaRounds
-from koord_manager.domain.recommender.rounds import RecommenderRounds
-from koord_manager.domain.slo_adjust.rounds import HealthRounds
+from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
+from koord_manager.domain.quota_profiles.controller import QuotaRounds
+from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.retry_backoff import Isolation
+from koord_manager.domain.slo_adjust.controller import HealthRounds
 
 
 @dataclass(slots=True, kw_only=True)

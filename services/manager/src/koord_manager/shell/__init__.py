@@ -1,0 +1,1 @@
+"""Effects of the manager: the log, HTTP, the API server, metrics."""

@@ -19,13 +19,13 @@ from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Meaning
-from koord_manager.domain.isolation import Failure
 from koord_manager.domain.node_resources.decide import Overcommit
+from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
-from koord_manager.domain.recommender.rounds import RecommenderRounds
+from koord_manager.domain.retry_backoff import Failure
 from koord_manager.domain.slo_adjust.step import Level
-from koord_manager.domain.view import ManagerView
 
 KEPT_SECONDS: Final = 300
 _ACTIONS: Final[dict[type[Event], tuple[str, str]]] = {

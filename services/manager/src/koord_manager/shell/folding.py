@@ -23,8 +23,8 @@ from koordcore.service.logging import Logger
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.book import RecommenderBook
-from koord_manager.domain.view import ManagerView
 
 FOLDED_AT_ONCE: Final = 100
 """Events folded without letting others in: some milliseconds."""

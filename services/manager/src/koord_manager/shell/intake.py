@@ -11,9 +11,9 @@ from typing import cast
 import msgspec
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
 
-from koord_manager.domain.admitting import WITHIN_RULE
 from koord_manager.domain.document_warnings import document_warnings
-from koord_manager.domain.remove import Target
+from koord_manager.domain.documents.admitting import WITHIN_RULE
+from koord_manager.domain.documents.delete import Target
 
 
 class FieldError(msgspec.Struct, frozen=True):

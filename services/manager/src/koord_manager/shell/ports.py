@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from koord_manager.shell.gateway.settings import KubernetesSettings
+from koord_manager.kubernetes_settings import KubernetesSettings
 
 S = TypeVar("S", bound=KubernetesSettings)
 

@@ -15,9 +15,9 @@ from koordcore.protocol.recommendations import PLURAL
 from koordcore.service.logging import Logger
 from koordcore.values import codec
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.book import book_fingerprint
-from koord_manager.domain.recommender.rounds import RecommenderRounds
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
 
 FOLD: Final = "recommender"

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from koord_manager.domain.admission.facts import ConfigNames
-from koord_manager.domain.admission.profiles import ColocationProfile
+from koord_manager.domain.admission.context.facts import ConfigNames
+from koord_manager.domain.admission.context.profiles import ColocationProfile
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.recommender.settings import read_settings
 from koord_manager.domain.what_if.fates import NodeFate
-from koord_manager.domain.what_if.told import ManagerTold
+from koord_manager.domain.what_if.recorded_flags import ManagerTold
 from koord_manager.settings import ManagerSettings
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.service.gates import parse_feature_gates

@@ -14,17 +14,18 @@ from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.colocation_profile import pod_namespace
+from koord_manager.domain.admission.colocation.colocation_profile import pod_namespace
+from koord_manager.domain.admission.colocation.reservation_mutating import mutate_reservation
 from koord_manager.domain.admission.config_map_validating import config_cautions, validate_config
-from koord_manager.domain.admission.facts import Facts
-from koord_manager.domain.admission.node_mutating import amplify_node
-from koord_manager.domain.admission.node_validating import validate_node
+from koord_manager.domain.admission.context.facts import Facts
+from koord_manager.domain.admission.context.quota import Quota, QuotaTree, read_quota, tree_with
+from koord_manager.domain.admission.nodes.mutating import amplify_node
+from koord_manager.domain.admission.nodes.validating import validate_node
 from koord_manager.domain.admission.options import Draw, Options, draws_of
-from koord_manager.domain.admission.pod_mutating import mutate_pod
-from koord_manager.domain.admission.pod_validating import validate_pod
-from koord_manager.domain.admission.quota import Quota, QuotaTree, read_quota, tree_with
-from koord_manager.domain.admission.quota_mutating import default_quota
-from koord_manager.domain.admission.quota_validating import validate_quota
+from koord_manager.domain.admission.pods.mutating import mutate_pod
+from koord_manager.domain.admission.pods.validating import validate_pod
+from koord_manager.domain.admission.quotas.mutating import default_quota
+from koord_manager.domain.admission.quotas.validating import validate_quota
 from koord_manager.domain.admission.request import (
     JsonObject,
     Operation,
@@ -34,7 +35,6 @@ from koord_manager.domain.admission.request import (
     Violation,
     violation_of,
 )
-from koord_manager.domain.admission.reservation_mutating import mutate_reservation
 
 UNREADABLE: Final = "unreadable"
 """Rule id of an object that has not the shape of its kind."""

@@ -9,7 +9,7 @@ from koordcore.protocol.config.admission import NodeLabels, validate_config_map
 
 from koord_manager.domain.admission.json_object import seen, text, texts
 from koord_manager.domain.admission.request import JsonObject, Operation, Violation
-from koord_manager.domain.config_cautions import cautions
+from koord_manager.domain.config_checks.cautions import cautions
 
 
 def validate_config(

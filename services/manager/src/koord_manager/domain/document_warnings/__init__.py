@@ -3,7 +3,7 @@
 `metadata` (labels and annotations, by `metadata_rules`), `unknown_fields` (names of fields, by
 `koordcore.protocol.kubernetes_fields` and the custom resource definitions), `label_selectors` (that match nothing),
 `spelling` (what was probably meant). What an slo-controller-config says in its data:
-`koord_manager.domain.config_cautions`.
+`koord_manager.domain.config_checks.cautions`.
 """
 
 from itertools import chain, islice

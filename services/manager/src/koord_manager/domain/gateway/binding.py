@@ -17,8 +17,8 @@ from koordcore.events.gateway import PodBindFailed, PodBound
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import PodSpecState, PodState
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
-from koord_manager.domain.view import ManagerView
 
 
 class Binding(NamedTuple):

@@ -14,8 +14,8 @@ from koordcore.events.gateway import DriftHealed, DriftObserved
 from koordcore.state.aggregates import DriftState
 from koordcore.values import codec
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.mirror import Seen, next_draft
-from koord_manager.domain.view import ManagerView
 
 HEAL_AT: Final = 3
 

@@ -14,9 +14,9 @@ from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.binding import pod_path
 from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
-from koord_manager.domain.view import ManagerView
 
 
 class Eviction(NamedTuple):

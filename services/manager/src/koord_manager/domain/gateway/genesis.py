@@ -22,8 +22,8 @@ from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.mirror import Seen, next_draft
-from koord_manager.domain.view import ManagerView
 
 ALLOCATION_ANNOTATIONS: Final = (
     keys.RESOURCE_STATUS,

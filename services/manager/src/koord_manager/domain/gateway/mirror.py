@@ -37,10 +37,10 @@ from koordcore.state.aggregates import (
     PriorityClassState,
 )
 
-from koord_manager.domain.admission.kept import LAST_APPLIED, our_sections
+from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import Intake, Mirrored
-from koord_manager.domain.pod_templates import with_kept_templates
-from koord_manager.domain.view import ManagerView
 
 Json = dict[str, Any]
 Object = Pod | Node | Namespace | PriorityClass | ConfigMap | Json

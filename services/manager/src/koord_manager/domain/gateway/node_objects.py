@@ -20,8 +20,8 @@ from koordcore.values.duration import format_duration
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
-from koord_manager.domain.view import ManagerView
 
 NODE_SLO = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 NODE_METRIC = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"

@@ -20,9 +20,9 @@ from koordcore.state.node_policy import decided_annotations, lent_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import MERGE_PATCH, Json, Request
 from koord_manager.domain.node_resources.devices import GPU_RESOURCES
-from koord_manager.domain.view import ManagerView
 
 LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 

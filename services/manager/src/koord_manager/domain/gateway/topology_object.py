@@ -18,9 +18,9 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, quantity_from_json
 from koordcore.values.resources import quantity_of
 
+from koord_manager.domain.cluster.view import TOPOLOGIES, ManagerView
 from koord_manager.domain.gateway.node_objects import TOPOLOGY
 from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
-from koord_manager.domain.view import TOPOLOGIES, ManagerView
 
 MANAGED_ANNOTATIONS: Final = (
     keys.CPU_BASIC_INFO,

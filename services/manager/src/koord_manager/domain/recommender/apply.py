@@ -24,9 +24,9 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
 from koordcore.values.resources import parse_amounts
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.decide import is_confident
 from koord_manager.domain.recommender.targets import Targets, Wanted
-from koord_manager.domain.view import ManagerView
 
 _CPU: Final = "cpu"
 _MEMORY: Final = "memory"

@@ -21,10 +21,10 @@ from koordcore.values.decaying_histogram import DecayingHistogram
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.model import ContainerModel, InstanceState, cpu_options, memory_options
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
 from koord_manager.domain.recommender.targets import Targets
-from koord_manager.domain.view import ManagerView
 
 KEPT_SECONDS: Final = 8 * 86400
 """A target without a pod keeps what was learned of it for so long after its last sample."""

@@ -23,11 +23,11 @@ from koordcore.state.aggregates import PodSpecState, RecommendationState
 from koordcore.values.resources import parse_amounts
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.isolation import Attempt, directly
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.recommender.estimate import CONFIDENT_DAYS, Amounts, estimate
 from koord_manager.domain.recommender.targets import Wanted
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.retry_backoff import Attempt, directly
 
 CONTROLLER: Final = "recommender"
 REFRESH_SECONDS: Final = 600

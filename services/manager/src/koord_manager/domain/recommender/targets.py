@@ -22,7 +22,7 @@ from koordcore.state.aggregates import CustomObjectState, PodSpecState, Workload
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.cluster.view import ManagerView
 
 _LONGEST_CHAIN: Final = 4
 _MIRRORED_OWNERS: Final = {

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from koord_manager.domain.slo_adjust.policy import SignalBounds, SloAdjustPolicy
+from koord_manager.domain.configuration.slo_adjust_policy import SignalBounds, SloAdjustPolicy
 
 FULL_WEIGHT: Final = 100
 _CPU: Final = "cpu"

@@ -20,13 +20,13 @@ from koordcore.events.custom import plural_of as plural_of_ref
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.mirror import ConfigAccepted, ConfigRejected, PodSpecAdded, PodSpecChanged
 
+from koord_manager.domain.admission.context.profile_index import ProfileIndex
+from koord_manager.domain.admission.context.profiles import ColocationProfile
 from koord_manager.domain.admission.options import Options, options_told
-from koord_manager.domain.admission.profile_index import ProfileIndex
-from koord_manager.domain.admission.profiles import ColocationProfile
 from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.targets import Targets
-from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.admission_cases import (
     APPLIED_KINDS,
     NOT_KEPT,

@@ -22,14 +22,15 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
-from koord_manager.domain.admission.kept import LAST_APPLIED, kept_of
 from koord_manager.domain.admission.options import Options, options_told
-from koord_manager.domain.admission.profile_controller import is_wanted, reconciled_pod
+from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, kept_of
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
-from koord_manager.domain.admitting import created_pod, pod_document
-from koord_manager.domain.apply import APPLIED_DIGEST
-from koord_manager.domain.pod_templates import with_kept_templates
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.admitting import created_pod, pod_document
+from koord_manager.domain.documents.apply import APPLIED_DIGEST
+from koord_manager.domain.profile_controller import is_wanted, reconciled_pod
+from koord_manager.domain.standalone.workload_replicas import is_made_here, templated_pod
 from koord_manager.domain.what_if.admission_outcome import (
     Outcome,
     admit_again,
@@ -44,7 +45,6 @@ from koord_manager.domain.what_if.admission_outcome import (
     stored_object,
 )
 from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, Told
-from koord_manager.domain.workloads import is_made_here, templated_pod
 
 NOT_KEPT: Final = "not kept"
 NotKept = Literal["not kept"]

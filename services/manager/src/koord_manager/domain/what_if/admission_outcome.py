@@ -20,16 +20,16 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import UNREADABLE, admit, mutate, read_pod, surroundings, validate
-from koord_manager.domain.admission.colocation_profile import pod_namespace
+from koord_manager.domain.admission.colocation.colocation_profile import pod_namespace
 from koord_manager.domain.admission.json_object import seen
-from koord_manager.domain.admission.kept import LAST_APPLIED, digest_of, violations_told
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.patch import WITHHELD, may_hold_secret
+from koord_manager.domain.admission.recording.json_patch import WITHHELD, may_hold_secret
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, digest_of, violations_told
 from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict, violation_of
-from koord_manager.domain.admitting import AdmissionRefused, quota_account
-from koord_manager.domain.apply import APPLIED_DIGEST, decide_apply
-from koord_manager.domain.remove import Target, decide_delete
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.admitting import AdmissionRefused, quota_account
+from koord_manager.domain.documents.apply import APPLIED_DIGEST, decide_apply
+from koord_manager.domain.documents.delete import Target, decide_delete
 
 MANIFEST_RULE: Final = "manifest"
 """Stands for the rules of a kind, which are looked at after admission."""

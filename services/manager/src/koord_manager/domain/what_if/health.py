@@ -12,9 +12,9 @@ from koordcore.events.adjustment import MassAbnormalityChanged, NodeHealthAssess
 from koordcore.events.observation import NodeUsageReported
 from koordcore.state.aggregates import NodePolicyState
 
-from koord_manager.domain.colocation import NodePolicies
-from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
-from koord_manager.domain.slo_adjust.rounds import (
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.configuration.node_policies import NodePolicies
+from koord_manager.domain.slo_adjust.controller import (
     Seen,
     guard,
     health_draft,
@@ -23,8 +23,8 @@ from koord_manager.domain.slo_adjust.rounds import (
     look_at_health,
     previous_state,
 )
+from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
-from koord_manager.domain.view import ManagerView
 
 OFF: Final = "off"
 MOVES_WATER_LEVELS: Final = frozenset(("level", "offsets", OFF))

@@ -27,10 +27,12 @@ from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
-from koord_manager.domain.colocation import NodePolicies, slo_config_state
-from koord_manager.domain.config_cautions import config_warnings
+from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.config_checks.cautions import config_warnings
+from koord_manager.domain.configuration.node_policies import NodePolicies, slo_config_state
 from koord_manager.domain.enabled import NODE_RESOURCE, QUOTA_PROFILE
-from koord_manager.domain.node_drafts import (
+from koord_manager.domain.node_resources.decide import decide_overcommit
+from koord_manager.domain.nodes.policy_drafts import (
     device_event,
     look_at,
     measuring_event,
@@ -38,9 +40,7 @@ from koord_manager.domain.node_drafts import (
     ratio_event,
     slo_event,
 )
-from koord_manager.domain.node_resources.decide import decide_overcommit
-from koord_manager.domain.quota_rounds import PROFILES, render
-from koord_manager.domain.view import ManagerView, node_name
+from koord_manager.domain.quota_profiles.controller import PROFILES, render
 from koord_manager.domain.what_if.fates import (
     CONTROLLER_OF,
     Configured,
@@ -53,9 +53,9 @@ from koord_manager.domain.what_if.fates import (
 )
 from koord_manager.domain.what_if.health import MOVES_WATER_LEVELS, TriedHealth, guard_again, step_again
 from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
+from koord_manager.domain.what_if.recorded_flags import ManagerTold
 from koord_manager.domain.what_if.reports import Report
 from koord_manager.domain.what_if.tally import Tally
-from koord_manager.domain.what_if.told import ManagerTold
 
 MOST_RATIO_ROUNDS: Final = 3
 """Amplification follows a new normalization one round later."""

@@ -20,12 +20,12 @@ from koordcore.state.aggregates import PodSpecState, RecommendationState
 from koordcore.state.cluster import evolve
 from koordcore.values import codec
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import REPLACING, replacement_drafts, why_replace
 from koord_manager.domain.recommender.book import RecommenderBook, checkpoint_settings
 from koord_manager.domain.recommender.decide import FETCHING, REFRESHED, cause_of, is_confident, said_now
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_told
 from koord_manager.domain.recommender.targets import Wanted
-from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.reports import Moment, Report, moment_of
 from koord_manager.domain.what_if.tally import Tally
 

@@ -24,9 +24,9 @@ from koordcore.events.nodepolicy import NodeOvercommitComputed
 from koordcore.events.quota_profile import QuotaProfileRendered
 from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import INITIATOR
 from koord_manager.domain.recommender.settings import RecommenderSettings
-from koord_manager.domain.view import ManagerView
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
 from koord_manager.domain.what_if.fates import DECIDED_ANEW
 from koord_manager.domain.what_if.nodes import NodeDecisions
@@ -34,8 +34,8 @@ from koord_manager.domain.what_if.recommendations import (
     RecommendationDecisions,
     RecommendationFate,
 )
+from koord_manager.domain.what_if.recorded_flags import ManagerTold
 from koord_manager.domain.what_if.reports import moment_of, read_reports
-from koord_manager.domain.what_if.told import ManagerTold
 
 _DECISIONS: Final = frozenset(
     model.__name__

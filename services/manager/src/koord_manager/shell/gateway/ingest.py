@@ -17,9 +17,9 @@ from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.appender import is_misconfigured
-from koord_manager.shell.gateway.isolated import Isolated
+from koord_manager.shell.gateway.fact_appender import NotLeading, Scribe
+from koord_manager.shell.gateway.failures import Isolated
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
-from koord_manager.shell.gateway.scribe import NotLeading, Scribe
 
 MOST_AT_ONCE = 500
 """Objects decided in one go."""

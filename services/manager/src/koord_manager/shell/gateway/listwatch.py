@@ -22,7 +22,7 @@ from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import LIST_SECONDS, Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
-from koord_manager.shell.gateway.patience import Backoff
+from koord_manager.shell.gateway.retry_delay import Backoff
 
 PAGE: Final = 500
 NOT_SERVED_SECONDS: Final = 15.0

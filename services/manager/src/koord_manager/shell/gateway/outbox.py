@@ -42,16 +42,16 @@ from koord_manager.domain.gateway.eviction import (
 )
 from koord_manager.domain.gateway.node_objects import Known, owed_node_metric, owed_node_slo, owed_zones
 from koord_manager.domain.gateway.node_writes import owed_metadata, owed_status
-from koord_manager.domain.gateway.object_writes import owed_objects, quota_refused
-from koord_manager.domain.gateway.owed import Owed
-from koord_manager.domain.gateway.pod_words import disruption_target
+from koord_manager.domain.gateway.pending_writes import Owed
+from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
+from koord_manager.domain.gateway.status_writes import owed_objects, quota_refused
 from koord_manager.domain.gateway.topology_object import owed_topology
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
-from koord_manager.shell.gateway.isolated import Isolated
-from koord_manager.shell.gateway.patience import Backoff
-from koord_manager.shell.gateway.scribe import NotLeading, Scribe
+from koord_manager.shell.gateway.fact_appender import NotLeading, Scribe
+from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.retry_delay import Backoff
 
 WORKERS: Final = 32
 Key = tuple[str, str]

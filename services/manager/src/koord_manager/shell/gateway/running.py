@@ -26,23 +26,23 @@ from koordcore.service.tracing import Tracer
 from koordcore.state.aggregates import GenesisState
 from koordcore.values.timestamps import rfc3339
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_objects import node_metric_status
-from koord_manager.domain.gateway.owed import Owed
+from koord_manager.domain.gateway.pending_writes import Owed
 from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
-from koord_manager.domain.view import ManagerView
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
+from koord_manager.shell.gateway.event_recorder import Words
+from koord_manager.shell.gateway.fact_appender import NotLeading, Scribe
+from koord_manager.shell.gateway.failures import Isolated
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
-from koord_manager.shell.gateway.isolated import Isolated
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS, GatewayMetrics
 from koord_manager.shell.gateway.outbox import Outbox, Writes
-from koord_manager.shell.gateway.patience import Backoff
-from koord_manager.shell.gateway.scribe import NotLeading, Scribe
+from koord_manager.shell.gateway.retry_delay import Backoff
 from koord_manager.shell.gateway.sweep import Sweep
-from koord_manager.shell.gateway.words import Words
 
 OUTDATED_SECONDS: Final = 5.0
 MISCONFIGURED_SECONDS: Final = 300.0

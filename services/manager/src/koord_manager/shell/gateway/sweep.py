@@ -23,9 +23,9 @@ from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_dr
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import LIST_SECONDS, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import Page, ResourceDecoder
+from koord_manager.shell.gateway.fact_appender import Scribe
 from koord_manager.shell.gateway.listwatch import PAGE
 from koord_manager.shell.gateway.metrics import GatewayMetrics
-from koord_manager.shell.gateway.scribe import Scribe
 
 SWEPT: Final = ("Pod", "Node")
 

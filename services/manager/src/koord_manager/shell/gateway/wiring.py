@@ -11,13 +11,13 @@ from koordcore.service.lease_kubernetes import LeaseLeadership
 from koordcore.service.run import Shell
 from koordcore.service.sole_leader import SoleLeader
 
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import mirrored_resources
-from koord_manager.domain.view import ManagerView
+from koord_manager.kubernetes_settings import LEASE_NAME, KubernetesSettings
 from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, connect_api
 from koord_manager.shell.gateway.metrics import PrometheusGatewayMetrics
 from koord_manager.shell.gateway.outbox import Writes
 from koord_manager.shell.gateway.running import Gateway, GatewaySettings, GatewayWorld
-from koord_manager.shell.gateway.settings import LEASE_NAME, KubernetesSettings
 from koord_manager.shell.intake import FieldError, Intake, Result
 
 S = TypeVar("S", bound=KubernetesSettings)

@@ -15,22 +15,22 @@ from koordcore.service.tracing import Tracer
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.admission.binding_validating import BoundPod, validate_binding
 from koord_manager.domain.admission.chain import UNREADABLE, Surroundings, mutate, read_pod, surroundings, validate
-from koord_manager.domain.admission.colocation_profile import pod_namespace
+from koord_manager.domain.admission.colocation.colocation_profile import pod_namespace
+from koord_manager.domain.admission.context.quota import Quota, read_quota, resources_of
 from koord_manager.domain.admission.json_object import seen, text
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.patch import json_patch
-from koord_manager.domain.admission.pending_quotas import PendingQuotas
-from koord_manager.domain.admission.quota import Quota, read_quota, resources_of
-from koord_manager.domain.admission.quota_evaluation import evaluated_request, quota_to_evaluate
+from koord_manager.domain.admission.pods.binding_validating import BoundPod, validate_binding
+from koord_manager.domain.admission.quotas.evaluation import evaluated_request, quota_to_evaluate
+from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
+from koord_manager.domain.admission.recording.json_patch import json_patch
 from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation, violation_of
-from koord_manager.domain.view import ManagerView
-from koord_manager.shell.decisions import Occasion, Subject, tell
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.shell.documents.explanations import Occasion, Subject, tell
+from koord_manager.shell.webhooks.explanation_queue import Telling
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import QuotaGate
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
-from koord_manager.shell.webhooks.telling import Telling
 
 Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"

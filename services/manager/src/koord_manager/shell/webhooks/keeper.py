@@ -38,8 +38,8 @@ from koord_manager.shell.webhooks.certificates import (
     why_invalid,
 )
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koord_manager.shell.webhooks.object_watch import WatchingApi, watch_object
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
-from koord_manager.shell.webhooks.watching import WatchingApi, watch_object
 
 PASS_SECONDS: Final = 60.0
 LEAST_PAUSE_SECONDS: Final = 1.0

@@ -22,8 +22,8 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import ResourceList
 
-from koord_manager.domain.admission.quota import Quota, read_quota
-from koord_manager.domain.admission.quota_evaluation import Answer, Evaluation, child_request_text, evaluate_quota
+from koord_manager.domain.admission.context.quota import Quota, read_quota
+from koord_manager.domain.admission.quotas.evaluation import Answer, Evaluation, child_request_text, evaluate_quota
 from koord_manager.domain.admission.request import JsonObject
 from koord_manager.shell.gateway.api import Answer as ApiAnswer
 from koord_manager.shell.gateway.api import Unreachable

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from koord_manager.domain.admission.quota import Quota
+from koord_manager.domain.admission.context.quota import Quota
 from koord_manager.domain.admission.webhooks import served
 from koord_manager.shell.webhooks.handlers import Desk, Kind, review
 

@@ -16,17 +16,17 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.pending_quotas import PendingQuotas
-from koord_manager.domain.view import ManagerView
+from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.settings import ManagerSettings
 from koord_manager.shell.webhooks.certificates import Bundle
 from koord_manager.shell.webhooks.environment import WebhookEnvironment, read_environment
+from koord_manager.shell.webhooks.explanation_queue import Telling
 from koord_manager.shell.webhooks.handlers import Desk
 from koord_manager.shell.webhooks.keeper import Keeper, KeptApi
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, UpdatePolicy
 from koord_manager.shell.webhooks.server import WebhookRoutes
-from koord_manager.shell.webhooks.telling import Telling
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 

@@ -1,0 +1,1 @@
+"""ClusterColocationProfiles applied to pods and Reservations."""

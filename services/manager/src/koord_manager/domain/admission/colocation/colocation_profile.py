@@ -1,0 +1,185 @@
+"""ClusterColocationProfile on pods: which profiles match, what each of them changes, and the translation of resources.
+
+`reservation_mutating` applies the same profiles to Reservations.
+
+source    manager spec, 8.2, 8.3
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.objects import PriorityClass, pod_from_json
+from koordcore.protocol.priority import priority_class
+from koordcore.protocol.resource_names import NATIVE_TO_EXTENDED, translate_resources
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.colocation.strategic_merge import strategic_merge
+from koord_manager.domain.admission.context.facts import Facts
+from koord_manager.domain.admission.context.profiles import ALWAYS, ColocationProfile
+from koord_manager.domain.admission.json_object import child, items, seen, text, texts
+from koord_manager.domain.admission.options import Draw, Options
+from koord_manager.domain.admission.request import JsonObject
+
+STEP: Final = "ClusterColocationProfile"
+TRANSLATION: Final = "ResourceTranslation"
+
+
+def mutate_by_profiles(
+    pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
+) -> tuple[JsonObject, list[str]]:
+    """The pod after every matching profile and the translation, and what changed it.
+
+    pod         changed in place, as far as it is not replaced by a patch
+    namespace   of the request
+    raises      InvalidInput for a probability that cannot be read, a priority class that does not exist, a patch that
+                cannot be applied, a resource that is no quantity
+    source      manager spec, 8.2
+    """
+    # 1. matching is decided on the pod as submitted
+    labels = texts(pod, "metadata", "labels")
+    candidates = facts.profiles().candidates(labels)
+    matching = [profile for profile in candidates if is_matching(profile, namespace, labels, facts)]
+    if not matching:
+        return pod, []
+    # 2. to 4. apply in order of name
+    steps: list[str] = []
+    for profile in matching:
+        if is_drawn(profile, draw):
+            pod = apply_profile(pod, profile, pod_spec=child(pod, "spec"), classes=facts)
+            steps.append(f"{STEP}/{profile.name}")
+    # 5. translation, also when probability skipped every profile
+    skips = any(profile.skips_translation for profile in matching)
+    if not skips and not options.enabled("ColocationProfileSkipMutatingResources") and translate(pod):
+        steps.append(TRANSLATION)
+    return pod, steps
+
+
+def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str, str], facts: Facts) -> bool:
+    """Whether a profile matches a pod; an invalid selector and an unknown namespace match nothing.
+
+    source    manager spec, 8.2 (1)
+    """
+    if not profile.pods.matches(labels):
+        return False
+    if profile.namespaces.is_everything:
+        return True
+    found = facts.namespace_labels(namespace)
+    return found is not None and profile.namespaces.matches(found)
+
+
+def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
+    """Whether a matching profile is applied: p percent of the requests. Raises InvalidInput for an unreadable p.
+
+    source    manager spec, 8.2 (3)
+    """
+    if isinstance(profile.probability, InvalidInput):
+        raise profile.probability.at(f"ClusterColocationProfile[{profile.name}]")
+    if profile.probability >= ALWAYS:
+        return True
+    return profile.probability > 0 and draw(profile.name) < profile.probability
+
+
+def apply_profile(
+    target: JsonObject, profile: ColocationProfile, *, pod_spec: JsonObject | None, classes: Facts
+) -> JsonObject:
+    """The object after one profile: labels, annotations, mappings, suffixes, scheduler, QoS, priority, patch.
+
+    target     a pod or a Reservation; its metadata is changed in place
+    pod_spec   the pod's own spec, or that of the Reservation's template; None: there is none
+    raises     InvalidInput
+    source     manager spec, 8.2 (4), 8.4
+    """
+    metadata = child(target, "metadata")
+    if profile.labels or profile.label_keys_mapping or profile.label_suffixes or profile.qos_class:
+        child(metadata, "labels").update(profile.labels)
+    if profile.annotations or profile.annotation_keys_mapping:
+        child(metadata, "annotations").update(profile.annotations)
+    for old, new in sorted(profile.label_keys_mapping.items()):
+        labels = child(metadata, "labels")
+        labels[new] = labels.get(old, "")
+    for old, new in sorted(profile.annotation_keys_mapping.items()):
+        annotations = child(metadata, "annotations")
+        annotations[new] = annotations.get(old, "")
+    for key, suffix in profile.label_suffixes.items():
+        labels = child(metadata, "labels")
+        if key in labels:
+            labels[key] = f"{labels[key]}{suffix}"
+    if profile.scheduler_name and pod_spec is not None:
+        pod_spec["schedulerName"] = profile.scheduler_name
+    if profile.qos_class:
+        child(metadata, "labels")[keys.QOS_CLASS] = profile.qos_class
+    if profile.priority_class_name:
+        _set_priority(profile, pod_spec, classes.priority_class(profile.priority_class_name))
+    if profile.koordinator_priority is not None:
+        child(metadata, "labels")[keys.SUB_PRIORITY] = str(profile.koordinator_priority)
+    if profile.patch is None:
+        return target
+    if isinstance(profile.patch, InvalidInput):
+        raise profile.patch.at(f"ClusterColocationProfile[{profile.name}]")
+    try:
+        return strategic_merge(target, profile.patch)
+    except InvalidInput as error:
+        raise error.at(f"ClusterColocationProfile[{profile.name}].spec") from error
+
+
+def _set_priority(profile: ColocationProfile, pod_spec: JsonObject | None, found: PriorityClass | None) -> None:
+    if found is None:
+        raise InvalidInput(
+            "the name of an existing PriorityClass",
+            profile.priority_class_name,
+            f"ClusterColocationProfile[{profile.name}].spec.priorityClassName",
+        )
+    if pod_spec is None:
+        return
+    pod_spec["priorityClassName"] = profile.priority_class_name
+    pod_spec["priority"] = found.value
+    if found.preemption_policy:
+        pod_spec["preemptionPolicy"] = found.preemption_policy
+    else:
+        pod_spec.pop("preemptionPolicy", None)
+
+
+def translate(pod: JsonObject) -> bool:
+    """Native cpu and memory become the extended resources of the pod's class, in place; whether anything did.
+
+    raises    InvalidInput for a pod that cannot be read and for a malformed quantity
+    source    manager spec, 8.3
+    """
+    try:
+        mapping = NATIVE_TO_EXTENDED.get(priority_class(pod_from_json(pod)))
+    except codec.DecodeError as error:
+        raise InvalidInput(f"a pod ({error})", None) from error
+    if mapping is None:
+        return False
+    spec = child(pod, "spec")
+    changed = False
+    for container in (*items(spec, "initContainers"), *items(spec, "containers")):
+        changed |= _translate_container(seen(container, "resources"), mapping)
+    return _translate_in(spec, "overhead", mapping) or changed
+
+
+def _translate_container(resources: JsonObject, mapping: Mapping[str, str]) -> bool:
+    changed = _translate_in(resources, "requests", mapping)
+    changed |= _translate_in(resources, "limits", mapping)
+    limits, requests = seen(resources, "limits"), seen(resources, "requests")
+    for extended in mapping.values():
+        if extended in limits and extended not in requests:
+            requests = child(resources, "requests")
+            requests[extended] = limits[extended]
+            changed = True
+    return changed
+
+
+def _translate_in(holder: JsonObject, name: str, mapping: Mapping[str, str]) -> bool:
+    before = seen(holder, name)
+    if before.keys().isdisjoint(mapping):
+        return False
+    holder[name] = translate_resources(before, mapping)
+    return True
+
+
+def pod_namespace(pod: JsonObject, namespace: str) -> str:
+    """The pod's namespace; an empty one is that of the request. source    manager spec, 7.1"""
+    return text(seen(pod, "metadata"), "namespace") or namespace

@@ -1,0 +1,1 @@
+"""Cluster state that admission reads besides the object: profiles, quotas, required labels."""

@@ -1,0 +1,207 @@
+"""What admission knows beside the object: profiles, namespaces, priority classes, quotas, who uses them, configuration.
+
+Kept from the events that change it (`observe`, `forget`, `pod_added`, ...), at a cost that does not grow with the
+cluster; read by the chain.
+
+source    manager spec, 8 to 13
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.config.admission import NodeLabels
+from koordcore.protocol.objects import Pod, PriorityClass
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.context.enhanced_rules import EnhancedRules, read_rules
+from koord_manager.domain.admission.context.profile_index import ProfileIndex
+from koord_manager.domain.admission.context.profiles import (
+    ColocationProfile,
+    QuotaProfile,
+    read_profile,
+    read_quota_profile,
+)
+from koord_manager.domain.admission.context.quota import Quotas, read_quota
+from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
+
+ENHANCED_NAMESPACE: Final = "koordinator-system"
+ENHANCED_NAME: Final = "pod-enhanced-validator-config"
+
+PROFILES: Final = "clustercolocationprofiles"
+QUOTAS: Final = "elasticquotas"
+QUOTA_PROFILES: Final = "elasticquotaprofiles"
+ADMISSION_KINDS: Final = frozenset((PROFILES, QUOTAS, QUOTA_PROFILES))
+"""Plurals of the custom resources that admission goes by."""
+
+Recommend = Callable[[JsonObject, str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigNames:
+    """Which ConfigMaps are ours (flags --config-namespace, --slo-config-name, --pod-enhanced-validator-config-*)."""
+
+    slo_namespace: str = SLO_CONFIG_NAMESPACE
+    slo_name: str = SLO_CONFIG_NAME
+    enhanced_namespace: str = ENHANCED_NAMESPACE
+    enhanced_name: str = ENHANCED_NAME
+
+
+class Facts:
+    """The cluster as admission sees it.
+
+    unreadable    `<plural>=<ns>/<name>` -> why the object is left out: it was stored before its rules were enforced
+    recommend     sets what is recommended for a new pod, in place: (pod, namespace) -> name of the Recommendation that
+                  changed it; None: nobody recommends anything
+    """
+
+    def __init__(self, names: ConfigNames = ConfigNames()) -> None:
+        self.names = names
+        self.quotas = Quotas()
+        self.slo_config: Mapping[str, str] | None = None
+        self.enhanced_rules = EnhancedRules()
+        self.unreadable: dict[str, str] = {}
+        self.recommend: Recommend | None = None
+        self._profiles: dict[str, ColocationProfile] = {}
+        self._profile_index: ProfileIndex | None = None
+        self._quota_profiles: dict[tuple[str, str], QuotaProfile] = {}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._priority_classes: dict[str, PriorityClass] = {}
+        self._nodes: dict[str, Mapping[str, str]] = {}
+        self._pods_of_namespace: dict[str, int] = {}
+        self._pods_of_quota: dict[str, int] = {}
+        self._pod_quota: dict[str, str] = {}
+        self._pod_namespace: dict[str, str] = {}
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def observe(self, plural: str, namespace: str, name: str, document: JsonObject) -> None:
+        """A custom resource was added or changed; kinds that admission does not use are passed over."""
+        key = f"{plural}={namespace}/{name}"
+        self.unreadable.pop(key, None)
+        try:
+            match plural:
+                case "clustercolocationprofiles":
+                    self._profiles[name] = read_profile(document)
+                    self._profile_index = None
+                case "elasticquotas":
+                    self.quotas.put(read_quota(document))
+                case "elasticquotaprofiles":
+                    self._quota_profiles[namespace, name] = read_quota_profile(document)
+                case _:
+                    pass
+        except (InvalidInput, RecursionError) as error:
+            self.forget(plural, namespace, name)
+            self.unreadable[key] = str(error)
+
+    def forget(self, plural: str, namespace: str, name: str) -> None:
+        """A custom resource is gone."""
+        self.unreadable.pop(f"{plural}={namespace}/{name}", None)
+        match plural:
+            case "clustercolocationprofiles":
+                self._profiles.pop(name, None)
+                self._profile_index = None
+            case "elasticquotas":
+                self.quotas.remove(namespace, name)
+            case "elasticquotaprofiles":
+                self._quota_profiles.pop((namespace, name), None)
+            case _:
+                pass
+
+    def namespace_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A namespace has these labels; None: it is gone."""
+        if labels is None:
+            self._namespaces.pop(name, None)
+        else:
+            self._namespaces[name] = labels
+
+    def priority_class_observed(self, name: str, priority_class: PriorityClass | None) -> None:
+        """A priority class is as given; None: it is gone."""
+        if priority_class is None:
+            self._priority_classes.pop(name, None)
+        else:
+            self._priority_classes[name] = priority_class
+
+    def node_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A node has these labels; None: it is gone."""
+        if labels is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = labels
+
+    def config_observed(self, namespace: str, name: str, data: Mapping[str, str] | None) -> None:
+        """A ConfigMap holds this; None: it is gone. Only ours are looked at."""
+        if (namespace, name) == (self.names.slo_namespace, self.names.slo_name):
+            self.slo_config = data
+        elif (namespace, name) == (self.names.enhanced_namespace, self.names.enhanced_name):
+            self.enhanced_rules = read_rules(self.enhanced_rules, data)
+
+    def pod_observed(self, uid: str, pod: Pod) -> None:
+        """A pod was added or changed."""
+        self.pod_gone(uid)
+        namespace = pod.metadata.namespace
+        self._pod_namespace[uid] = namespace
+        self._pods_of_namespace[namespace] = self._pods_of_namespace.get(namespace, 0) + 1
+        quota = pod.metadata.labels.get(keys.QUOTA_NAME)
+        if quota:
+            self._pod_quota[uid] = quota
+            self._pods_of_quota[quota] = self._pods_of_quota.get(quota, 0) + 1
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is gone; nothing happens when it was not known."""
+        namespace = self._pod_namespace.pop(uid, None)
+        if namespace is not None:
+            _decrement(self._pods_of_namespace, namespace)
+        quota = self._pod_quota.pop(uid, None)
+        if quota is not None:
+            _decrement(self._pods_of_quota, quota)
+
+    def with_profiles(self, index: ProfileIndex) -> "Facts":
+        """The same facts with other colocation profiles, for as long as nothing more is taken in."""
+        other = copy.copy(self)
+        other._profile_index = index
+        return other
+
+    # -- looking up --------------------------------------------------------------------------------------------------
+
+    def profiles(self) -> ProfileIndex:
+        """All colocation profiles, in order of name."""
+        if self._profile_index is None:
+            self._profile_index = ProfileIndex(self._profiles)
+        return self._profile_index
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None when it is not known."""
+        return self._namespaces.get(name)
+
+    def priority_class(self, name: str) -> PriorityClass | None:
+        """A priority class; None when there is none of this name."""
+        return self._priority_classes.get(name)
+
+    def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:
+        """The profile whose label names the tree, the first by namespace and name; None when there is none."""
+        found = (profile for _, profile in sorted(self._quota_profiles.items()) if profile.tree_id == tree_id)
+        return next(found, None)
+
+    def nodes(self) -> Iterable[NodeLabels]:
+        """Every node with its labels, in order of name."""
+        return (NodeLabels(name=name, labels=self._nodes[name]) for name in sorted(self._nodes))
+
+    def pods_of_quota(self, name: str) -> int:
+        """How many pods carry the quota's label."""
+        return self._pods_of_quota.get(name, 0)
+
+    def pods_of_namespace(self, name: str) -> int:
+        """How many pods are in a namespace."""
+        return self._pods_of_namespace.get(name, 0)
+
+
+def _decrement(counts: dict[str, int], key: str) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]

@@ -1,0 +1,99 @@
+"""The facts of admission from the log: of a whole state, and of one event.
+
+source    manager spec, 13.2 (judged on the observed state); event-bus spec, 2.1
+"""
+
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.mirror import (
+    ConfigAccepted,
+    ConfigDeleted,
+    NamespaceDeleted,
+    NamespaceObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    PriorityClassDeleted,
+    PriorityClassObserved,
+)
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import (
+    ConfigState,
+    CustomObjectState,
+    NamespaceState,
+    NodeSpecState,
+    PodSpecState,
+    PriorityClassState,
+)
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.context.facts import ConfigNames, Facts
+from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.admission.request import JsonObject
+
+
+def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
+    """What admission knows of a cluster's state."""
+    facts = Facts(names)
+    for namespace in state.of_kind(NamespaceState).values():
+        if namespace.object is not None:
+            facts.namespace_observed(namespace.object.metadata.name, namespace.object.metadata.labels)
+    for priority_class in state.of_kind(PriorityClassState).values():
+        if priority_class.object is not None:
+            facts.priority_class_observed(priority_class.object.metadata.name, priority_class.object)
+    for node in state.of_kind(NodeSpecState).values():
+        if node.object is not None:
+            facts.node_observed(node.object.metadata.name, node.object.metadata.labels)
+    for config in state.of_kind(ConfigState).values():
+        if config.object is not None:
+            meta = config.object.metadata
+            facts.config_observed(meta.namespace, meta.name, config.object.data)
+    for id_, custom in state.of_kind(CustomObjectState).items():
+        if custom.object is not None:
+            _observe(facts, id_, custom.object)
+    for uid, pod in state.of_kind(PodSpecState).items():
+        facts.pod_observed(uid, pod.object)
+    return facts
+
+
+def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
+    """Takes one event in; those that admission does not use change nothing."""
+    match event:
+        case PodSpecAdded() | PodSpecChanged():
+            facts.pod_observed(ref.id, event.object)
+        case PodSpecDeleted():
+            facts.pod_gone(ref.id)
+        case CustomObjectObserved():
+            _observe(facts, ref.id, event.object)
+        case CustomObjectDeleted():
+            facts.forget(plural_of(ref.id), event.namespace, event.name)
+        case NamespaceObserved():
+            facts.namespace_observed(event.object.metadata.name, event.object.metadata.labels)
+        case NamespaceDeleted():
+            facts.namespace_observed(event.name, None)
+        case PriorityClassObserved():
+            facts.priority_class_observed(event.object.metadata.name, event.object)
+        case PriorityClassDeleted():
+            facts.priority_class_observed(event.name, None)
+        case NodeSpecAdded() | NodeSpecChanged():
+            facts.node_observed(event.object.metadata.name, event.object.metadata.labels)
+        case NodeSpecDeleted():
+            facts.node_observed(event.name, None)
+        case ConfigAccepted():
+            facts.config_observed(event.object.metadata.namespace, event.object.metadata.name, event.object.data)
+        case ConfigDeleted():
+            facts.config_observed(event.namespace, event.name, None)
+        case _:
+            pass
+
+
+def _observe(facts: Facts, ref_id: str, document: JsonObject) -> None:
+    try:
+        metadata = seen(document, "metadata")
+    except InvalidInput as error:
+        facts.unreadable[ref_id] = str(error)
+        return
+    facts.observe(plural_of(ref_id), str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), document)

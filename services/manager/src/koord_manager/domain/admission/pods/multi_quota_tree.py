@@ -1,0 +1,43 @@
+"""Pods of a quota tree stay on the tree's nodes: the quota profile's node selector as required node affinity.
+
+source    manager spec, 9.2
+"""
+
+from typing import Final
+
+from koordcore.protocol import keys
+
+from koord_manager.domain.admission.context.facts import Facts
+from koord_manager.domain.admission.json_object import child, copied, items, texts
+from koord_manager.domain.admission.request import JsonObject
+
+STEP: Final = "MultiQuotaTree"
+
+
+def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
+    """Appends the tree's expressions to every required node selector term, in place; whether it did.
+
+    pod       its spec is changed, its affinity replaced
+    raises    InvalidInput when the pod's affinity has another shape than Kubernetes'
+    source    manager spec, 9.2
+    """
+    name = texts(pod, "metadata", "labels").get(keys.QUOTA_NAME) or namespace
+    quota = facts.quotas.get(name)
+    if quota is None or not quota.tree_id:
+        return False
+    profile = facts.quota_profile_of_tree(quota.tree_id)
+    if profile is None:
+        return False
+    expressions = profile.expressions()
+    if not expressions:
+        return False
+    spec = child(pod, "spec")
+    spec["affinity"] = affinity = copied(child(spec, "affinity"))
+    required = child(child(affinity, "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = items(required, "nodeSelectorTerms")
+    if not terms:
+        required["nodeSelectorTerms"] = [{"matchExpressions": expressions}]
+        return True
+    for term in terms:
+        term["matchExpressions"] = [*items(term, "matchExpressions"), *(dict(found) for found in expressions)]
+    return True

@@ -1,0 +1,1 @@
+"""Admission of ElasticQuotas, and of pods against their quota."""

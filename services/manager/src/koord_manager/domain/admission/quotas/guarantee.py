@@ -1,0 +1,37 @@
+"""Whether a quota's guarantee finds room up the tree.
+
+source    manager spec, 13.2 (guarantee)
+"""
+
+from koordcore.protocol import keys
+from koordcore.values.resources import add, is_within, maximum
+
+from koord_manager.domain.admission.context.quota import Quota, QuotaTree
+from koord_manager.domain.admission.request import Violation
+
+
+def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
+    """The refusal of a min that no ancestor's guarantee covers; None when it is covered.
+
+        need(parent) = max(parent.min, guaranteed of the siblings + max(min, guaranteed))
+
+    Walks up while the parent's own guarantee is too small; at the root there is nothing left to take from. A ring of
+    parents ends the walk as the root does.
+    source    manager spec, 13.2; vectors manager/quota_validate
+    """
+    if not quota.tree_id or quota.is_forced or quota.is_tree_root or is_within(quota.min, quota.guaranteed):
+        return None
+    current, wanted = quota, maximum(quota.min, quota.guaranteed)
+    visited: set[str] = set()
+    while current.name not in visited:
+        visited.add(current.name)
+        parent = None if current.parent == keys.ROOT_QUOTA else quotas.get(current.parent)
+        if parent is None:
+            break
+        siblings = [found.guaranteed for found in quotas.children(parent.name) if found.name != current.name]
+        need = maximum(parent.min, add(wanted, *siblings))
+        if is_within(need, parent.guaranteed):
+            return None
+        current, wanted = parent, need
+    sentence = f"the guarantee that min of {quota.name} needs is not covered by its ancestors"
+    return Violation(rule="guarantee-exceeded", field="spec.min", message=f"spec.min: {sentence}")

@@ -1,0 +1,46 @@
+"""Quotas that were accepted and have not been observed yet: judged together with the observed ones.
+
+The API server may still refuse an accepted request, and the other replica may have accepted it; so each is remembered
+for a short time only, and never for a dry run.
+
+source    manager spec, 13.2 (last paragraph)
+"""
+
+from typing import Final
+
+from koordcore.values.resources import is_equal
+
+from koord_manager.domain.admission.context.quota import Quota, QuotaTree
+
+FORGOTTEN_AFTER_SECONDS: Final = 10.0
+
+
+class PendingQuotas:
+    """Accepted requests by name of the quota; None: an accepted deletion."""
+
+    def __init__(self) -> None:
+        self._accepted: dict[str, tuple[float, Quota | None]] = {}
+
+    def accept(self, name: str, quota: Quota | None, now: float) -> None:
+        """Remember an accepted request. now: seconds of any steady clock"""
+        self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
+
+    def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
+        """What is neither too old nor observed by now."""
+        if not self._accepted:
+            return {}
+        for name, (until, quota) in list(self._accepted.items()):
+            if now >= until or _is_observed(quota, observed.get(name)):
+                del self._accepted[name]
+        return {name: quota for name, (_, quota) in self._accepted.items()}
+
+
+def _is_observed(accepted: Quota | None, seen: Quota | None) -> bool:
+    if accepted is None or seen is None:
+        return accepted is seen
+    return (
+        accepted.labels == seen.labels
+        and accepted.annotations == seen.annotations
+        and is_equal(accepted.min, seen.min)
+        and is_equal(accepted.max, seen.max)
+    )

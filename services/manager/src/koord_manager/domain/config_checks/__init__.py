@@ -1,0 +1,1 @@
+"""Checks of slo-controller-config that need no cluster state."""

@@ -1,0 +1,1 @@
+"""The configuration in force, resolved for each node."""

@@ -1,0 +1,133 @@
+"""The configuration in force, resolved for each node, and whose report has grown old.
+
+What follows from it for a node is in `node_drafts`.
+
+source    protocol spec, 6; manager spec, 3, 4 and 5.2
+"""
+
+import heapq
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
+from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.config.strategy import Strategy
+from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import ConfigState, NodeHealth
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.configuration.slo_adjust_policy import SloAdjustPolicy, slo_adjust_policy
+from koord_manager.domain.enabled import PLUGINS
+
+_DEFAULT_COLOCATION: Final = default_config().sections[SectionName.COLOCATION].cluster
+
+
+class NodePolicies:
+    """Strategies of all nodes under the configuration in force.
+
+    version            sequence of the accepted configuration, 0 for the defaults
+    config             all sections, resolved
+    slo_adjust         how nodes are judged, and how far their water levels follow their health
+    sync_shared_gpus   gate EnableSyncGPUSharedResource
+    plugins            what is computed of a node (`enabled.PLUGINS`); the rest stays as it is
+    """
+
+    def __init__(self, *, sync_shared_gpus: bool = False, plugins: frozenset[str] = frozenset(PLUGINS)) -> None:
+        self.plugins = plugins
+        self.version = 0
+        self.sync_shared_gpus = sync_shared_gpus
+        self.config: SloControllerConfig = default_config()
+        self._strategies = NodeStrategies(self.config)
+        self.slo_adjust = _slo_adjust(self.config)
+        self._ages: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+
+    def refresh(self, view: ManagerView) -> None:
+        """Take in the ConfigMap as folded; a section that cannot be read keeps its previous value.
+
+        Its deletion changes nothing: what was in force stays until a restart.
+
+        source    manager spec, 3.3, 3.4
+        """
+        state = slo_config_state(view)
+        accepted = state.object if state else None
+        if accepted is None and self.version:
+            return
+        self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
+
+    def accept(self, data: Mapping[str, str] | None, version: int) -> None:
+        """Take in a ConfigMap's data; None: there is no ConfigMap."""
+        self.version = version
+        self.config = read_config_map(self.config, data).config
+        self._strategies = NodeStrategies(self.config)
+        self.slo_adjust = _slo_adjust(self.config)
+
+    def configured(self, token: str, node: Node) -> ColocationStrategy:
+        """The node's colocation strategy as configured; disabled when no valid configuration was ever accepted."""
+        found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
+        if found is None:
+            found = colocation_strategy(_DEFAULT_COLOCATION)
+        if found.enable and not self._strategies.cluster_colocation_enabled:
+            return msgspec.structs.replace(found, enable=False)
+        return found
+
+    def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
+        """The strategy in force: as configured, the reclaim thresholds lowered by the node's health.
+
+        source    manager spec, 16.4
+        """
+        found = self.configured(token, node)
+        if not self.slo_adjust.enable or health is None or not any(health.offsets.values()):
+            return found
+        offsets = health.offsets
+        return msgspec.structs.replace(
+            found,
+            cpu_reclaim_threshold_percent=max(0, found.cpu_reclaim_threshold_percent + offsets.get("cpu", 0)),
+            memory_reclaim_threshold_percent=max(0, found.memory_reclaim_threshold_percent + offsets.get("memory", 0)),
+        )
+
+    def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
+        """The strategy, in wire spelling, by which the node's agent measures; None: what it has stays.
+
+        A node whose own switch is off measures by the defaults; so does, while the configuration is missing or refused,
+        one that was never told how. One that was goes on as it does.
+
+        source    manager spec, 4.2
+        """
+        if self.config.colocation_error:
+            return None if measures_already else _DEFAULT_COLOCATION
+        strategy = self.config.strategy_for(SectionName.COLOCATION, node.metadata.labels, node.metadata.annotations)
+        return strategy if strategy is not None and strategy["enable"] is True else _DEFAULT_COLOCATION
+
+    def watch_age(self, token: str, report: NodeUsageReported | None, strategy: ColocationStrategy) -> None:
+        """Remember when the node's report will be too old to rely on, so that `overdue` names the node then, once."""
+        if report is None:
+            return
+        updated = datetime.fromisoformat(report.updated_at).timestamp()
+        due = updated + strategy.degrade_time_minutes * 60
+        if self._due.get(token) != due:
+            self._due[token] = due
+            heapq.heappush(self._ages, (due, token))
+
+    def overdue(self, now: datetime) -> set[str]:
+        """Nodes whose newest watched report has become too old since the last call."""
+        found: set[str] = set()
+        while self._ages and self._ages[0][0] < now.timestamp():
+            due, token = heapq.heappop(self._ages)
+            if self._due.get(token) == due:
+                found.add(token)
+        return found
+
+
+def slo_config_state(view: ManagerView) -> ConfigState | None:
+    """The ConfigMap of the configuration, by the name that this process was told."""
+    names = view.admission.names
+    return view.config(names.slo_namespace, names.slo_name)
+
+
+def _slo_adjust(config: SloControllerConfig) -> SloAdjustPolicy:
+    return slo_adjust_policy(config.sections[SectionName.SLO_ADJUST].cluster)

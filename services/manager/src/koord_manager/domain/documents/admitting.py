@@ -1,0 +1,205 @@
+"""The chain of admission at the door of `koord apply`: documents in, mutated and judged objects out.
+
+A pod of a manifest and a pod of a workload take the same way (`created_pod`). What the API server does before it asks
+the webhooks (the priority of the class) is done before, what it does after them (the rules of the kind) after.
+
+source    manager spec, 8 to 13
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.protocol import keys
+from koordcore.protocol.manifests import InvalidManifest, check_manifest, shape_manifest
+from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
+from koordcore.protocol.qos import kube_qos
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.chain import mutate, surroundings
+from koord_manager.domain.admission.context.facts import QUOTAS
+from koord_manager.domain.admission.context.quota import read_quota
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.pods.validating import validate_pod
+from koord_manager.domain.admission.quotas.evaluation import (
+    child_request_text,
+    evaluate_quota,
+    evaluated_request,
+    quota_to_evaluate,
+)
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
+from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation
+from koord_manager.domain.cluster.view import ManagerView
+
+DEFAULT_SCHEDULER = "koord-scheduler"
+WITHIN_RULE = "within rule "
+"""How the rule of a violation begins that stands for a rule of admission; its value is the whole sentence."""
+
+
+class AdmissionRefused(InvalidManifest):
+    """The chain refuses the object; carries the violations as the user reads them and as they are recorded."""
+
+    def __init__(self, violations: list[Violation]) -> None:
+        super().__init__(
+            [
+                InvalidInput(f"{WITHIN_RULE}{violation.rule}", violation.message, violation.field)
+                for violation in violations
+            ]
+        )
+        self.verdict = Verdict(object=None, violations=violations)
+
+
+class CreatedPod(NamedTuple):
+    """A pod as it enters the log.
+
+    steps    of admission that changed it
+    given    what they were given: the document with the priority of its class; never changed
+    made     what they made of it
+    quota    the quota's new account, to be appended together with the pod; None: no quota has to have room for it
+    """
+
+    pod: Pod
+    steps: tuple[str, ...]
+    given: dict[str, Any]
+    made: dict[str, Any]
+    quota: Draft | None
+
+
+Accounts = Mapping[AggregateRef, Draft]
+"""Accounts of quotas that are decided and not appended yet."""
+
+
+def created_pod(
+    view: ManagerView,
+    document: dict[str, Any],
+    *,
+    namespace: str,
+    uid: str,
+    now: str,
+    options: Options,
+    accounts: Accounts | None = None,
+) -> CreatedPod:
+    """The pod of a document after admission: mutated, priority resolved, QoS class and phase set, judged.
+
+    document    a Pod, not changed
+    uid         of the pod; draws of profiles with a probability follow from it
+    accounts    what pods of the same decision have taken already
+    raises      InvalidManifest
+    source      manager spec, 8 to 10
+    """
+    prepared = with_priority_of_class(view, document)
+    request = Request(uid=uid, operation=Operation.CREATE, resource="pods", namespace=namespace, object=prepared)
+    verdict = mutate(request, surroundings(request, view.admission, options))
+    if not verdict.allowed:
+        raise AdmissionRefused(verdict.violations)
+    manifest = shape_manifest(verdict.object)
+    pod = cast("Pod", manifest.object)
+    pod.metadata.namespace = namespace
+    check_manifest(manifest)
+    keep_identity(pod.metadata, None, uid, now)
+    pod.spec.scheduler_name = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    resolve_priority(view, pod.spec)
+    pod.status.phase = pod.status.phase or "Pending"
+    pod.status.qos_class = ""
+    pod.status.qos_class = kube_qos(pod)
+    judge_pod(view, pod, None, options)
+    quota = quota_account(view, pod, None, options, accounts)
+    return CreatedPod(pod, verdict.steps, prepared, verdict.object or prepared, quota)
+
+
+def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:
+    """Raises AdmissionRefused with the violations of the first broken group of rules. source    manager spec, 10"""
+    if not options.enabled("PodValidatingWebhook"):
+        return
+    facts = view.admission
+    violations = validate_pod(pod, old, pod.metadata.namespace, facts, facts.quotas, options)
+    if violations:
+        raise AdmissionRefused(violations)
+
+
+def quota_account(
+    view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
+) -> Draft | None:
+    """The account of the pod's quota with the pod in it; None when no evaluation is due or nothing is counted.
+
+    raises    AdmissionRefused when the quota is exceeded or does not exist
+    source    manager spec, 10.4
+    """
+    name = quota_to_evaluate(pod, old, pod.metadata.namespace, view.admission.quotas, options)
+    if name is None:
+        return None
+    field = f"labels.{keys.QUOTA_NAME}"
+    quota = view.admission.quotas.get(name)
+    state = view.custom(QUOTAS, quota.namespace, quota.name) if quota is not None else None
+    if quota is None or state is None or state.object is None:
+        raise AdmissionRefused([Violation(rule="quota-not-found", field=field, message=f"quota {name} does not exist")])
+    ref = custom_ref(QUOTAS, quota.namespace, quota.name)
+    document = state.object
+    decided = (accounts or {}).get(ref)
+    if decided is not None and isinstance(decided.event, CustomObjectObserved):
+        document = decided.event.object
+        quota = read_quota(document)
+    evaluation = evaluate_quota(quota, [evaluated_request(pod, options)])
+    answer = evaluation.answers[0]
+    if not answer.allowed:
+        raise AdmissionRefused([Violation(rule="quota-exceeded", field=field, message=answer.message)])
+    if not evaluation.written:
+        return None
+    metadata = dict(document.get("metadata") or {})
+    metadata["annotations"] = {
+        **(metadata.get("annotations") or {}),
+        keys.QUOTA_CHILD_REQUEST: child_request_text(evaluation.used),
+    }
+    return Draft(ref, CustomObjectObserved(object={**document, "metadata": metadata}), state.seq)
+
+
+def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the priority of its class written out, as the API server does before it asks the webhooks.
+
+    raises    InvalidManifest for an unknown class, and for a number that is not the class's
+    """
+    written: object = document.get("spec")
+    if not isinstance(written, dict) or not cast("dict[str, Any]", written).get("priorityClassName"):
+        return document
+    typed = cast("Pod", shape_manifest(document).object)
+    resolve_priority(view, typed.spec)
+    spec = {**document["spec"], "priority": typed.spec.priority}
+    if typed.spec.preemption_policy:
+        spec["preemptionPolicy"] = typed.spec.preemption_policy
+    return {**document, "spec": spec}
+
+
+def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) -> None:
+    """Identity fields are ours: uid and creation time come from the first version, never from the manifest."""
+    meta.uid = old.uid if old else uid
+    meta.creation_timestamp = old.creation_timestamp if old else now
+    meta.resource_version = ""
+    meta.deletion_timestamp = None
+    meta.annotations.pop(LAST_APPLIED, None)
+
+
+def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
+    """Fills in priority and preemption policy of the pod's class, in place.
+
+    raises    InvalidManifest for an unknown class, and for a number that is not the class's
+    """
+    if not spec.priority_class_name:
+        return
+    found = view.admission.priority_class(spec.priority_class_name)
+    if found is None:
+        raise InvalidManifest(
+            [InvalidInput("the name of an existing PriorityClass", spec.priority_class_name, "spec.priorityClassName")]
+        )
+    if spec.priority is not None and spec.priority != found.value:
+        raise InvalidManifest(
+            [InvalidInput(f"absent or {found.value}, the value of the class", spec.priority, "spec.priority")]
+        )
+    spec.priority = found.value
+    spec.preemption_policy = spec.preemption_policy or found.preemption_policy
+
+
+def pod_document(pod: Pod) -> dict[str, Any]:
+    """A typed pod as a document."""
+    return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}

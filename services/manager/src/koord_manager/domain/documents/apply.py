@@ -1,0 +1,278 @@
+"""One accepted manifest -> the facts that mirror it, or every reason to refuse it.
+
+    Manifest --decide_apply(view, ids, now)--> Applied(drafts) | raises InvalidManifest
+
+The chain of admission (`admitting`) changes and judges it before anything is decided. A pod's node, uid and status are
+not the user's to change; what Kubernetes keeps immutable is immutable here. A pod that is applied as it is shown, with
+the node it was placed on and what admission made of it, is unchanged. Custom resources: `apply_custom`.
+
+source    protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
+from koordcore.events.mirror import (
+    ConfigAccepted,
+    ConfigRejected,
+    NamespaceObserved,
+    PodSpecAdded,
+    PodSpecChanged,
+    PriorityClassObserved,
+    WorkloadObserved,
+)
+from koordcore.protocol.config.admission import NodeLabels, config_faults
+from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
+from koordcore.protocol.objects import (
+    ConfigMap,
+    Namespace,
+    Node,
+    Pod,
+    PodSpec,
+    PriorityClass,
+    Workload,
+)
+from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.config_map_validating import check_data
+from koord_manager.domain.admission.json_object import seen, texts
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
+from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.config_checks.cautions import cautions
+from koord_manager.domain.config_checks.slo_config import check_slo_config
+from koord_manager.domain.documents.admitting import (
+    created_pod,
+    judge_pod,
+    keep_identity,
+    pod_document,
+    quota_account,
+    resolve_priority,
+)
+from koord_manager.domain.documents.applied import Applied
+from koord_manager.domain.documents.apply_custom import apply_custom
+from koord_manager.domain.documents.apply_node import apply_node
+
+APPLIED_DIGEST = "koordstream.io/applied-digest"
+"""Digest of the manifest of a pod that admission changed: the same manifest applied again changes nothing."""
+
+
+def decide_apply(
+    view: ManagerView, manifest: Manifest, *, new_uid: str, now: str, options: Options | None = None
+) -> Applied:
+    """What a document changes.
+
+    manifest  of the right shape; the rules of its kind are looked at after admission changed it
+    new_uid   uid for the object if it is new
+    now       RFC 3339 time for its creationTimestamp
+    raises    InvalidManifest: refused whole, nothing is to be appended
+    """
+    options = options or Options()
+    try:
+        return _decide(view, manifest, new_uid, now, options)
+    except InvalidInput as error:
+        raise InvalidManifest([error]) from error
+    except (RecursionError, OverflowError) as error:
+        rule = "within what can be computed with (nesting, size of numbers)"
+        raise InvalidManifest([InvalidInput(rule, str(error), "document")]) from error
+
+
+def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, options: Options) -> Applied:
+    if not isinstance(manifest.object, Pod):
+        check_manifest(manifest)
+    match manifest.object:
+        case Pod() as pod:
+            return _apply_pod(view, manifest, pod, new_uid, now, options)
+        case Node():
+            return apply_node(view, manifest, now=now, options=options)
+        case Workload() as workload:
+            return _apply_workload(view, workload, new_uid, now, options)
+        case ConfigMap() as config:
+            return _apply_config(view, config, now, options)
+        case Namespace() as namespace:
+            state = view.state.of_kind(NamespaceState).get(name_token(namespace.metadata.name))
+            ref = AggregateRef("namespace", name_token(namespace.metadata.name))
+            old = state.object if state else None
+            keep_identity(namespace.metadata, old.metadata if old else None, "", now)
+            return _observed(
+                view, ref, NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
+            )
+        case PriorityClass() as priority_class:
+            return _apply_priority_class(view, priority_class, now)
+        case CustomObject() as custom:
+            return apply_custom(view, custom, new_uid=new_uid, now=now, options=options)
+
+
+def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, now: str, options: Options) -> Applied:
+    namespace = pod.metadata.namespace
+    existing = view.pod(namespace, pod.metadata.name)
+    document = _without_last_applied(manifest.document)
+    digest = hashlib.blake2b(codec.encode_canonical(document), digest_size=8).hexdigest()
+    if existing is None:
+        created = created_pod(view, document, namespace=namespace, uid=new_uid, now=now, options=options)
+        if created.steps:
+            created.pod.metadata.annotations[APPLIED_DIGEST] = digest
+        drafts = [Draft(AggregateRef("podspec", new_uid), PodSpecAdded(object=created.pod), 0)]
+        if created.quota is not None:
+            drafts.append(created.quota)
+        return Applied("created", new_uid, drafts, steps=created.steps, given=created.given, made=created.made)
+    uid, state = existing
+    old = state.object
+    kept = old.metadata.annotations.get(APPLIED_DIGEST)
+    if kept == digest:
+        return Applied("unchanged", uid, [])
+    is_shown = kept is not None and pod.metadata.annotations.get(APPLIED_DIGEST) == kept
+    if kept is not None and not is_shown:
+        # what admission made of the new manifest is compared with what it made of the old one
+        pod = created_pod(view, document, namespace=namespace, uid=uid, now=now, options=_uncounted(options)).pod
+        pod.metadata.annotations[APPLIED_DIGEST] = digest
+    check_manifest(manifest._replace(object=pod))
+    keep_identity(pod.metadata, old.metadata, uid, now)
+    pod.metadata.owner_references = old.metadata.owner_references
+    pod.spec.scheduler_name = pod.spec.scheduler_name or old.spec.scheduler_name
+    resolve_priority(view, pod.spec)
+    pod.status = old.status
+    node = old.spec.node_name or _node_of(view, uid)
+    was = msgspec.structs.replace(old.spec, node_name=node) if pod.spec.node_name else old.spec
+    refuse_immutable_changes(pod.spec, was)
+    pod.spec.node_name = old.spec.node_name  # where it was placed is the scheduler's fact
+    judge_pod(view, pod, old, options)
+    if pod == old:
+        return Applied("unchanged", uid, [])
+    if is_shown:
+        pod.metadata.annotations[APPLIED_DIGEST] = digest
+    account = quota_account(view, pod, old, options)
+    drafts = [Draft(AggregateRef("podspec", uid), PodSpecChanged(object=pod), state.seq)]
+    return Applied("configured", uid, [*drafts, account] if account else drafts)
+
+
+def _node_of(view: ManagerView, uid: str) -> str:
+    placed = view.state.of_kind(PodState).get(uid)
+    return placed.node if placed else ""
+
+
+def _uncounted(options: Options) -> Options:
+    """The same choices without quota admission: what is only compared is not counted."""
+    return replace(options, gates={**options.gates, "EnableQuotaAdmission": False})
+
+
+def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
+    annotations = texts(document, "metadata", "annotations")
+    if LAST_APPLIED not in annotations:
+        return document
+    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    return {**document, "metadata": {**seen(document, "metadata"), "annotations": kept}}
+
+
+def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
+    """A pod's spec is fixed except for images and added tolerations, as the Kubernetes API keeps it."""
+    violations: list[InvalidInput] = []
+    for field in msgspec.structs.fields(PodSpec):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name in ("containers", "init_containers"):
+            before = [msgspec.structs.replace(item, image="") for item in before]
+            after = [msgspec.structs.replace(item, image="") for item in after]
+        elif field.name == "tolerations":
+            missing = [toleration for toleration in before if toleration not in after]
+            if missing:
+                violations.append(InvalidInput("a superset of the present ones", after, "spec.tolerations"))
+            continue
+        if before != after:
+            rule = f"unchanged ({msgspec.to_builtins(before)!r}); delete the pod to change it"
+            violations.append(InvalidInput(rule, msgspec.to_builtins(after), f"spec.{field.encode_name}"))
+    if violations:
+        raise InvalidManifest(violations)
+
+
+def _apply_workload(view: ManagerView, workload: Workload, new_uid: str, now: str, options: Options) -> Applied:
+    meta = workload.metadata
+    existing = view.workload(workload.kind, meta.namespace, meta.name)
+    uid = existing[0] if existing else new_uid
+    old = existing[1].object if existing else None
+    keep_identity(meta, old.metadata if old else None, uid, now)
+    workload.template.metadata.annotations.pop(LAST_APPLIED, None)
+    # a template that can never be admitted is refused now, not pod by pod later
+    trial = Pod(
+        metadata=msgspec.structs.replace(workload.template.metadata, namespace=meta.namespace, name=meta.name),
+        spec=workload.template.spec,
+    )
+    try:
+        document = pod_document(trial)
+        created_pod(view, document, namespace=meta.namespace, uid=uid, now=now, options=_uncounted(options))
+    except InvalidManifest as refused:
+        raise InvalidManifest([violation.at("spec.template") for violation in refused.violations]) from refused
+    ref = AggregateRef("workloadspec", uid)
+    event = WorkloadObserved(object=workload)
+    return _observed(view, ref, event, existed=old is not None, same=old == workload)._replace(uid=uid)
+
+
+def _apply_priority_class(view: ManagerView, priority_class: PriorityClass, now: str) -> Applied:
+    token = name_token(priority_class.metadata.name)
+    state = view.state.of_kind(PriorityClassState).get(token)
+    old = state.object if state else None
+    keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
+    if old is not None and old.value != priority_class.value:
+        raise InvalidManifest([InvalidInput(f"unchanged ({old.value})", priority_class.value, "value")])
+    ref = AggregateRef("priorityclass", token)
+    event = PriorityClassObserved(object=priority_class)
+    return _observed(view, ref, event, existed=old is not None, same=old == priority_class)
+
+
+def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Options) -> Applied:
+    meta = config.metadata
+    ref = AggregateRef("config", namespaced_token(meta.namespace, meta.name))
+    state = view.config(meta.namespace, meta.name)
+    old = state.object if state else None
+    keep_identity(meta, old.metadata if old else None, "", now)
+    names = view.admission.names
+    is_slo_config = (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name)
+    warnings = cautions(config.data) if is_slo_config else ()
+    if is_slo_config:
+        config.data = our_sections(config.data)
+    if old == config:
+        return Applied("unchanged", "", [], warnings=warnings)
+    if is_slo_config:
+        nodes = [
+            NodeLabels(name=node_name(token), labels=node.metadata.labels)
+            for token in view.nodes()
+            if (node := view.node(token))
+        ]
+        old_data = old.data if old else {}
+        violations = check_slo_config(config.data, old_data, nodes)
+        if options.enabled("ConfigMapValidatingWebhook"):
+            found = check_data(config.data, old_data, nodes, check_names=options.check_strategy_names)
+            violations += [InvalidInput(f"within rule {each.rule}", each.message, each.field) for each in found]
+        if violations:
+            reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
+            event = ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
+            draft = Draft(ref, event, view.state.last_seq(ref))
+            return Applied("rejected", "", [draft], _with_every_fault(config.data, violations), warnings=warnings)
+    taken = _observed(view, ref, ConfigAccepted(object=config), existed=old is not None, same=False)
+    return taken._replace(warnings=warnings)
+
+
+def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
+    """What refuses a configuration is the first thing found; here all of it, so that it is mended in one go."""
+    faults = config_faults(data)
+    told = {fault.path for fault in faults}
+    return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])
+
+
+def _observed(
+    view: ManagerView,
+    ref: AggregateRef,
+    event: NamespaceObserved | PriorityClassObserved | WorkloadObserved | ConfigAccepted,
+    *,
+    existed: bool,
+    same: bool,
+) -> Applied:
+    if existed and same:
+        return Applied("unchanged", "", [])
+    action = "configured" if existed else "created"
+    return Applied(action, "", [Draft(ref, event, view.state.last_seq(ref))])

@@ -1,0 +1,152 @@
+"""Applying and deleting custom resources: three-way merge, schema, the chain of admission, one fact.
+
+What the log does not keep of a pod template is in neither the object nor our copy of the manifest, so a manifest that
+changes nothing else is unchanged.
+
+source    protocol spec, 9; manager spec, 8.4, 13
+"""
+
+from typing import Any, cast
+
+import msgspec
+from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.envelope import Draft
+from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
+from koordcore.protocol.manifests import CustomObject, InvalidManifest
+from koordcore.state.aggregates import CustomObjectState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.admission.chain import mutate, surroundings, validate
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
+from koord_manager.domain.admission.request import JsonObject, Operation, Request
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.admitting import AdmissionRefused
+from koord_manager.domain.documents.applied import Applied
+from koord_manager.domain.documents.three_way_merge import last_applied, three_way
+
+_OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "deletionTimestamp")
+"""Metadata that is never the user's to write."""
+
+
+def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: str, options: Options) -> Applied:
+    """What a manifest of a custom resource changes.
+
+    new_uid   uid for the object if it is new
+    raises    InvalidManifest
+    """
+    resource, meta = custom.resource, custom.metadata
+    ref = custom_ref(resource.plural, meta.namespace, meta.name)
+    state = view.custom(resource.plural, meta.namespace, meta.name)
+    old = state.object if state else None
+    written = _as_written(custom.document, resource)
+    manifest, fault = with_kept_templates(resource.plural, written)
+    warnings = () if fault is None else (f"{fault.sentence()}: nothing of this template is kept",)
+    merged = written if old is None else three_way(old, last_applied(_annotations(old)), manifest)
+    request = Request(
+        uid=new_uid if old is None else str(_metadata(old).get("uid") or meta.name),
+        operation=Operation.CREATE if old is None else Operation.UPDATE,
+        resource=resource.plural,
+        namespace=meta.namespace,
+        name=meta.name,
+        object=_stored(resource, merged),
+        old_object=old,
+    )
+    around = surroundings(request, view.admission, options)
+    verdict = mutate(request, around)
+    if not verdict.allowed:
+        raise AdmissionRefused(verdict.violations)
+    assert verdict.object is not None
+    document = _stored(resource, verdict.object)  # a mutation, too, has to keep to the schema
+    judged = validate(msgspec.structs.replace(request, object=document), around)
+    if not judged.allowed:
+        raise AdmissionRefused(judged.violations)
+    uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
+    document = with_kept_templates(resource.plural, document).document
+    document = _with_identity(document, old, manifest, uid=uid, now=now)
+    if document == old:
+        return Applied("unchanged", uid, [], warnings=warnings)
+    draft = Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))
+    return Applied(
+        "created" if old is None else "configured",
+        uid,
+        [draft],
+        steps=verdict.steps,
+        given=request.object,
+        made=verdict.object,
+        warnings=warnings,
+    )
+
+
+def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
+    """The fact that a custom resource is gone; None when there is no such object, or no such kind.
+
+    raises    AdmissionRefused when it must not be deleted (a quota with pods, for one)
+    """
+    resource = resource_of_kind(kind)
+    state: CustomObjectState | None = view.custom(resource.plural, namespace, name) if resource else None
+    if resource is None or state is None or state.object is None:
+        return None
+    request = Request(
+        uid=name,
+        operation=Operation.DELETE,
+        resource=resource.plural,
+        namespace=namespace,
+        name=name,
+        old_object=state.object,
+    )
+    verdict = validate(request, surroundings(request, view.admission, options))
+    if not verdict.allowed:
+        raise AdmissionRefused(verdict.violations)
+    ref = custom_ref(resource.plural, namespace, name)
+    return [Draft(ref, CustomObjectDeleted(kind=kind, namespace=namespace, name=name), state.seq)]
+
+
+def resource_of_kind(kind: str) -> ResourceVersion | None:
+    """The definition of a kind, in the version that is stored; None when it is not one of ours."""
+    return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
+
+
+def _as_written(document: dict[str, Any], resource: ResourceVersion) -> dict[str, Any]:
+    """The manifest without what is not the user's: identity, our copy of the last manifest, a status sub-resource."""
+    annotations = {key: value for key, value in _annotations(document).items() if key != LAST_APPLIED}
+    metadata = {name: value for name, value in _metadata(document).items() if name not in _OURS}
+    metadata.pop("annotations", None)
+    if annotations:
+        metadata["annotations"] = annotations
+    kept = {name: value for name, value in document.items() if not (resource.has_status and name == "status")}
+    return {**kept, "metadata": metadata}
+
+
+def _stored(resource: ResourceVersion, document: JsonObject) -> JsonObject:
+    admitted = admit_as(resource, document)
+    if isinstance(admitted, Refused):
+        raise InvalidManifest([InvalidInput(admitted.rule, admitted.value, admitted.field)])
+    return cast("JsonObject", admitted.object)
+
+
+def _with_identity(
+    document: JsonObject, old: JsonObject | None, manifest: JsonObject, *, uid: str, now: str
+) -> JsonObject:
+    before = _metadata(old) if old is not None else {}
+    same_spec = old is not None and old.get("spec") == document.get("spec")
+    generation = int(before.get("generation") or 0) + (0 if same_spec else 1)
+    annotations = {**_annotations(document), LAST_APPLIED: codec.encode_canonical(manifest).decode()}
+    metadata = {
+        **{name: value for name, value in _metadata(document).items() if name not in _OURS},
+        "uid": uid,
+        "creationTimestamp": before.get("creationTimestamp") or now,
+        "generation": generation,
+        "annotations": annotations,
+    }
+    return {**document, "metadata": metadata}
+
+
+def _metadata(document: JsonObject) -> JsonObject:
+    return cast("JsonObject", document.get("metadata") or {})
+
+
+def _annotations(document: JsonObject) -> JsonObject:
+    return cast("JsonObject", _metadata(document).get("annotations") or {})

@@ -1,0 +1,159 @@
+"""What schedulers and the manager have said of users' custom resources, in the shape that a reader of them expects.
+
+Behind an API server it is written to the objects (`object_writes`, `scheduler_statuses`) and comes back with them;
+without one nobody writes it, and it is shown with them.
+
+source    scheduler-core spec, 8.9, 9, 10.9; manager spec, 15.1; protocol spec, 4.6, 9.7, 9.8
+"""
+
+import json
+from collections.abc import Mapping
+
+from koordcore.events.custom import custom_ref
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
+from koordcore.protocol import keys
+from koordcore.protocol.recommendations import BOUNDS
+from koordcore.protocol.resource_names import CPU
+from koordcore.state.aggregates import (
+    ClusterTopologyState,
+    GangState,
+    QuotaState,
+    RecommendationState,
+    ScheduleExplanationState,
+)
+from koordcore.values.quantity import of_milli, of_value
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.requests import Json
+from koord_manager.domain.gateway.scheduler_statuses import explanation_status, topology_status
+
+_QUOTA_ANNOTATIONS = (
+    (keys.QUOTA_RUNTIME, "runtime"),
+    (keys.QUOTA_REQUEST, "request"),
+    (keys.QUOTA_CHILD_REQUEST, "child_request"),
+    (keys.QUOTA_GUARANTEED, "guaranteed"),
+    (keys.QUOTA_ALLOCATED, "allocated"),
+    (keys.QUOTA_NON_PREEMPTIBLE_REQUEST, "non_preemptible_request"),
+    (keys.QUOTA_NON_PREEMPTIBLE_USED, "non_preemptible_used"),
+)
+
+
+def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
+    """The aggregate whose fact stands on a custom resource; None: none does."""
+    match plural:
+        case "podgroups":
+            return AggregateRef("gang", _token(namespace, name))
+        case "elasticquotas":
+            return AggregateRef("quota", name.replace(".", "_"))
+        case "elasticquotaprofiles":
+            return AggregateRef("quotaprofile", _token(namespace, name))
+        case "recommendations":
+            return AggregateRef("recommendation", _token(namespace, name))
+        case "scheduleexplanations":
+            return AggregateRef("scheduleexplanation", _token(namespace, name))
+        case "clusternetworktopologies":
+            # A token of one part reads as a namespace.
+            return AggregateRef("clustertopology", _token("", name or namespace))
+        case _:
+            return None
+
+
+def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
+    """A mirrored object with what has been computed for it, for a manager without an API server; others as they are."""
+    meta: Json = document["metadata"]
+    ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
+    match view.state.get(ref) if ref is not None else None:
+        case GangState(status=GangPhaseChanged() as phase):
+            return {**document, "status": pod_group_status(phase)}
+        case QuotaState(status=standing) if standing.namespace in ("", meta.get("namespace", "")):
+            texts = {key: list_text(amounts) for key, amounts in quota_annotations(standing).items() if amounts}
+            annotations: Json = {**(meta.get("annotations") or {}), **texts}
+            status: Json = {**(document.get("status") or {}), "used": amounts_text(standing.used)}
+            return {**document, "metadata": {**meta, "annotations": annotations}, "status": status}
+        case RecommendationState(updated_at=str(updated)) as said if updated:
+            annotations = {**(meta.get("annotations") or {}), BOUNDS: bounds_text(said.containers)}
+            return {**document, "metadata": {**meta, "annotations": annotations}, "status": recommendation_status(said)}
+        case ScheduleExplanationState(status=explained) if explained.uid == meta.get("uid", ""):
+            return {**document, "status": explanation_status(explained)}
+        case ClusterTopologyState(status=topology):
+            return {**document, "status": topology_status(topology)}
+        case _:
+            return document
+
+
+def _token(namespace: str, name: str) -> str:
+    return custom_ref("x", namespace, name).id.partition("=")[2]
+
+
+def pod_group_status(said: GangPhaseChanged) -> Json:
+    """`status` of a PodGroup."""
+    status: Json = {
+        "phase": said.phase,
+        "occupiedBy": said.occupied_by,
+        "scheduled": said.scheduled,
+        "running": said.running,
+        "succeeded": said.succeeded,
+        "failed": said.failed,
+    }
+    return {**status, "scheduleStartTime": said.schedule_start_time} if said.schedule_start_time else status
+
+
+def quota_annotations(said: QuotaStatusComputed) -> dict[str, dict[str, str]]:
+    """Annotation of an ElasticQuota -> the resource list that it holds."""
+    return {key: amounts_text(getattr(said, field)) for key, field in _QUOTA_ANNOTATIONS}
+
+
+def list_text(amounts: Mapping[str, str]) -> str:
+    """A resource list as the text of an annotation."""
+    return json.dumps(amounts, separators=(",", ":"))
+
+
+def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Resource list as written: cpu in milli-cores, everything else in whole units, zeros left out."""
+    return {
+        name: (of_milli(amount) if name == CPU else of_value(amount)).canonical()
+        for name, amount in sorted(amounts.items())
+        if amount
+    }
+
+
+def recommendation_status(said: RecommendationState) -> Json:
+    """`status` of a Recommendation."""
+    return {
+        "podStatus": {
+            "containerStatuses": [
+                {"containerName": item.name, "resources": _recommended(item.target)} for item in said.containers
+            ]
+        },
+        "updateTime": said.updated_at,
+        "conditions": [
+            {
+                "type": item.type,
+                "status": item.status,
+                "reason": item.reason or item.type,
+                "message": item.message,
+                "lastTransitionTime": item.last_transition_time or said.updated_at,
+            }
+            for item in said.conditions
+        ],
+    }
+
+
+def bounds_text(containers: list[ContainerRecommendation]) -> str:
+    """Annotation `bounds`: container -> lower bound, upper bound, target before caps."""
+    bounds = {
+        item.name: {
+            "lowerBound": _recommended(item.lower_bound),
+            "upperBound": _recommended(item.upper_bound),
+            "uncappedTarget": _recommended(item.uncapped_target),
+        }
+        for item in containers
+    }
+    return json.dumps(bounds, separators=(",", ":"), sort_keys=True)
+
+
+def _recommended(amounts: RecommendedAmounts) -> Json:
+    return {"cpu": f"{amounts.cpu_milli}m", "memory": str(amounts.memory_bytes)}

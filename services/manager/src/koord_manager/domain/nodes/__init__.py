@@ -1,0 +1,1 @@
+"""Policies of nodes as facts, and the desired state of each node agent."""

@@ -1,0 +1,306 @@
+"""What the configuration in force means for nodes, as facts for `nodepolicy.<node>`: only what is not so already.
+
+    slo        the effective NodeSLO                 ratios      cpu normalization, amplification
+    measuring  how the agent measures                devices     GPU and RDMA resources
+    overcommit what the node lends to batch and mid pods
+
+source    manager spec, 4.2, 5, 6
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
+from koordcore.events.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol import keys
+from koordcore.protocol.amplification import REWRITE_ABOVE
+from koordcore.protocol.annotations.normalization import parse_normalization_text
+from koordcore.protocol.config.config_map import SloControllerConfig
+from koordcore.protocol.config.kinds import JsonObject
+from koordcore.protocol.config.node_slo import render_node_slo
+from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.config.strategy import Strategy
+from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import RDMA
+from koordcore.state.aggregates import NodePolicyState
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.configuration.node_policies import NodePolicies
+from koord_manager.domain.enabled import AMPLIFICATION, GPU, NORMALIZATION
+from koord_manager.domain.enabled import RDMA as RDMA_RESOURCE
+from koord_manager.domain.node_resources.decide import NodeLook, Overcommit, decide_overcommit
+from koord_manager.domain.node_resources.devices import GPU_RESOURCES, device_resources
+from koord_manager.domain.node_resources.ratios import Ratio, amplification_text, normalization_text
+from koord_manager.domain.slo_adjust.controller import offsets_of
+from koord_manager.domain.slo_adjust.step import Thresholds, effective_thresholds
+
+_MATCHED = (
+    SectionName.COLOCATION,
+    SectionName.RESOURCE_THRESHOLD,
+    SectionName.RESOURCE_QOS,
+    SectionName.CPU_BURST,
+    SectionName.SYSTEM,
+    SectionName.HOST_APPLICATION,
+)
+
+
+def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
+    """`NodeSloRendered` for those of the nodes whose effective NodeSLO differs from the published one.
+
+    source    manager spec, 6
+    """
+    return _drafts(view, nodes, lambda node, _, published: slo_event(policies, node, published))
+
+
+def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | None) -> NodeSloRendered | None:
+    """The effective NodeSLO of a node; None when the published one is it."""
+    rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
+    spec = _with_health(policies, published, rendered.spec)
+    if published is not None and published.slo == spec:
+        return None
+    return NodeSloRendered(
+        spec=spec,
+        config_version=policies.version,
+        matched=matched_entries(policies.config, node),
+        fault=rendered.fault.sentence() if rendered.fault else "",
+    )
+
+
+def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec: JsonObject) -> JsonObject:
+    """The spec with the water levels that the node's health leaves; as rendered when nothing is adjusted.
+
+    source    manager spec, 16.2 (6), 16.4
+    """
+    health = published.health if published else None
+    threshold = spec["resourceUsedThresholdWithBE"]
+    if not policies.slo_adjust.enable or health is None or not isinstance(threshold, dict):
+        return spec
+    cpu, memory = threshold["cpuSuppressThresholdPercent"], threshold["memoryEvictThresholdPercent"]
+    if not any(health.offsets.values()) or not isinstance(cpu, int) or not isinstance(memory, int):
+        return spec
+    levels = effective_thresholds(policies.slo_adjust, offsets_of(health), Thresholds(0, 0, cpu, memory))
+    adjusted: JsonObject = {
+        **threshold,
+        "cpuSuppressThresholdPercent": levels.cpu_suppress,
+        "memoryEvictThresholdPercent": levels.memory_evict,
+    }
+    return {**spec, "resourceUsedThresholdWithBE": adjusted}
+
+
+def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
+    """Section -> name of the node entry that answers for the node, its number when it has no name.
+
+    source    manager spec, 17.3
+    """
+    found: dict[str, str] = {}
+    for name in _MATCHED:
+        section = config.section(name)
+        entry = section.entry_for(node.metadata.labels) if section else None
+        if section is not None and entry is not None:
+            found[name.key] = entry.name or f"[{section.entries.index(entry)}]"
+    return found
+
+
+def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
+    """`NodeMetricPolicyRendered` for those of the nodes whose agent should measure otherwise than it does.
+
+    source    manager spec, 4.2
+    """
+    return _drafts(view, nodes, lambda node, _, published: measuring_event(policies, node, published))
+
+
+def measuring_event(
+    policies: NodePolicies, node: Node, published: NodePolicyState | None
+) -> NodeMetricPolicyRendered | None:
+    """How a node's agent has to measure; None when it does so already."""
+    told = published.metric_policy if published is not None else None
+    strategy = policies.measuring(node, measures_already=told is not None)
+    if strategy is None:
+        return None
+    spec = collect_policy(strategy)
+    return NodeMetricPolicyRendered(spec=spec, config_version=policies.version) if told != spec else None
+
+
+def collect_policy(strategy: Strategy) -> dict[str, Any]:
+    """`spec.metricCollectPolicy` of a NodeMetric."""
+    aggregate = strategy["metricAggregatePolicy"]
+    durations: object = aggregate.get("durations") if isinstance(aggregate, dict) else None
+    return {
+        "aggregateDurationSeconds": strategy["metricAggregateDurationSeconds"],
+        "reportIntervalSeconds": strategy["metricReportIntervalSeconds"],
+        "nodeAggregatePolicy": {"durations": durations or []},
+        "nodeMemoryCollectPolicy": strategy["metricMemoryCollectPolicy"],
+    }
+
+
+def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
+    """`NodeRatiosComputed` for those of the nodes whose annotations should say something else.
+
+    Amplification follows the normalization that stands in the log: a new one takes effect in the next round.
+
+    source    manager spec, 5.6, 5.7, 5.9
+    """
+    return _drafts(view, nodes, lambda _, token, published: ratio_event(policies, view, token, published))
+
+
+def ratio_event(
+    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
+) -> NodeRatiosComputed | None:
+    """The two ratios of a node, which must exist; None when its annotations say so already."""
+    node = view.node(token)
+    assert node is not None
+    labels, annotations = node.metadata.labels, node.metadata.annotations
+    old = published or NodePolicyState(seq=0)
+    topology = view.topology(token)
+    info = topology.cpu_basic_info() if topology else None
+    faults: dict[str, str] = {}
+    new_text: str | None = None
+    if (
+        NORMALIZATION in policies.plugins and policies.colocation(token, node).enable
+    ):  # left as it is while the node lends nothing
+        normalization = normalization_text(
+            policies.config.strategy_for(SectionName.CPU_NORMALIZATION, labels, annotations), labels, info
+        )
+        new_text = normalization.text
+        if normalization.fault:
+            faults["normalization"] = normalization.fault
+    in_force = normalization_in_force(old, annotations)
+    standing = {**annotations, keys.CPU_NORMALIZATION_RATIO: in_force} if in_force is not None else annotations
+    had = old.amplification if old.ratios_computed else annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
+    amplification = (
+        amplification_text(
+            policies.config.strategy_for(SectionName.RESOURCE_AMPLIFICATION, labels, annotations), standing
+        )
+        if AMPLIFICATION in policies.plugins
+        else Ratio(had)
+    )
+    if amplification.fault:
+        faults["amplification"] = amplification.fault
+    moved = new_text is not None and _ratio_moved(old.cpu_normalization, new_text)
+    if not moved and amplification.text == had and faults == old.ratio_faults:
+        return None
+    return NodeRatiosComputed(
+        cpu_normalization=new_text if moved else None,
+        amplification=amplification.text,
+        faults=faults,
+        cpu_model=info.cpu_model if info else "",
+        hyper_thread_enabled=info.hyper_thread_enabled if info else False,
+        turbo_enabled=info.turbo_enabled if info else False,
+        config_version=policies.version,
+    )
+
+
+def normalization_in_force(published: NodePolicyState | None, annotations: dict[str, str]) -> str | None:
+    """Text of the node's cpu normalization ratio: the manager's own, else what the node carries; None: there is none.
+
+    source    manager spec, 5.5 (2)
+    """
+    if published is not None and published.cpu_normalization is not None:
+        return published.cpu_normalization
+    return annotations.get(keys.CPU_NORMALIZATION_RATIO)
+
+
+def _ratio_moved(old: str | None, new: str) -> bool:
+    """source    manager spec, 5.6: rewritten when absent, unreadable, or more than 0.01 away."""
+    before, after = parse_normalization_text(old) if old else None, parse_normalization_text(new)
+    return before is None or after is None or abs(after - before) > REWRITE_ABOVE
+
+
+def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
+    """`NodeDevicesComputed` for those of the nodes whose devices give them something else. Independent of colocation.
+
+    source    manager spec, 5.10, 5.11; 18 (11)
+    """
+    return _drafts(view, nodes, lambda _, token, published: device_event(policies, view, token, published))
+
+
+def device_event(
+    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
+) -> NodeDevicesComputed | None:
+    """What a node's devices give it; None when that is what stands."""
+    device = view.device(token)
+    if device is None and (published is None or not published.devices):
+        return None
+    given = device_resources(device, sync_shared_gpus=policies.sync_shared_gpus)
+    old = published or NodePolicyState(seq=0)
+    resources = _enabled_devices(policies.plugins, given.resources, old.devices)
+    if any(name in GPU_RESOURCES for name in resources):  # what healthy GPUs do not name is left as it is
+        resources = {name: old.devices[name] for name in GPU_RESOURCES if name in old.devices} | resources
+    labels = old.device_labels | (given.labels if GPU in policies.plugins else {})
+    if (resources, labels) == (old.devices, old.device_labels):
+        return None
+    return NodeDevicesComputed(resources=resources, labels=labels, device_version=view.device_version(token))
+
+
+def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str, int]) -> dict[str, int]:
+    """What the plugins that run give; of one that does not run, what stands."""
+    return {
+        name: amount
+        for source, runs_for in ((new, True), (old, False))
+        for name, amount in source.items()
+        if ((RDMA_RESOURCE if name == RDMA else GPU) in plugins) is runs_for
+    }
+
+
+def overcommit_of(
+    policies: NodePolicies, view: ManagerView, token: str, now: datetime
+) -> tuple[Overcommit, Draft | None]:
+    """What a node lends, and the fact that publishes it when that is due. The node must exist.
+
+    source    manager spec, 5.1
+    """
+    look = look_at(policies, view, token, view.policy(token), view.reports.get(token))
+    based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
+    found = decide_overcommit(look, now, config_version=policies.version, based_on=based_on)
+    return found, _draft(view, token, found.event) if found.event else None
+
+
+def look_at(
+    policies: NodePolicies,
+    view: ManagerView,
+    token: str,
+    published: NodePolicyState | None,
+    report: NodeUsageReported | None,
+) -> NodeLook:
+    """What a node's overcommitted resources are computed from. The node must exist.
+
+    published    what stands
+    report       its newest one; None: never seen
+    """
+    node = view.node(token)
+    assert node is not None
+    return NodeLook(
+        node=node,
+        pods=view.pods_with_facts(token),
+        report=report,
+        topology=view.topology(token),
+        strategy=policies.colocation(token, node, published.health if published else None),
+        normalization=normalization_in_force(published, node.metadata.annotations),
+        published=published,
+        plugins=policies.plugins,
+    )
+
+
+Decide = Callable[[Node, str, NodePolicyState | None], Event | None]
+
+
+def _drafts(view: ManagerView, nodes: Iterable[str], decide: Decide) -> list[Draft]:
+    drafts: list[Draft] = []
+    for token in nodes:
+        node = view.node(token)
+        event = decide(node, token, view.policy(token)) if node is not None else None
+        if event is not None:
+            drafts.append(_draft(view, token, event))
+    return drafts
+
+
+def _draft(view: ManagerView, token: str, event: Event) -> Draft:
+    ref = AggregateRef("nodepolicy", token)
+    return Draft(ref, event, view.state.last_seq(ref))

@@ -1,0 +1,1 @@
+"""Eviction requests: from node agents, and their execution under disruption budgets."""

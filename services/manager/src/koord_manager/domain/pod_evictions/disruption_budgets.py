@@ -1,0 +1,160 @@
+"""What PodDisruptionBudgets allow where no API server works it out: their status, and evictions against it.
+
+    expected    living pods that the budget selects; of a workload, the number that it asks for
+    healthy     those that their node's agent says are running
+    desired     minAvailable of expected, or expected - maxUnavailable; percentages rounded up
+    allowed     max(0, healthy - desired), 0 without pods
+
+source    scheduler-core spec, 6 (step 3), 10.8; Kubernetes' disruption controller
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.envelope import Draft, name_token
+from koordcore.protocol.objects import object_from_json
+from koordcore.protocol.scheduling_objects import PodDisruptionBudget
+from koordcore.protocol.selectors import Selector, compile_selector
+from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState, WorkloadState
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.cluster.view import ManagerView
+
+PLURAL: Final = "poddisruptionbudgets"
+LOOK_SECONDS: Final = 1.0
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True, kw_only=True)
+class Budget:
+    """One budget and what it allows.
+
+    selector    None selects nothing
+    selected    uids of living pods that it selects -> whether they run
+    owners      uids of their workloads
+    """
+
+    namespace: str
+    name: str
+    selector: Selector | None
+    expected: int = 0
+    healthy: int = 0
+    desired: int = 0
+    allowed: int = 0
+    selected: dict[str, bool] = field(default_factory=dict[str, bool])
+    owners: set[str] = field(default_factory=set[str])
+
+
+@dataclass(slots=True)
+class Budgets:
+    """The budgets as they stand, worked out anew when time has passed and something happened."""
+
+    by_namespace: dict[str, list[Budget]] = field(default_factory=dict[str, list[Budget]])
+    _position: int = -1
+    _next_look: float = 0.0
+
+    def refresh(self, view: ManagerView, now: float) -> None:
+        """Works out what each allows; costs nothing without a budget, or when nothing happened. now: unix seconds."""
+        if not view.customs(PLURAL):
+            self.by_namespace = {}
+        elif now >= self._next_look and view.state.position != self._position:
+            self._next_look, self._position = now + LOOK_SECONDS, view.state.position
+            self.by_namespace = _worked_out(view)
+
+    def take(self, uid: str, namespace: str) -> str:
+        """One eviction of a pod: the budget that does not allow it, "" when it may be; then it counts."""
+        concerned = [budget for budget in self.by_namespace.get(namespace, ()) if uid in budget.selected]
+        for budget in concerned:
+            if budget.selected[uid] and budget.allowed <= 0:
+                return budget.name
+        for budget in concerned:
+            if budget.selected.pop(uid):
+                budget.allowed -= 1
+        return ""
+
+    def status_drafts(self, view: ManagerView) -> list[Draft]:
+        """The budgets whose object says something else."""
+        drafts: list[Draft] = []
+        for budget in (each for budgets in self.by_namespace.values() for each in budgets):
+            state = view.custom(PLURAL, budget.namespace, budget.name)
+            if state is None or state.object is None:
+                continue
+            before: dict[str, Any] = state.object.get("status") or {}
+            status = {
+                **before,
+                "expectedPods": budget.expected,
+                "currentHealthy": budget.healthy,
+                "desiredHealthy": budget.desired,
+                "disruptionsAllowed": budget.allowed,
+            }
+            if status != before:
+                event = CustomObjectObserved(object={**state.object, "status": status})
+                drafts.append(Draft(custom_ref(PLURAL, budget.namespace, budget.name), event, state.seq))
+        return drafts
+
+
+def _worked_out(view: ManagerView) -> dict[str, list[Budget]]:
+    read: list[tuple[Budget, PodDisruptionBudget]] = []
+    by_namespace: dict[str, list[Budget]] = {}
+    for _, state in view.customs(PLURAL):
+        try:
+            written = object_from_json(state.object, PodDisruptionBudget)
+        except msgspec.ValidationError:
+            continue
+        meta = written.metadata
+        budget = Budget(namespace=meta.namespace, name=meta.name, selector=_selector(written))
+        read.append((budget, written))
+        by_namespace.setdefault(meta.namespace, []).append(budget)
+    placed = view.state.of_kind(PodState)
+    workloads = view.state.of_kind(WorkloadState)
+    agents = view.state.of_kind(NodeAgentState)
+    running: dict[str, frozenset[str]] = {}
+    for uid, spec in view.state.of_kind(PodSpecState).items():
+        budgets = by_namespace.get(spec.object.metadata.namespace, ())
+        if not budgets or spec.object.status.phase in _ENDED:
+            continue
+        state = placed.get(uid)
+        token = name_token(state.node) if state is not None and state.node else ""
+        if token and token not in running:
+            agent = agents.get(token)
+            running[token] = frozenset(agent.running if agent is not None else ())
+        is_healthy = bool(token) and uid in running[token]
+        for budget in budgets:
+            if budget.selector is not None and budget.selector.matches(spec.object.metadata.labels):
+                owner = next((each.uid for each in spec.object.metadata.owner_references if each.uid in workloads), "")
+                budget.expected += not owner
+                budget.owners.update([owner] if owner else [])
+                budget.healthy += is_healthy
+                budget.selected[uid] = is_healthy
+    for budget, written in read:
+        budget.expected += sum(workloads[uid].object.replicas for uid in budget.owners)
+        budget.desired = _desired(budget.expected, written)
+        budget.allowed = max(0, budget.healthy - budget.desired)
+    return by_namespace
+
+
+def _selector(budget: PodDisruptionBudget) -> Selector | None:
+    try:
+        return compile_selector(budget.spec.selector) if budget.spec.selector is not None else None
+    except InvalidInput:
+        return None
+
+
+def _desired(expected: int, budget: PodDisruptionBudget) -> int:
+    """How many pods have to stay healthy; an amount that cannot be read keeps all."""
+    spec = budget.spec
+    if spec.max_unavailable is not None:
+        most = _scaled(spec.max_unavailable, expected)
+        return expected if most is None else max(0, expected - most)
+    least = _scaled(1 if spec.min_available is None else spec.min_available, expected)
+    return expected if least is None else least
+
+
+def _scaled(amount: int | str, total: int) -> int | None:
+    """A number, or a percentage of a total rounded up; None: it is neither."""
+    if isinstance(amount, int):
+        return amount
+    text = amount.removesuffix("%")
+    return -(-int(text) * total // 100) if text.isdecimal() and amount.endswith("%") else None

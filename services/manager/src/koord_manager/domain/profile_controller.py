@@ -1,0 +1,103 @@
+"""The colocation profile controller: managed profiles reach pods that were created before them and still wait.
+
+    managed profile x pending pod -> due (not done lately, room in the bucket, drawn) -> the pod after the profile
+
+Without scheduler name, priority class and translation, which only make sense when a pod is created.
+
+source    manager spec, 8.5
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from koordcore.protocol.objects import Pod
+from koordcore.state.aggregates import PodSpecState, PodState
+
+from koord_manager.domain.admission.colocation.colocation_profile import apply_profile, is_drawn, is_matching
+from koord_manager.domain.admission.context.facts import Facts
+from koord_manager.domain.admission.context.profiles import ColocationProfile
+from koord_manager.domain.admission.json_object import child, copied
+from koord_manager.domain.admission.options import draws_of
+from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.cluster.view import ManagerView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerPolicy:
+    """Flags --colocation-profile-*; seconds."""
+
+    by_default: bool = False
+    interval: float = 30.0
+    force_update: float = 300.0
+    forget: float = 600.0
+    qps: float = 10.0
+    burst: int = 100
+
+
+class Rounds:
+    """What was done lately, and how much may be done now. Times are seconds of any steady clock."""
+
+    def __init__(self, policy: ControllerPolicy) -> None:
+        self._policy = policy
+        self._done: dict[tuple[str, str], float] = {}
+        self._room = float(policy.burst)
+        self._filled_at: float | None = None
+
+    def begin(self, now: float) -> None:
+        """A new round: what is too old is forgotten."""
+        self._done = {key: at for key, at in self._done.items() if now - at < self._policy.forget}
+
+    def is_due(self, profile: ColocationProfile, uid: str, now: float) -> bool:
+        """Whether this version of the profile has not been put on the pod lately."""
+        at = self._done.get((profile.version, uid))
+        return at is None or now - at >= self._policy.force_update
+
+    def take(self, profile: ColocationProfile, uid: str, now: float) -> bool:
+        """Whether there is room for one more pod; if so it counts as done, else it is left for the next round."""
+        passed = now - self._filled_at if self._filled_at is not None else 0.0
+        self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
+        self._filled_at = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        self._done[profile.version, uid] = now
+        return True
+
+
+def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
+    """Profiles of the controller, in order of name: labelled, or all by default; never one that is being deleted."""
+    return [
+        profile
+        for profile in facts.profiles().all
+        if (profile.managed or policy.by_default) and not profile.terminating and profile.has_pod_selector
+    ]
+
+
+def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
+    """(uid, pod) of the pods that are pending and on no node."""
+    placements = view.state.of_kind(PodState)
+    for uid, spec in list(view.state.of_kind(PodSpecState).items()):
+        pod = spec.object
+        placed = placements.get(uid)
+        if not pod.spec.node_name and pod.status.phase in ("", "Pending") and not (placed and placed.node):
+            yield uid, pod
+
+
+def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> bool:
+    """Whether a profile is to be put on a pod: it matches, and its probability says so for this pod.
+
+    raises    InvalidInput for a probability that cannot be read
+    """
+    meta = pod.metadata
+    return is_matching(profile, meta.namespace, meta.labels, facts) and is_drawn(profile, draws_of(uid))
+
+
+def reconciled_pod(document: JsonObject, profile: ColocationProfile, facts: Facts) -> JsonObject | None:
+    """The pod after the profile, None when it changes nothing.
+
+    raises    InvalidInput for a patch that cannot be applied
+    """
+    mutated = copied(document)
+    kept = replace(profile, scheduler_name="", priority_class_name="")
+    mutated = apply_profile(mutated, kept, pod_spec=child(mutated, "spec"), classes=facts)
+    return None if mutated == document else mutated

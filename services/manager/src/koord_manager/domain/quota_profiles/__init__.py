@@ -1,0 +1,1 @@
+"""ElasticQuotaProfiles: the root quota of each profile."""

@@ -1,0 +1,173 @@
+"""Root quotas follow their profiles and the nodes that these select.
+
+    1. a profile, or any node, changed: the quota is rendered anew, a fact when it is another one
+    2. the quota object is not as rendered: a fact that makes it so (where nobody else keeps the objects)
+
+source    manager spec, 14
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Node, object_from_json
+from koordcore.state.aggregates import CustomObjectState, QuotaProfileState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, RootQuota, root_quota
+from koord_manager.domain.retry_backoff import Attempt, directly
+
+PROFILES: Final = "elasticquotaprofiles"
+QUOTAS: Final = "elasticquotas"
+CONTROLLER: Final = "quotaprofile"
+INTERVAL_SECONDS: Final = 10
+Nodes = Sequence[Node]
+_API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
+
+
+class QuotaRounds:
+    """When the next round is due, and what each profile was last rendered from.
+
+    keeps_objects   whether the quota objects are written here; else whoever mirrors them to Kubernetes does
+    """
+
+    def __init__(self, *, keeps_objects: bool = True) -> None:
+        self._keeps_objects = keeps_objects
+        self._last: datetime | None = None
+        self._rendered: dict[str, tuple[int, int]] = {}
+
+    def drafts(self, view: ManagerView, now: datetime, attempt: Attempt = directly) -> list[Draft]:
+        """The facts of the round that is due; none when none is."""
+        if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
+            return []
+        self._last = now
+        nodes: list[Node] | None = None
+        drafts: list[Draft] = []
+        for id_, stored in view.customs(PROFILES):
+            state = view.state.of_kind(QuotaProfileState).get(id_)
+            if nodes is None and (state is None or self._rendered.get(id_) != (stored.seq, view.node_version)):
+                nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
+            decide = partial(self._of_profile, view, id_, stored, state, nodes or ())
+            drafts += attempt(CONTROLLER, id_, decide) or ()
+        return drafts
+
+    def _of_profile(
+        self, view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState | None, nodes: Nodes
+    ) -> list[Draft]:
+        inputs = (stored.seq, view.node_version)
+        if self._rendered.get(id_) != inputs or state is None:
+            event = render(view, stored, nodes)
+            if is_news(state, event):
+                return [Draft(AggregateRef("quotaprofile", id_), event, state.seq if state else 0)]
+            self._rendered[id_] = inputs  # only now: what the log refuses is rendered again in the next round
+        if not self._keeps_objects or state is None or state.fault:
+            return []
+        return [*object_drafts(view, state), *tree_id_drafts(view, id_, stored, state)]
+
+
+def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
+    """What a profile asks for; with a fault when it cannot be read."""
+    profile = ElasticQuotaProfile()
+    try:
+        profile = object_from_json(stored.object, ElasticQuotaProfile)
+        existing = view.custom(QUOTAS, profile.metadata.namespace, profile.spec.quota_name)
+        metadata: dict[str, Any] = (existing.object or {}).get("metadata") or {} if existing else {}
+        labels: dict[str, str] = metadata.get("labels") or {}
+        annotations: dict[str, str] = metadata.get("annotations") or {}
+        quota = root_quota(profile, nodes, labels, annotations)
+    except (InvalidInput, codec.DecodeError) as error:
+        return QuotaProfileRendered(
+            quota_namespace=profile.metadata.namespace,
+            quota_name=profile.spec.quota_name,
+            fault=str(error),
+            profile_version=stored.seq,
+        )
+    return _event(quota, stored.seq)
+
+
+def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
+    return QuotaProfileRendered(
+        quota_namespace=quota.namespace,
+        quota_name=quota.name,
+        labels=quota.labels,
+        annotations=quota.annotations,
+        min=quota.min,
+        max=quota.max,
+        total=quota.total,
+        unschedulable=quota.unschedulable,
+        nodes=quota.nodes,
+        profile_version=version,
+    )
+
+
+def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
+    """Whether the quota is another one than was rendered last."""
+    if state is None:
+        return True
+    if event.fault:
+        return event.fault != state.fault
+    said = (state.quota_namespace, state.quota_name, state.labels, state.annotations, state.min, state.max, state.fault)
+    return said != (
+        event.quota_namespace,
+        event.quota_name,
+        event.labels,
+        event.annotations,
+        event.min,
+        event.max,
+        event.fault,
+    )
+
+
+def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
+    """The fact that makes the quota object as rendered; none when it is, or would be somebody else's to change."""
+    stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
+    existing: dict[str, Any] = (stored.object if stored else None) or {}
+    metadata: dict[str, Any] = existing.get("metadata") or {}
+    spec: dict[str, Any] = existing.get("spec") or {}
+    labels: dict[str, str] = metadata.get("labels") or {}
+    annotations: dict[str, str] = metadata.get("annotations") or {}
+    if (
+        existing
+        and labels == {**labels, **state.labels}
+        and annotations == {**annotations, **state.annotations}
+        and (spec.get("min"), spec.get("max")) == (state.min, state.max)
+    ):
+        return []
+    document: dict[str, Any] = {
+        "apiVersion": _API_VERSION,
+        "kind": "ElasticQuota",
+        **existing,
+        "metadata": {
+            **metadata,
+            "namespace": state.quota_namespace,
+            "name": state.quota_name,
+            "labels": {**labels, **state.labels},
+            "annotations": {**annotations, **state.annotations},
+        },
+        "spec": {**spec, "min": state.min, "max": state.max},
+    }
+    ref = custom_ref(QUOTAS, state.quota_namespace, state.quota_name)
+    return [Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))]
+
+
+def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
+    """The fact that keeps a tree id that was made up on its profile; none when the profile has one.
+
+    source    manager spec, 14 (1)
+    """
+    document: dict[str, Any] = stored.object or {}
+    metadata: dict[str, Any] = document.get("metadata") or {}
+    labels: dict[str, str] = metadata.get("labels") or {}
+    if labels.get(keys.QUOTA_TREE_ID):
+        return []
+    labels = {**labels, keys.QUOTA_TREE_ID: state.labels[keys.QUOTA_TREE_ID]}
+    labelled = {**document, "metadata": {**metadata, "labels": labels}}
+    ref = AggregateRef("customspec", f"{PROFILES}={id_}")
+    return [Draft(ref, CustomObjectObserved(object=labelled), view.state.last_seq(ref))]

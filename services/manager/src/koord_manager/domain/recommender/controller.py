@@ -1,0 +1,80 @@
+"""The recommender's round: every minute each Recommendation says what it recommends, and one pod at a time follows it.
+
+source    manager spec, 15.6, 15.7
+"""
+
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from koordcore.events.envelope import Draft
+from koordcore.state.aggregates import PodSpecState, RecommendationState
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.recommender.apply import replacement_drafts
+from koord_manager.domain.recommender.book import RecommenderBook
+from koord_manager.domain.recommender.decide import recommendation_drafts
+from koord_manager.domain.retry_backoff import Attempt, directly
+
+INTERVAL_SECONDS: Final = 60
+REPLACEMENT: Final = "replacement"
+MATCHED_AT_ONCE: Final = 2000
+"""Pods matched with Recommendations in one control round."""
+
+
+class RecommenderRounds:
+    """The book, and when the next round is due.
+
+    loading     the history is being read: nothing is carried out yet
+
+    Some pods are matched in each call, so that a large cluster never holds up who else is waiting.
+    """
+
+    def __init__(self, book: RecommenderBook | None = None) -> None:
+        self.book = book or RecommenderBook()
+        self.loading = False
+        self._last: datetime | None = None
+        self._waiting: list[str] = []
+        self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether a minute has passed since the last round, or that one is not over."""
+        return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
+
+    def drafts(self, view: ManagerView, now: datetime, attempt: Attempt = directly) -> list[Draft]:
+        """The facts of the round that is due; none when none is, or while more pods are to be matched.
+
+        A Recommendation that cannot be worked out stays as it was.
+        """
+        if not self.is_due(now):
+            return []
+        book = self.book
+        book.targets.refresh(view)
+        if not self._waiting:
+            self._last, self._live = now, {}
+            self._waiting = book.targets.candidates(view)[::-1]
+        specs = view.state.of_kind(PodSpecState)
+        for _ in range(min(MATCHED_AT_ONCE, len(self._waiting))):
+            uid = self._waiting.pop()
+            for wanted in book.targets.of_pod(view, uid):
+                self._live.setdefault(wanted.id, []).append((uid, specs[uid]))
+        return [] if self._waiting else self._decide(view, now, attempt)
+
+    def _decide(self, view: ManagerView, now: datetime, attempt: Attempt) -> list[Draft]:
+        book, specs = self.book, view.state.of_kind(PodSpecState)
+        live = {
+            id_: sorted(
+                (entry for entry in pods if entry[0] in specs), key=lambda entry: (entry[1].added_seq, entry[0])
+            )
+            for id_, pods in self._live.items()
+        }
+        self._live = {}
+        book.forget(view, now.timestamp())
+        drafts = recommendation_drafts(book, view, live, now, loading=self.loading, attempt=attempt)
+        if not self.loading:
+            states = view.state.of_kind(RecommendationState)
+            for wanted in book.targets.all():
+                state = states.get(wanted.id)
+                decide = partial(replacement_drafts, view, wanted, live.get(wanted.id, []), now, state)
+                drafts += attempt(REPLACEMENT, wanted.id, decide) or ()
+        return drafts

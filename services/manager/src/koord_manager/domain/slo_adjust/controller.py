@@ -1,0 +1,334 @@
+"""A round over all nodes: each is judged, the guard looks at all of them, and what changed becomes facts.
+
+What a node's next evaluation builds on is what the log says of it, so a restart resumes and a replay repeats. Moves of
+the abnormality that are too small to matter are not written; they are the same in the next round.
+
+source    manager spec, 16.2 to 16.4
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Final, NamedTuple
+
+from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol import keys
+from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import ControllerState, NodeHealth, NodePolicyState
+from koordcore.values import codec
+
+from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.configuration.node_policies import NodePolicies
+from koord_manager.domain.configuration.slo_adjust_policy import SloAdjustPolicy
+from koord_manager.domain.node_resources.amounts import node_capacity
+from koord_manager.domain.node_resources.decide import degradation
+from koord_manager.domain.retry_backoff import Attempt, directly
+from koord_manager.domain.slo_adjust.guard import Guarded, NodeWeight, guard_weights
+from koord_manager.domain.slo_adjust.signals import node_signals
+from koord_manager.domain.slo_adjust.step import (
+    FULL_WEIGHT,
+    Assessment,
+    HealthState,
+    Level,
+    Offsets,
+    Thresholds,
+    assess,
+    effective_thresholds,
+)
+
+SMALLEST_MOVE: Final = 0.001
+"""Of the abnormality: a smaller one is not written."""
+WRITTEN_WEIGHT_STEP: Final = 5
+CONTROLLER: Final = "health"
+LOOKS_AT_ONCE: Final = 200
+"""Nodes looked at in one control round."""
+_EXAMPLES: Final = 10
+_OPTED_OUT: Final = "false"
+
+
+class Seen(NamedTuple):
+    """One node in one round; found None: not adjusted, it counts as healthy."""
+
+    node: Node
+    published: NodePolicyState | None
+    found: Assessment | None
+    signals: dict[str, float]
+    stale: bool
+
+
+class HealthRounds:
+    """When the next round is due, and how far the present one has come; everything else stands in the log."""
+
+    def __init__(self) -> None:
+        self._last: datetime | None = None
+        self._adjusted = True
+        self._waiting: list[str] = []
+        self._seen: dict[str, Seen] = {}
+
+    def drafts(
+        self, policies: NodePolicies, view: ManagerView, now: datetime, attempt: Attempt = directly
+    ) -> list[Draft]:
+        """The facts of the round that is due; none when none is, or while more nodes are to be looked at.
+
+        Some nodes are looked at in each call, so that a large cluster never holds up who else is waiting. A node that
+        cannot be judged stays as it was judged last.
+        """
+        policy = policies.slo_adjust
+        if not policy.enable:
+            if not self._adjusted:
+                return []
+            self._adjusted = False
+            self._waiting, self._seen = [], {}
+            return _switched_off(view)
+        self._adjusted = True
+        if not self._waiting:
+            if self._last is not None and (now - self._last).total_seconds() < policy.interval_seconds:
+                return []
+            self._last = now
+            self._waiting, self._seen = view.nodes()[::-1], {}
+        for _ in range(min(LOOKS_AT_ONCE, len(self._waiting))):
+            token = self._waiting.pop()
+            if view.node(token) is None:
+                continue
+            look = attempt(CONTROLLER, node_name(token), partial(_look, policies, policy, view, token, now))
+            if look is not None:
+                self._seen[token] = look
+        if self._waiting:
+            return []
+        present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
+        return round_drafts(policies, policy, view, present)
+
+
+def round_drafts(
+    policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
+) -> list[Draft]:
+    """Facts of one round: every node of the cluster has been looked at."""
+    guarded = guard(policy, seen)
+    drafts = [
+        draft
+        for token, look in seen.items()
+        if (draft := health_draft(policies, policy, view, token, look, guarded.weights[token])) is not None
+    ]
+    state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
+    if guarded.is_mass_abnormal != (state is not None and state.mass_abnormal):
+        event = MassAbnormalityChanged(
+            active=guarded.is_mass_abnormal,
+            abnormal=len(guarded.abnormal),
+            cap=guarded.cap,
+            nodes=len(seen),
+            examples=[node_name(token) for token in guarded.abnormal[:_EXAMPLES]],
+        )
+        drafts.append(Draft(SLO_ADJUST, event, view.state.last_seq(SLO_ADJUST)))
+    return drafts
+
+
+def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
+    """The weight that each node is reported with; one that is not adjusted counts as healthy."""
+    return guard_weights(
+        policy.max_abnormal_ratio,
+        [
+            NodeWeight(
+                token,
+                look.found.state.abnormality if look.found else 0.0,
+                look.found.weight if look.found else FULL_WEIGHT,
+            )
+            for token, look in seen.items()
+        ],
+    )
+
+
+def offsets_of(health: NodeHealth | None) -> Offsets:
+    """By how much a node's water levels stand lower."""
+    return Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else Offsets()
+
+
+def _look(policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, now: datetime) -> Seen:
+    return look_at_health(policies, policy, view, token, view.policy(token), view.reports.get(token), now)
+
+
+def look_at_health(
+    policies: NodePolicies,
+    policy: SloAdjustPolicy,
+    view: ManagerView,
+    token: str,
+    published: NodePolicyState | None,
+    report: NodeUsageReported | None,
+    now: datetime,
+) -> Seen:
+    """How a node is judged now. The node must exist.
+
+    published    what stands of it
+    report       its newest one; None: never seen
+    """
+    node = view.node(token)
+    assert node is not None
+    if node.metadata.labels.get(keys.SLO_ADJUST) == _OPTED_OUT:
+        return Seen(node, published, None, {}, stale=False)
+    signals = node_signals(report, node_capacity(node), published, view.evictions.get(token, ()), now)
+    stale = degradation(report, policies.colocation(token, node), now) is not None
+    return Seen(node, published, assess(policy, previous_state(published), signals, stale=stale), signals, stale)
+
+
+def previous_state(published: NodePolicyState | None) -> HealthState | None:
+    """What the next evaluation of a node builds on; None: it is the first."""
+    health = published.health if published else None
+    if health is None:
+        return None
+    return HealthState(health.abnormality, Level(health.level), offsets_of(health), health.healthy_rounds)
+
+
+def health_draft(
+    policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
+) -> Draft | None:
+    """What has to be said of a node; None when what stands in the log is right.
+
+    reported    its weight after the guard has looked at all nodes
+    """
+    before = look.published.health if look.published else None
+    if look.found is None:
+        return _draft(view, token, healthy_again(before)) if before is not None and is_adjusted(before) else None
+    state = look.found.state
+    cause = _cause(before, look.found, reported)
+    if cause is None:
+        return None
+    effective = effective_thresholds(policy, state.offsets, base_thresholds(policies, token, look.node))
+    reasons = [*(("stale",) if look.stale else ()), *look.found.severities]
+    offsets = {"cpu": state.offsets.cpu, "memory": state.offsets.memory}
+    event = NodeHealthAssessed(
+        level=str(state.level),
+        previous_level=before.level if before else "",
+        abnormality=state.abnormality,
+        weight=look.found.weight,
+        reported_weight=reported,
+        offsets=offsets,
+        healthy_rounds=state.healthy_rounds,
+        signals=look.signals,
+        reasons=reasons,
+        stale=look.stale,
+        effective={
+            "cpuReclaimThresholdPercent": effective.cpu_reclaim,
+            "memoryReclaimThresholdPercent": effective.memory_reclaim,
+            "cpuSuppressThresholdPercent": effective.cpu_suppress,
+            "memoryEvictThresholdPercent": effective.memory_evict,
+        },
+        annotation=(
+            health_text(str(state.level), reported, state.abnormality, reasons, offsets)
+            if _is_worth_a_write(before, str(state.level), reported, offsets)
+            else ""
+        ),
+        cause=cause,
+        config_version=policies.version,
+    )
+    return _draft(view, token, event)
+
+
+def base_thresholds(policies: NodePolicies, token: str, node: Node) -> Thresholds:
+    """The node's water levels as configured, its own annotations and labels included.
+
+    source    manager spec, 16.4
+    """
+    colocation = policies.configured(token, node)
+    threshold = policies.config.sections[SectionName.RESOURCE_THRESHOLD].strategy_for(node.metadata.labels)
+    return Thresholds(
+        colocation.cpu_reclaim_threshold_percent,
+        colocation.memory_reclaim_threshold_percent,
+        _percent(threshold, "cpuSuppressThresholdPercent"),
+        _percent(threshold, "memoryEvictThresholdPercent"),
+    )
+
+
+def _percent(strategy: Mapping[str, object], field: str) -> int:
+    value = strategy.get(field)
+    return value if isinstance(value, int) else 0
+
+
+def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str | None:
+    """What is new; None when nothing is that matters. A healthy node of which nothing was ever said stays unsaid."""
+    state = found.state
+    if before is None:
+        if state.level is not Level.HEALTHY:
+            return "level"
+        return "smoothing" if state.abnormality >= SMALLEST_MOVE else None
+    if str(state.level) != before.level:
+        return "level"
+    if state.offsets != offsets_of(before):
+        return "offsets"
+    if found.weight != before.weight and abs(found.weight - before.weight) >= WRITTEN_WEIGHT_STEP:
+        return "weight"
+    if (reported == found.weight) != (before.reported_weight == before.weight):
+        return "guard"
+    counts_rounds = state.offsets != Offsets() and state.healthy_rounds != before.healthy_rounds
+    if counts_rounds or abs(state.abnormality - before.abnormality) >= SMALLEST_MOVE:
+        return "smoothing"
+    return None
+
+
+def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offsets: dict[str, int]) -> bool:
+    """source    manager spec, 16.4: level, offsets, or the weight by at least 5"""
+    if before is None or not before.annotation:
+        return level != Level.HEALTHY or weight != FULL_WEIGHT or any(offsets.values())
+    shown = codec.decode(before.annotation, dict[str, object])
+    shown_weight = shown.get("weight")
+    return (
+        shown.get("level") != level
+        or shown.get("offsets") != offsets
+        or not isinstance(shown_weight, int)
+        or abs(weight - shown_weight) >= WRITTEN_WEIGHT_STEP
+    )
+
+
+def health_text(level: str, weight: int, abnormality: float, reasons: list[str], offsets: dict[str, int]) -> str:
+    """Text of the node's annotation `slo-health`.
+
+    source    manager spec, 16.4
+    """
+    shown = {
+        "level": level,
+        "weight": weight,
+        "abnormality": round(abnormality, 2),
+        "reasons": reasons,
+        "offsets": offsets,
+    }
+    return codec.encode(shown).decode()
+
+
+def is_adjusted(health: NodeHealth) -> bool:
+    """Whether anything is otherwise than configured."""
+    return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
+
+
+def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
+    """A node that is not adjusted any more."""
+    offsets = {"cpu": 0, "memory": 0}
+    return NodeHealthAssessed(
+        level=str(Level.HEALTHY),
+        previous_level=before.level if before else "",
+        abnormality=0.0,
+        weight=FULL_WEIGHT,
+        reported_weight=FULL_WEIGHT,
+        offsets=offsets,
+        annotation=health_text(str(Level.HEALTHY), FULL_WEIGHT, 0.0, [], offsets),
+        cause="off",
+    )
+
+
+def _switched_off(view: ManagerView) -> list[Draft]:
+    """Nobody is adjusted any more: every node that was stands as configured again."""
+    drafts: list[Draft] = []
+    for token in view.nodes():
+        published = view.policy(token)
+        if published is not None and published.health is not None and is_adjusted(published.health):
+            drafts.append(_draft(view, token, healthy_again(published.health)))
+    state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
+    if state is not None and state.mass_abnormal:
+        event = MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(view.nodes()))
+        drafts.append(Draft(SLO_ADJUST, event, state.seq))
+    return drafts
+
+
+def _draft(view: ManagerView, token: str, event: NodeHealthAssessed) -> Draft:
+    ref = AggregateRef("nodepolicy", token)
+    return Draft(ref, event, view.state.last_seq(ref))

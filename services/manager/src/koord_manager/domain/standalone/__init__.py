@@ -1,0 +1,1 @@
+"""The work of Kubernetes controllers for a cluster without an API server."""

@@ -1,0 +1,133 @@
+"""A workload's number of pods: which pods to create or delete so that it has as many as it asks for.
+
+Level-triggered: looks at the workload and its pods as folded, whatever happened in between.
+"""
+
+import hashlib
+import re
+from typing import Any, Final
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, Draft, event_id
+from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted, WorkloadPodsCreated
+from koordcore.protocol.manifests import InvalidManifest
+from koordcore.protocol.objects import OwnerReference, Pod, Workload
+from koordcore.state.aggregates import PodSpecState, WorkloadState
+from koordcore.values import codec
+
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.admitting import CreatedPod, created_pod, pod_document
+
+_OUR_NAME: Final = re.compile(r"-[0-9a-f]{8}-[0-9]+")
+"""What follows the workload's name in the names of its pods."""
+
+
+def template_hash(workload: Workload) -> str:
+    """Eight hex digits of the pod template: pods of another template are of another generation."""
+    return hashlib.blake2b(codec.encode_canonical(workload.template), digest_size=4).hexdigest()
+
+
+def reconcile_workload(
+    view: ManagerView, uid: str, *, now: str, limit: int, options: Options | None = None
+) -> list[list[Draft]]:
+    """Facts that bring a workload's pods to its number, at most `limit` pods at once; each list is all or none.
+
+    A Deployment's pods of an older template are replaced, oldest first; a Job's pods are never replaced by a changed
+    template. Names are `<workload>-<template hash>-<number>`; uids follow from the workload's uid and last sequence and
+    from the name, and what creates pods moves that sequence: of two leaders that look at once, one is refused.
+    raises    InvalidManifest when admission refuses the pods, and there is nothing else to do
+    """
+    options = options or Options()
+    state = view.state.of_kind(WorkloadState).get(uid)
+    pods = view.pods_of_workload(uid)
+    specs = view.state.of_kind(PodSpecState)
+    if state is None:
+        left = [pod for pod in pods if is_made_here(specs[pod].object, uid)]
+        return [[_deletion(pod, specs[pod])] for pod in left[:limit]]
+    workload = state.object
+    prefix = f"{workload.metadata.name}-{template_hash(workload)}-"
+    current = [pod for pod in pods if workload.kind == "Job" or specs[pod].object.metadata.name.startswith(prefix)]
+    stale = [pod for pod in pods if pod not in set(current)] if len(current) != len(pods) else []
+    surplus = current[workload.replicas :]
+    groups = [[_deletion(pod, specs[pod])] for pod in (*stale, *surplus)][:limit]
+    wanted = min(workload.replicas - len(current), limit - len(groups))
+    if wanted > 0:
+        try:
+            groups.append(_creations(view, uid, state, prefix, wanted, now, options))
+        except InvalidManifest:
+            if not groups:
+                raise
+    return groups
+
+
+def is_made_here(pod: Pod, owner_uid: str) -> bool:
+    """Whether a workload of ours made a pod; pods that came with an owner of somebody else's are left alone."""
+    meta = pod.metadata
+    owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
+    return any(_OUR_NAME.fullmatch(meta.name.removeprefix(owner.name)) for owner in owners)
+
+
+def _deletion(uid: str, spec: PodSpecState) -> Draft:
+    meta = spec.object.metadata
+    return Draft(AggregateRef("podspec", uid), PodSpecDeleted(namespace=meta.namespace, name=meta.name), spec.seq)
+
+
+def _creations(
+    view: ManagerView, owner_uid: str, state: WorkloadState, prefix: str, wanted: int, now: str, options: Options
+) -> list[Draft]:
+    """`wanted` pods with free names, the accounts of their quotas, and the mark on the workload.
+
+    raises    InvalidManifest when not even the first is admitted
+    """
+    workload = state.object
+    drafts: list[Draft] = []
+    accounts: dict[AggregateRef, Draft] = {}
+    number = 0
+    while len(drafts) < wanted:
+        name = f"{prefix}{number}"
+        number += 1
+        if view.pod(workload.metadata.namespace, name) is not None:
+            continue
+        uid = event_id(f"{owner_uid}/{state.seq}", AggregateRef("podspec", name), 0)
+        try:
+            created = _created(view, workload, owner_uid, name, uid, now, options, accounts)
+        except InvalidManifest:
+            if not drafts:
+                raise
+            break
+        if created.quota is not None:
+            accounts[created.quota.ref] = created.quota
+        drafts.append(Draft(AggregateRef("podspec", uid), PodSpecAdded(object=created.pod), 0))
+    mark = WorkloadPodsCreated(pods=[draft.ref.id for draft in drafts])
+    return [*drafts, *accounts.values(), Draft(AggregateRef("workloadspec", owner_uid), mark, state.seq)]
+
+
+def _created(
+    view: ManagerView,
+    workload: Workload,
+    owner_uid: str,
+    name: str,
+    uid: str,
+    now: str,
+    options: Options,
+    accounts: dict[AggregateRef, Draft],
+) -> CreatedPod:
+    namespace = workload.metadata.namespace
+    document = templated_pod(workload, owner_uid, name)
+    return created_pod(view, document, namespace=namespace, uid=uid, now=now, options=options, accounts=accounts)
+
+
+def templated_pod(workload: Workload, owner_uid: str, name: str) -> dict[str, Any]:
+    """The document of a workload's pod, before admission."""
+    owner = OwnerReference(
+        api_version=workload.api_version,
+        kind=workload.kind,
+        name=workload.metadata.name,
+        uid=owner_uid,
+        controller=True,
+    )
+    meta = msgspec.structs.replace(
+        workload.template.metadata, name=name, namespace=workload.metadata.namespace, owner_references=[owner]
+    )
+    return pod_document(Pod(metadata=meta, spec=workload.template.spec))

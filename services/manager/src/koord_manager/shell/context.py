@@ -1,0 +1,106 @@
+"""What the manager's two loops share: the world that they work on, whether they may decide, how the log answered.
+
+Next: `cycle` (the control round), `documents` (what is applied).
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.ports.clock import Clock
+from koordcore.ports.desired import DesiredStore
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
+from koordcore.ports.leadership import Leadership
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.logging import Logger
+from koordcore.service.tracing import Tracer
+
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.shell.appender import NotAppended
+from koord_manager.shell.controller_metrics import ControllerMetrics
+from koord_manager.shell.intake import Intake
+
+
+@dataclass(slots=True)
+class Told:
+    """Nodes (tokens) whose desired state this process has written, when all of them were last up to date, and the term
+    (its epoch) whose beginning has been folded.
+    """
+
+    nodes: set[str] = field(default_factory=set[str])
+    flushed_at: float = float("-inf")
+    epoch: int = 0
+
+
+class World(NamedTuple):
+    """What the cycle works on and with.
+
+    folded     waits until a position is folded; gives the reason why it will not be, None when it is
+    options    gates and flags of admission
+    standalone there is no API server: workloads get their pods here, and requests to evict are carried out here
+    verdicts   where admission's decisions are told; None: nowhere
+    metrics    of the control rounds; None: nobody counts
+    """
+
+    view: ManagerView
+    intake: Intake
+    log: EventLog
+    desired: DesiredStore
+    clock: Clock
+    leadership: Leadership
+    tracer: Tracer
+    logger: Logger
+    actor: str
+    folded: Callable[[int], Awaitable[str | None]]
+    halted: Callable[[], str | None]
+    new_uid: Callable[[], str]
+    control_seconds: float
+    desired_seconds: float
+    told: Told
+    conflict_pause: Callable[[], float]
+    options: Options = Options()
+    verdicts: ObservationLog | None = None
+    metrics: ControllerMetrics | None = None
+    standalone: bool = True
+
+
+async def why_not_decide(world: World) -> str | None:
+    """Why this instance must not decide now; None when it may.
+
+    A new term begins with folding what the log held when it began: names are unique only for who knows all of them.
+    """
+    term = world.leadership.term
+    if term is None:
+        return "this instance does not lead; ask the leader"
+    halted = world.halted()
+    if halted is not None:
+        return halted
+    if world.told.epoch != term.epoch:
+        try:
+            head = await world.log.head()
+        except (NoAnswer, NotConnected) as error:
+            return f"the log is away: {error}"
+        halted = await world.folded(head.last_seq)
+        if halted is not None:
+            return halted
+        world.told.epoch = term.epoch
+    return None
+
+
+def reached(outcome: AppendOutcome | NotAppended) -> int:
+    """The position that an answer of the log tells us of: our own facts, or the one that was in the way."""
+    match outcome:
+        case Appended(last_seq=seq):
+            return seq
+        case Conflict(moved=moved):
+            return max((seq for _, seq in moved), default=0)
+        case _:
+            return 0
+
+
+def epoch_of(world: World) -> int:
+    """Fencing number of the present term; 0 when it has just ended (the log's expectations still protect it)."""
+    term = world.leadership.term
+    return term.epoch if term else 0

@@ -1,0 +1,1 @@
+"""The HTTP API for documents: apply, delete, get."""

@@ -1,0 +1,286 @@
+"""The HTTP door: apply, delete, get, and the fold's position and hash.
+
+    POST /v1/apply                      YAML or JSON, any number of documents -> one result each; ?dryRun=All
+    POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects; ?dryRun=All
+    GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
+    GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
+    GET  /v1/state                      position and hash of the fold
+
+Without an API server, custom resources are shown with what has been computed for them (`with_said_status`); behind one,
+as it has them.
+
+Every document stands for itself: it is applied whole or refused whole. Status 200 when all were taken, 422 when all
+were refused by a rule, 207 when some were, 503 when the log could not take one. A dry run answers what would become of
+each document, on the state as it stands, and changes nothing.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+from koordcore.events.custom import custom_ref
+from koordcore.events.envelope import AggregateRef, name_token, namespaced_token
+from koordcore.protocol.crd import ResourceVersion, accepted_kinds
+from koordcore.protocol.manifests import read_documents
+from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.state.aggregates import (
+    AggregateState,
+    ConfigState,
+    CustomObjectState,
+    NamespaceState,
+    NodePolicyState,
+    NodeSpecState,
+    PodSpecState,
+    PodState,
+    PriorityClassState,
+    WorkloadState,
+)
+from koordcore.state.node_policy import decided_annotations, lent_resources
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.apply_custom import resource_of_kind
+from koord_manager.domain.documents.delete import Target
+from koord_manager.domain.gateway.published_status import with_said_status
+from koord_manager.shell.intake import FieldError, Intake, Result
+
+_STATES: dict[str, type[AggregateState]] = {
+    "Pod": PodSpecState,
+    "Node": NodeSpecState,
+    "ConfigMap": ConfigState,
+    "Namespace": NamespaceState,
+    "PriorityClass": PriorityClassState,
+    "Deployment": WorkloadState,
+    "Job": WorkloadState,
+}
+_API_VERSIONS = {kind: version for version, kind in KINDS}
+KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(codec.encode(value), status, media_type="application/json")
+
+
+class ManagerApi:
+    """The routes over the view and the intake.
+
+    standalone   there is no API server: what is computed for an object stands nowhere else
+    """
+
+    def __init__(self, view: ManagerView, intake: Intake, *, standalone: bool) -> None:
+        self._view = view
+        self._intake = intake
+        self._standalone = standalone
+
+    def routes(self) -> list[Route]:
+        """For the service's HTTP server."""
+        return [
+            Route("/v1/apply", self.apply, methods=["POST"]),
+            Route("/v1/delete", self.delete, methods=["POST"]),
+            Route("/v1/objects/{kind}", self.list_objects, methods=["GET"]),
+            Route("/v1/objects/{kind}/{name:path}", self.get_object, methods=["GET"]),
+            Route("/v1/state", self.state, methods=["GET"]),
+        ]
+
+    async def apply(self, request: Request) -> Response:
+        """Applies every document of the body."""
+        documents = await _documents(request)
+        results = await self._intake.submit(documents, str(uuid.uuid4()), dry_run=_is_dry_run(request))
+        return _json({"results": results}, _status(results))
+
+    async def delete(self, request: Request) -> Response:
+        """Deletes the objects that the body's documents name."""
+        documents = await _documents(request)
+        targets: list[object] = []
+        results: dict[int, Result] = {}
+        for index, document in enumerate(documents):
+            target = _target(document)
+            if isinstance(target, Result):
+                results[index] = target
+            else:
+                targets.append(target)
+        done = iter(await self._intake.submit(targets, str(uuid.uuid4()), dry_run=_is_dry_run(request)))
+        merged = [results[index] if index in results else next(done) for index in range(len(documents))]
+        return _json({"results": merged}, _status(merged))
+
+    async def list_objects(self, request: Request) -> Response:
+        """All objects of a kind, ordered by namespace and name."""
+        kind = _kind(request)
+        namespace = request.query_params.get("namespace")
+        items = self._custom_items(kind, namespace) if kind not in _STATES else self._items(kind, namespace)
+        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+        return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
+
+    def _items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        states = self._view.state.of_kind(_STATES[kind])
+        return [
+            self._shown(kind, id_, found)
+            for id_, state in states.items()
+            if (found := _object_of(state)) is not None
+            and (not isinstance(found, Workload) or found.kind == kind)
+            and (namespace is None or found.metadata.namespace == namespace)
+        ]
+
+    def _custom_items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        resource = resource_of_kind(kind)
+        assert resource is not None, "_kind gives known kinds only"
+        prefix = f"{resource.plural}="
+        return [
+            self._shown_custom(resource, state.object)
+            for id_, state in self._view.state.of_kind(CustomObjectState).items()
+            if id_.startswith(prefix)
+            and state.object is not None
+            and namespace in (None, state.object["metadata"].get("namespace"))
+        ]
+
+    async def get_object(self, request: Request) -> Response:
+        """One object, 404 when there is none."""
+        kind, name = _kind(request), request.path_params["name"]
+        namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
+        resource = None if kind in _STATES else resource_of_kind(kind)
+        if resource is not None:
+            custom = self._view.state.get(custom_ref(resource.plural, namespace, name))
+            if isinstance(custom, CustomObjectState) and custom.object is not None:
+                return _json(self._shown_custom(resource, custom.object))
+            return _absent(kind, namespace, name)
+        id_ = self._id_of(kind, namespace, name)
+        state = self._view.state.of_kind(_STATES[kind]).get(id_) if id_ else None
+        found = _object_of(state) if state else None
+        if found is None or id_ is None:
+            return _absent(kind, namespace, name)
+        return _json(self._shown(kind, id_, found))
+
+    async def state(self, request: Request) -> Response:
+        """Position and canonical hash."""
+        del request
+        return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
+
+    def _id_of(self, kind: str, namespace: str, name: str) -> str | None:
+        if kind == "Pod":
+            pod = self._view.pod(namespace, name)
+            return pod[0] if pod else None
+        if kind in ("Deployment", "Job"):
+            workload = self._view.workload(kind, namespace, name)
+            return workload[0] if workload else None
+        return namespaced_token(namespace, name) if kind in NAMESPACED else name_token(name)
+
+    def _shown_custom(self, resource: ResourceVersion, document: dict[str, Any]) -> dict[str, Any]:
+        return with_said_status(self._view, resource.plural, document) if self._standalone else document
+
+    def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
+        """The object in Kubernetes' shape, with what was decided about it: a pod's node, a node's resources."""
+        shown: dict[str, Any] = {"apiVersion": _API_VERSIONS[kind], "kind": kind}
+        shown.update(cast("dict[str, Any]", msgspec.to_builtins(found)))
+        if isinstance(found, Workload):
+            number = "replicas" if kind == "Deployment" else "parallelism"
+            selector = {"selector": shown.pop("selector")} if shown.get("selector") else {}
+            shown["spec"] = {number: found.replicas, **selector, "template": shown.pop("template", {})}
+            shown.pop("replicas", None)
+        elif isinstance(found, Pod):
+            placed = self._view.state.get(AggregateRef("pod", id_))
+            if isinstance(placed, PodState) and placed.node:
+                shown["spec"]["nodeName"] = placed.node
+                shown.setdefault("status", {})["phase"] = "Running" if self._runs(id_, placed.node) else "Pending"
+        elif isinstance(found, Node):
+            policy = self._view.state.get(AggregateRef("nodepolicy", id_))
+            if isinstance(policy, NodePolicyState):
+                _add_policy(shown, policy)
+        return shown
+
+    def _runs(self, uid: str, node: str) -> bool:
+        return uid in self._view.running_on(name_token(node))
+
+
+def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
+    """What was decided about a node, where a user of Kubernetes looks for it."""
+    lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
+    status: dict[str, Any] = node.setdefault("status", {})
+    for field in ("capacity", "allocatable"):
+        if lent:
+            status[field] = {**status.get(field, {}), **lent}
+    metadata: dict[str, Any] = node.setdefault("metadata", {})
+    for field, decided in (("annotations", decided_annotations(policy)), ("labels", policy.device_labels)):
+        if decided:
+            metadata[field] = {**metadata.get(field, {}), **decided}
+
+
+def _status(results: Iterable[Result]) -> int:
+    actions = [result.action for result in results]
+    if "failed" in actions:
+        return 503
+    refused = actions.count("refused")
+    if not refused:
+        return 200
+    return 422 if refused == len(actions) else 207
+
+
+def _absent(kind: str, namespace: str, name: str) -> Response:
+    where = f"{namespace}/{name}" if namespace else name
+    return _json({"error": f"{kind} {where} does not exist"}, 404)
+
+
+async def _documents(request: Request) -> list[object]:
+    """The documents of a body; read in a thread, since a YAML of megabytes takes seconds."""
+    return await asyncio.to_thread(read_documents, await request.body())
+
+
+def _is_dry_run(request: Request) -> bool:
+    written = request.query_params.get("dryRun")
+    if written not in (None, "All"):
+        raise InvalidInput("All, or absent", written, "dryRun")
+    return written is not None
+
+
+def _custom_kinds() -> list[ResourceVersion]:
+    return [found for found in accepted_kinds() if found.stored]
+
+
+def _is_namespaced(kind: str) -> bool:
+    resource = None if kind in _STATES else resource_of_kind(kind)
+    return kind in NAMESPACED if resource is None else resource.scope == "Namespaced"
+
+
+def _kind(request: Request) -> str:
+    text = str(request.path_params["kind"]).lower()
+    for kind in _STATES:
+        if text in (kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es"):
+            return kind
+    for resource in _custom_kinds():
+        if text in (resource.kind.lower(), resource.plural, *resource.short_names):
+            return resource.kind
+    known = ", ".join((*_STATES, *(resource.kind for resource in _custom_kinds())))
+    raise InvalidInput(f"one of {known}", request.path_params["kind"], "kind")
+
+
+def _object_of(state: AggregateState) -> KubeObject | None:
+    match state:
+        case PodSpecState() | WorkloadState():
+            return state.object
+        case NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():
+            return state.object
+        case _:
+            return None
+
+
+def _target(document: object) -> Target | Result:
+    """What a document names: a manifest, or an object with kind, namespace and name."""
+    if not isinstance(document, dict):
+        return Result("refused", errors=[FieldError("document", "an object with kind and name", repr(document)[:200])])
+    fields = cast("dict[str, object]", document)
+    meta = fields.get("metadata", fields)
+    names = cast("dict[str, object]", meta) if isinstance(meta, dict) else fields
+    kind, name, namespace = fields.get("kind"), names.get("name"), names.get("namespace")
+    if not isinstance(kind, str) or not (kind in _STATES or resource_of_kind(kind)):
+        rule = f"one of {', '.join((*_STATES, *(resource.kind for resource in _custom_kinds())))}"
+        return Result("refused", errors=[FieldError("kind", rule, repr(kind)[:200])])
+    if not isinstance(name, str) or not name:
+        return Result("refused", kind, errors=[FieldError("metadata.name", "a name", repr(name)[:200])])
+    where = (namespace if isinstance(namespace, str) and namespace else "default") if _is_namespaced(kind) else ""
+    return Target(kind, where, name)

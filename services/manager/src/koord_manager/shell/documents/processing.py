@@ -1,0 +1,222 @@
+"""Documents as they come: taken, decided against the view, appended, answered when they are folded.
+
+    take -> decide each against the view -> append -> wait until folded -> answer
+
+Only the leader decides; every instance folds and answers reads.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from koordcore.events.envelope import Origin
+from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
+from koordcore.protocol.manifests import InvalidManifest, Manifest
+from koordcore.protocol.objects import Pod
+from koordcore.service.failpoints import failpoint
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.admission.quotas.evaluation import quota_to_evaluate
+from koord_manager.domain.documents.admitting import AdmissionRefused
+from koord_manager.domain.documents.applied import Applied
+from koord_manager.domain.documents.apply import decide_apply
+from koord_manager.domain.documents.delete import Target, decide_delete
+from koord_manager.shell.appender import Decision, NotAppended, append_each
+from koord_manager.shell.context import World, epoch_of, reached, why_not_decide
+from koord_manager.shell.documents.explanations import Occasion, record_applied, record_refused
+from koord_manager.shell.intake import FieldError, Result, Work, field_errors
+
+MAX_DOCUMENTS = 500
+"""Documents decided in one go."""
+DEFINERS = frozenset(
+    (
+        "PriorityClass",
+        "Node",
+        "ConfigMap",
+        "Namespace",
+        "ClusterColocationProfile",
+        "ElasticQuota",
+        "ElasticQuotaProfile",
+    )
+)
+"""Kinds by which documents after them are judged: those wait until these are folded."""
+JUDGED_BY_ALL = frozenset(("ElasticQuota",))
+"""Kinds that are judged by what stands before them, of whatever kind it is: by other quotas, and by who uses them."""
+REFOLDS = 8
+"""Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
+
+
+async def serve_documents(world: World) -> None:
+    """Decides documents until the intake is closed and empty: at shutdown everybody who waits gets an answer."""
+    while works := await world.intake.take(MAX_DOCUMENTS):
+        await process_documents(world, works)
+
+
+async def process_documents(world: World, works: Sequence[Work]) -> None:
+    """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
+    waiting = list(works)
+    refusals: dict[Work, int] = {}
+    while waiting:
+        reason = await why_not_decide(world)  # asked again: the term may end between two groups
+        if reason is not None:
+            for work in waiting:
+                _answer(work, _failed(work, reason))
+            return
+        group, waiting = _without_repeats(world, waiting)
+        again: list[Work] = []
+        for work in await _process_group(world, group):
+            refusals[work] = refusals.get(work, 0) + 1
+            if refusals[work] < REFOLDS:
+                again.append(work)
+            else:
+                _answer(work, _failed(work, f"refused by the log {REFOLDS} times: somebody else changes this object"))
+        if again:
+            await asyncio.sleep(world.conflict_pause())  # else two writers in step may refuse each other for ever
+        waiting = [*again, *waiting]
+
+
+def _without_repeats(world: World, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+    """Works on distinct objects up to where others may depend on what these define, and the rest for the next go.
+
+    So every document is judged by what those before it made of the cluster, and what cannot matter goes together.
+    """
+    seen: set[tuple[str, ...]] = set()
+    first: list[Work] = []
+    later: list[Work] = []
+    for index, work in enumerate(works):
+        kind, before = work.subject.kind, works[index - 1].subject.kind if index else ""
+        depends = kind in JUDGED_BY_ALL or (before in DEFINERS and kind != before)
+        if index and depends:
+            later.extend(works[index:])
+            break
+        claims = _claims(world, work.subject)
+        (later if claims & seen else first).append(work)
+        seen |= claims
+    return first, later
+
+
+def _claims(world: World, subject: Manifest | Target) -> set[tuple[str, ...]]:
+    """What two works of one go must not share: the object, and the quota that has to have room for a pod."""
+    claims: set[tuple[str, ...]] = {_identity(subject)}
+    if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
+        pod = subject.object
+        try:
+            quota = quota_to_evaluate(pod, None, pod.metadata.namespace, world.view.admission.quotas, world.options)
+        except Exception:  # noqa: BLE001 - what is wrong with the document is said when it is decided
+            quota = None
+        if quota is not None:
+            claims.add(("quota", quota))
+    return claims
+
+
+def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
+    if isinstance(subject, Target):
+        return subject.kind, subject.namespace, subject.name
+    meta = subject.object.metadata
+    return subject.kind, meta.namespace, meta.name
+
+
+async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
+    """Decides and appends works on distinct objects; returns those whose aggregate moved meanwhile."""
+    now = rfc3339(world.clock.now())
+    decisions: list[Decision] = []
+    results: list[tuple[Work, Result, Applied, Occasion]] = []
+    for work in works:
+        # 1. decide
+        with world.tracer.span("manager.apply") as span:
+            traceparent = span.context.traceparent
+            occasion = Occasion(now, traceparent, world.view.state.position, draws=world.new_uid())
+            try:
+                applied = _decide(world, work, now, occasion.draws)
+            except InvalidManifest as refused:
+                _answer(work, _result(work, "refused", errors=field_errors(refused)))
+                if isinstance(refused, AdmissionRefused):
+                    await record_refused(world, work, refused.verdict, occasion)
+                continue
+            except Exception as error:
+                world.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
+                _answer(work, _failed(work, f"it cannot be decided: {type(error).__name__}: {error}"))
+                continue
+        action, uid, drafts, refusal = applied[:4]
+        if work.dry_run:
+            errors = field_errors(refusal) if refusal else []
+            result = _result(work, "refused" if refusal else action, errors=errors, warnings=applied.warnings)
+            _answer(work, result)
+            continue
+        origin = Origin(
+            causation_id=f"{work.request_id}/{work.number}",
+            correlation_id=uid or (str(drafts[0].ref) if drafts else ""),
+            actor=world.actor,
+            epoch=epoch_of(world),
+            occurred_at=now,
+            based_on=occasion.based_on,
+            traceparent=traceparent,
+        )
+        decisions.append(Decision(drafts, origin))
+        result = _result(work, action, uid=uid, traceparent=traceparent, warnings=applied.warnings)
+        results.append((work, result, applied, occasion))
+    # 2. append
+    failpoint("documents_decided_before_append")
+    try:
+        outcomes = await append_each(world.log, decisions)
+    except Misconfigured as error:
+        world.logger.error("documents_not_stored", documents=len(decisions), reason=str(error))
+        for work, *_ in results:
+            _answer(work, _failed(work, f"whether it is stored is not known, the log takes nothing: {error}"))
+        return []
+    failpoint("documents_appended_before_answer")
+    # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
+    halted = await world.folded(max((reached(outcome) for outcome in outcomes), default=0))
+    # 4. answer
+    again: list[Work] = []
+    for (work, result, applied, occasion), outcome in zip(results, outcomes, strict=True):
+        match outcome:
+            case Appended(last_seq=seq):
+                errors = field_errors(applied.refusal) if applied.refusal else []
+                action = "refused" if applied.refusal else result.action
+                _answer(work, msgspec.structs.replace(result, action=action, seq=seq, errors=errors))
+                if applied.steps:
+                    await record_applied(world, work, applied, occasion)
+            case Conflict() if halted is not None:
+                _answer(work, _failed(work, halted))
+            case Conflict():
+                again.append(work)
+            case NotAppended(error=Unsendable() as error):
+                _answer(work, _result(work, "refused", errors=[FieldError("", f"cannot be stored: {error}", "")]))
+            case NotAppended(error=error):
+                world.logger.error("document_not_stored", kind=result.kind, name=result.name, exc_info=error)
+                _answer(work, _failed(work, f"whether it is stored is not known: {type(error).__name__}: {error}"))
+            case Full(reason=reason) | Unavailable(reason=reason):
+                world.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
+                _answer(work, _failed(work, reason))
+    return again
+
+
+def _decide(world: World, work: Work, now: str, new_uid: str) -> Applied:
+    if isinstance(work.subject, Target):
+        drafts = decide_delete(world.view, work.subject, world.options)
+        return Applied("deleted", "", drafts) if drafts is not None else Applied("not-found", "", [])
+    return decide_apply(world.view, work.subject, new_uid=new_uid, now=now, options=world.options)
+
+
+def _result(
+    work: Work,
+    action: str,
+    *,
+    uid: str = "",
+    traceparent: str = "",
+    errors: list[FieldError] | None = None,
+    warnings: Sequence[str] = (),
+) -> Result:
+    kind, namespace, name = _identity(work.subject)
+    told = [*work.warnings, *warnings]
+    return Result(action, kind, namespace, name, uid, 0, traceparent, errors or [], told)
+
+
+def _failed(work: Work, reason: str) -> Result:
+    return _result(work, "failed", errors=[FieldError("", reason, "")])
+
+
+def _answer(work: Work, result: Result) -> None:
+    if not work.done.done():
+        work.done.set_result(result)

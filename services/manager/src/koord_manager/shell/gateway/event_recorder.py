@@ -1,0 +1,192 @@
+"""Kubernetes events and the PodScheduled condition, from facts and from verdicts: for `kubectl describe`.
+
+They may be lost: facts are in the log. A word that was said before is counted on its object, as client-go does.
+"""
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.events.verdict import PodUnschedulable
+from koordcore.ports.clock import Clock
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.logging import Logger
+from koordcore.state.aggregates import PodSpecState, PodState
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.pending_writes import Owed
+from koord_manager.domain.gateway.pod_status_writes import (
+    Word,
+    event_creation,
+    event_repetition,
+    failed_scheduling,
+    nominated_node,
+    unschedulable_condition,
+)
+from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
+from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.outbox import Counted
+from koord_manager.shell.gateway.retry_delay import Backoff
+
+REMEMBERED: Final = 20_000
+"""Words and conditions remembered, the latest: how often a word was said, which message a pod's condition has."""
+ATTEMPTS: Final = 3
+
+
+class Words:
+    """Says what `Owed.words` holds, and what verdicts mean for the pods that they are about."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        view: ManagerView,
+        owed: Owed,
+        verdicts: ObservationLog,
+        clock: Clock,
+        logger: Logger,
+        instance: str,
+        counted: Counted = lambda _, __: None,
+        isolated: Isolated | None = None,
+    ) -> None:
+        self._isolated = isolated or Isolated("words", logger)
+        self._api = api
+        self._view = view
+        self._owed = owed
+        self._verdicts = verdicts
+        self._clock = clock
+        self._logger = logger
+        self._instance = instance
+        self._counted = counted
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._conditions: OrderedDict[str, str] = OrderedDict()
+        self._pending: OrderedDict[str, PodUnschedulable] = OrderedDict()
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to say."""
+        self._news.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything was said."""
+        return not (self._owed.words or self._pending or self._owed.nominated)
+
+    async def say(self) -> None:
+        """Says words, conditions and nominations until cancelled."""
+        while True:
+            if self._owed.nominated:
+                uid = next(iter(self._owed.nominated))
+                node = self._owed.nominated.pop(uid)
+                with self._isolated(uid):
+                    await self._nominate(uid, node)
+            elif self._pending:
+                uid, verdict = self._pending.popitem(last=False)
+                with self._isolated(uid):
+                    await self._explain(uid, verdict)
+            elif self._owed.words:
+                word = self._owed.words.popleft()
+                with self._isolated(word.name):
+                    await self._record(word)
+            else:
+                self._news.clear()
+                if self.is_idle:
+                    await self._news.wait()
+
+    async def listen(self) -> None:
+        """Follows the verdicts, beginning with the newest one of each pod that waits. Until cancelled."""
+        head = await self._verdicts.head()
+        waiting = [
+            AggregateRef("pod", uid) for uid in self._view.state.of_kind(PodSpecState) if not self._is_placed(uid)
+        ]
+        for stored in await self._verdicts.latest(waiting[:REMEMBERED]):
+            self._hear(stored)
+        async for batch in self._verdicts.follow(head.last_seq):
+            for stored in batch:
+                self._hear(stored)
+
+    def _hear(self, stored: StoredEvent) -> None:
+        if stored.ref.kind != "pod":
+            return
+        try:
+            verdict = CATALOGUE.read(stored)
+        except UnreadableEvent as error:
+            self._logger.warning("verdict_unreadable", seq=stored.seq, reason=error.reason)
+            return
+        if isinstance(verdict, PodUnschedulable):
+            self._pending[stored.ref.id] = verdict  # only the newest one of a pod is worth saying
+            if len(self._pending) > REMEMBERED:
+                self._pending.popitem(last=False)
+            self._news.set()
+
+    def _is_placed(self, uid: str) -> bool:
+        spec, placed = self._view.state.of_kind(PodSpecState).get(uid), self._view.state.of_kind(PodState).get(uid)
+        return spec is None or bool(spec.object.spec.node_name) or (placed is not None and bool(placed.node))
+
+    async def _explain(self, uid: str, verdict: PodUnschedulable) -> None:
+        spec = self._view.state.of_kind(PodSpecState).get(uid)
+        if spec is None or self._is_placed(uid):
+            return
+        message = verdict.message[:1024]
+        self._owed.words.append(failed_scheduling(uid, verdict.namespace, verdict.name, message))
+        if self._conditions.get(uid) == message:
+            return
+        nominated = self._view.state.of_kind(PodState).get(uid)
+        node = nominated.nominated if nominated is not None else ""
+        request = unschedulable_condition(uid, spec.object, message, self._now(), node)
+        if meaning_of((await self._send(request)).status) is Meaning.DONE:
+            self._remember(self._conditions, uid, message)
+
+    async def _nominate(self, uid: str, node: str) -> None:
+        spec = self._view.state.of_kind(PodSpecState).get(uid)
+        if spec is not None and not spec.object.spec.node_name and spec.object.status.nominated_node_name != node:
+            await self._send(nominated_node(uid, spec.object, node))
+
+    async def _record(self, word: Word) -> None:
+        count = self._counts.get(word.name, 0) + 1
+        creation = event_creation(word, self._now(), self._instance)
+        repetition = event_repetition(word, self._now(), count)
+        answer = await self._send(creation if count == 1 else repetition)
+        match meaning_of(answer.status):
+            case Meaning.CONFLICT if count == 1:  # said by the leader before us
+                count += 1
+                await self._send(event_repetition(word, self._now(), count))
+            case Meaning.GONE if count > 1:  # events live for an hour
+                count = 1
+                await self._send(creation)
+            case _:
+                pass
+        self._remember(self._counts, word.name, count)
+
+    def _remember(self, memory: "OrderedDict[str, int] | OrderedDict[str, str]", key: str, value: int | str) -> None:
+        memory[key] = value  # pyright: ignore[reportArgumentType]  # each memory holds one of the two
+        memory.move_to_end(key)
+        if len(memory) > REMEMBERED:
+            memory.popitem(last=False)
+
+    async def _send(self, request: Request) -> Answer:
+        """The last answer of a few attempts; status 0 when there was none."""
+        backoff = Backoff(0.2, 5.0)
+        answer = Answer(0, b"{}")
+        for attempt in range(ATTEMPTS):
+            try:
+                answer = await self._api.request(
+                    request.method, request.path, body=request.body, content_type=request.content_type
+                )
+            except Unreachable:
+                answer = Answer(0, b"{}")
+            if meaning_of(answer.status) is not Meaning.LATER or attempt == ATTEMPTS - 1:
+                break
+            await backoff.wait(answer.retry_after)
+        meaning = meaning_of(answer.status)
+        self._counted(request.purpose, meaning)
+        if meaning is Meaning.REFUSED:
+            self._logger.warning("write_refused", purpose=request.purpose, message=answer.message()[:300])
+        return answer
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now().replace(microsecond=0)).replace(".000000", "")

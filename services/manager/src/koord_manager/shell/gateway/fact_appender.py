@@ -1,0 +1,140 @@
+"""Facts of the gateway into the log: decided on the fold, appended, waited for; decided anew when the log refuses.
+
+source    event-bus spec, 4.1, 4.3
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
+from koordcore.ports.leadership import Leadership, Term
+from koordcore.service.logging import Logger
+from koordcore.service.tracing import Tracer
+from koordcore.values import codec
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.gateway.retry_delay import Backoff
+
+REFOLDS: Final = 8
+
+
+class NotLeading(Exception):
+    """The term is over: nothing may be written any more."""
+
+
+class Scribe:
+    """Writes facts while this instance leads. May be used by many tasks at once: the log's expectations keep order.
+
+    folded    waits until the event at a position is folded
+    """
+
+    def __init__(
+        self,
+        view: ManagerView,
+        log: EventLog,
+        leadership: Leadership,
+        clock: Clock,
+        tracer: Tracer,
+        logger: Logger,
+        folded: Callable[[int], Awaitable[None]],
+        actor: str,
+    ) -> None:
+        self.view = view
+        self.clock = clock
+        self._log = log
+        self._leadership = leadership
+        self._tracer = tracer
+        self._logger = logger
+        self._folded = folded
+        self._actor = actor
+        self._ended: dict[AggregateRef, int] = {}
+
+    async def write(self, decide: Callable[[], Draft | None]) -> bool:
+        """Appends what `decide` gives on the fold, until it gives nothing. Whether it came to that.
+
+        raises    NotLeading
+        """
+        backoff = Backoff(0.01, 5.0)
+        for _ in range(REFOLDS):
+            draft = decide()
+            if draft is None:
+                return True
+            outcome = (await self.append([draft]))[0]
+            if not isinstance(outcome, Appended):
+                await backoff.wait()
+        return decide() is None
+
+    async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
+        """Appends drafts of different aggregates, each for itself, and waits until what is stored is folded.
+
+        An outcome other than `Appended` means: decide again. What the log could not take (full, away) is waited for
+        here, so whoever calls may go on deciding at once.
+        raises    NotLeading
+        """
+        drafts = [self._expecting(draft) for draft in drafts]
+        decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
+        outcomes = await append_decisions(self._log, decisions)
+        reached = 0
+        for draft, outcome in zip(drafts, outcomes, strict=True):
+            match outcome:
+                case Appended(last_seq=seq):
+                    reached = max(reached, seq)
+                case Conflict(moved=moved):
+                    reached = max([reached, *(seq for _, seq in moved)])
+                    self._ended.update((ref, seq) for ref, seq in moved if ref == draft.ref)
+                case _:
+                    self._logger.warning("fact_not_stored", aggregate=str(draft.ref), reason=outcome.reason)
+        await self._folded(reached)
+        for draft in drafts:
+            if self.view.state.get(draft.ref) is not None:
+                self._ended.pop(draft.ref, None)
+        if not all(isinstance(outcome, Appended | Conflict) for outcome in outcomes):
+            await self._until_the_log_answers()
+        return outcomes
+
+    def _expecting(self, draft: Draft) -> Draft:
+        """A draft for an aggregate that has ended: the fold has forgotten it, the log remembers its last event."""
+        if draft.expected_last or draft.ref not in self._ended:
+            return draft
+        return draft._replace(expected_last=self._ended[draft.ref])
+
+    async def _until_the_log_answers(self) -> None:
+        """What was refused as unknown may be stored: everything up to now has to be folded before deciding again."""
+        backoff = Backoff(0.5, 10.0)
+        while True:
+            await backoff.wait()
+            try:
+                head = await self._log.head()
+            except (NoAnswer, NotConnected):
+                continue
+            await self._folded(head.last_seq)
+            return
+
+    def require_term(self) -> Term:
+        """The term in which something may be written at this moment; asked before every effect. Raises NotLeading."""
+        term = self._leadership.term
+        if term is None:
+            raise NotLeading
+        return term
+
+    def _origin(self, draft: Draft) -> Origin:
+        term = self.require_term()
+        digest = hashlib.blake2b(codec.encode(draft.event), digest_size=8).hexdigest()
+        with self._tracer.span(f"gateway.{type(draft.event).__name__}") as span:
+            traceparent = span.context.traceparent
+        return Origin(
+            # Of the fact itself: the same fact decided again has the same id, another one never has.
+            causation_id=f"gateway/{draft.ref}/{draft.expected_last}/{digest}",
+            correlation_id=draft.ref.id,
+            actor=self._actor,
+            epoch=term.epoch,
+            occurred_at=rfc3339(self.clock.now()),
+            based_on=self.view.state.position,
+            traceparent=traceparent,
+        )

@@ -1,0 +1,182 @@
+"""Rounds of the colocation profile controller, on the leader: pods are patched at the API server, or in the log.
+
+source    manager spec, 8.5
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.events.mirror import PodSpecChanged
+from koordcore.ports.eventlog import Appended, Unsendable
+from koordcore.protocol.manifests import InvalidManifest
+from koordcore.protocol.objects import Pod, pod_from_json
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.domain.admission.context.profiles import ColocationProfile
+from koord_manager.domain.documents.admitting import pod_document
+from koord_manager.domain.documents.apply import refuse_immutable_changes
+from koord_manager.domain.profile_controller import (
+    ControllerPolicy,
+    Rounds,
+    is_wanted,
+    managed_profiles,
+    reconciled_pod,
+    waiting_pods,
+)
+from koord_manager.shell.appender import Decision, NotAppended, append_each
+from koord_manager.shell.context import World, why_not_decide
+from koord_manager.shell.gateway.api import Answer, Unreachable
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi
+
+PODS_PER_TURN: Final = 500
+"""Pods looked at before others may run."""
+CONFLICTS: Final = 3
+"""Times that one pod is read and patched in a round."""
+_CONFLICT: Final = 409
+
+
+async def keep_profiles(
+    world: World, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
+) -> None:
+    """A round every interval, for ever, while this instance leads."""
+    rounds = Rounds(policy)
+    while True:
+        await asyncio.sleep(policy.interval)
+        if await why_not_decide(world) is not None:
+            continue
+        try:
+            await profile_round(world, policy, rounds, api, steady)
+        except Exception as error:
+            world.logger.error("profile_round_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+
+
+async def profile_round(
+    world: World, policy: ControllerPolicy, rounds: Rounds, api: ObjectsApi | None, steady: Callable[[], float]
+) -> int:
+    """One round; how many pods were changed."""
+    facts = world.view.admission
+    profiles = managed_profiles(facts, policy)
+    rounds.begin(steady())
+    changed = 0
+    if not profiles:
+        return 0
+    for number, (uid, pod) in enumerate(waiting_pods(world.view)):
+        if number % PODS_PER_TURN == PODS_PER_TURN - 1:
+            await asyncio.sleep(0)
+        if world.leadership.term is None:
+            return changed
+        for profile in profiles:
+            try:
+                if not rounds.is_due(profile, uid, steady()) or not is_wanted(profile, uid, pod, facts):
+                    continue
+                if not rounds.take(profile, uid, steady()):
+                    return changed
+                changed += await _change(world, uid, pod, profile, api)
+            except InvalidInput as error:
+                world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence())
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                world.logger.error(
+                    "profile_not_applied", profile=profile.name, pod_uid=uid, reason=reason, exc_info=error
+                )
+    if changed:
+        world.logger.info("profiles_applied", pods=changed)
+    return changed
+
+
+async def _change(world: World, uid: str, pod: Pod, profile: ColocationProfile, api: ObjectsApi | None) -> int:
+    if api is not None:
+        return await patch_waiting_pod(world, pod, profile, api)
+    spec = world.view.pod(pod.metadata.namespace, pod.metadata.name)
+    if spec is None or spec[0] != uid:
+        return 0
+    present = spec[1].object  # with what a profile before this one made of it
+    after = reconciled_pod(pod_document(present), profile, world.view.admission)
+    if after is None:
+        return 0
+    changed = pod_from_json(after)
+    try:
+        refuse_immutable_changes(changed.spec, present.spec)
+    except InvalidManifest as refused:
+        world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(refused))
+        return 0
+    draft = Draft(AggregateRef("podspec", uid), PodSpecChanged(object=changed), spec[1].seq)
+    term = world.leadership.term
+    origin = Origin(
+        causation_id=f"profile/{profile.name}/{profile.version}/{uid}/{spec[1].seq}",
+        correlation_id=uid,
+        actor=world.actor,
+        epoch=term.epoch if term else 0,
+        occurred_at=rfc3339(world.clock.now()),
+        based_on=world.view.state.position,
+    )
+    (outcome,) = await append_each(world.log, [Decision([draft], origin)])
+    if isinstance(outcome, NotAppended):
+        if not isinstance(outcome.error, Unsendable):
+            raise outcome.error
+        world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
+        return 0
+    if not isinstance(outcome, Appended):
+        return 0  # somebody else changed the pod: looked at again when the profile is due
+    await world.folded(outcome.last_seq)
+    return 1
+
+
+async def patch_waiting_pod(world: World, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
+    """How many pods were changed; a pod that somebody changes meanwhile is read again."""
+    path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+    reason = ""
+    for _ in range(CONFLICTS):
+        try:
+            written = await _patch_once(world, path, profile, api)
+        except (Unreachable, codec.DecodeError) as error:
+            reason = str(error)
+            break
+        if written is None:
+            return 0
+        if written.ok:
+            return 1
+        reason = written.message()  # immutable fields, for one
+        if written.status != _CONFLICT:
+            break
+    world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=reason)
+    return 0
+
+
+async def _patch_once(world: World, path: str, profile: ColocationProfile, api: ObjectsApi) -> Answer | None:
+    """The answer to the patch; None when there is nothing to patch.
+
+    The whole pod is read first: the fold has a part of it, and a merge patch replaces lists.
+    """
+    answer = await api.request("GET", path)
+    if not answer.ok:
+        return None
+    document: dict[str, Any] = codec.decode(answer.body, dict[str, Any])
+    if msgspec.convert(document.get("spec") or {}, dict[str, Any]).get("nodeName"):
+        return None
+    after = reconciled_pod(document, profile, world.view.admission)
+    if after is None:
+        return None
+    change = _preconditioned(merge_patch(document, after), document)
+    return await api.request("PATCH", path, body=change, content_type="application/merge-patch+json")
+
+
+def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The change with the version that it was decided on: it replaces lists, and nobody's later entry may be lost."""
+    version = document["metadata"].get("resourceVersion")
+    return {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": version}} if version else change
+
+
+def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """RFC 7386: what turns one object into the other."""
+    change: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        if name not in before or before[name] != value:
+            both = isinstance(value, dict) and isinstance(before.get(name), dict)
+            change[name] = merge_patch(before[name], cast("dict[str, Any]", value)) if both else value
+    return change

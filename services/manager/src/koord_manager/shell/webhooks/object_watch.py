@@ -1,0 +1,56 @@
+"""Wakes who keeps an object whenever it changes: one watch by name, opened again for as long as the process lives.
+
+What changed while no watch was open is found by the next regular pass; so nothing is listed, and no version is kept.
+
+source    manager spec, 7.2 (4); https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, Protocol
+
+from koordcore.service.logging import Logger
+
+from koord_manager.shell.gateway.api import Answer, Unreachable
+from koord_manager.shell.gateway.retry_delay import Backoff
+
+OPEN_SECONDS: Final = 300
+"""How long the API server keeps a watch open."""
+DEAD_SECONDS: Final = 330.0
+"""A watch that has not ended by then is taken for dead: an object of ours may not change for months."""
+LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+class WatchingApi(Protocol):
+    """The part of the API server's client that watches need (`koord_manager.shell.gateway.api.KubernetesApi`)."""
+
+    def lines(
+        self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
+    ) -> contextlib.AbstractAsyncContextManager[Answer | AsyncIterator[list[bytes]]]:
+        """A watch: batches of lines as they arrive, or the answer when it is not a success. Raises Unreachable."""
+        ...
+
+
+async def watch_object(
+    api: WatchingApi, collection: str, name: str, changed: Callable[[], None], logger: Logger
+) -> None:
+    """Watches one object for ever; `changed` is called for whatever is said of it, also that it exists."""
+    backoff = Backoff(1.0, LONGEST_PAUSE_SECONDS)
+    parameters = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(OPEN_SECONDS)}
+    problem = ""
+    while True:
+        said = ""
+        try:
+            async with api.lines(collection, parameters, idle_seconds=DEAD_SECONDS) as stream:
+                if isinstance(stream, Answer):
+                    said = f"{stream.status}: {stream.message()}"
+                else:
+                    async for _ in stream:
+                        backoff.reset()
+                        changed()
+        except Unreachable as error:
+            said = str(error)
+        if said and said != problem:
+            logger.warning("webhook_object_not_watched", path=collection, name=name, reason=said)
+        problem = said
+        await backoff.wait()

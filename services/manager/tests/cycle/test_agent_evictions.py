@@ -1,0 +1,77 @@
+"""What becomes of pods that an agent evicted: asked for once, and gone where no API server is to do it."""
+
+from datetime import UTC, datetime
+
+import msgspec
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.pod_evictions.agent_requests import agent_requests
+from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
+from koord_manager.domain.pod_evictions.execution import eviction_groups
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
+from koordcore.protocol.objects import ObjectMeta, Pod
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ORIGIN = Origin(causation_id="t", correlation_id="t", actor="t", occurred_at="2026-01-01T00:00:00.000000Z")
+
+
+class Log:
+    """Events folded into a view, one after the other."""
+
+    def __init__(self) -> None:
+        self.view = ManagerView()
+        self._seq = 0
+
+    def write(self, kind: str, id_: str, event: Event) -> None:
+        ref = AggregateRef(kind, id_)
+        self._seq += 1
+        new = seal(Draft(ref, event, 0), ORIGIN, self._seq, CATALOGUE.of(type(event)).schema)
+        self.view.fold(StoredEvent(self._seq, ref, new.headers, new.body))
+
+    def take(self, drafts: list[Draft]) -> None:
+        for draft in drafts:
+            assert draft.expected_last == self.view.state.last_seq(draft.ref)
+            self.write(draft.ref.kind, draft.ref.id, draft.event)
+
+
+def test_an_evicted_pod_is_asked_for_once_and_without_an_api_server_its_object_goes() -> None:
+    log = Log()
+    meta = ObjectMeta(name="crunch", namespace="default", uid="u")
+    log.write("podspec", "u", PodSpecAdded(object=Pod(metadata=meta)))
+    victim = EvictedPod(uid="u", namespace="default", name="crunch", ended=True)
+    fact = PodsEvictedByAgent(feature="BEMemoryEvict", pods=[victim], reason="memory is short")
+    log.write("nodestate", "n_1", fact)
+
+    (request,) = agent_requests(log.view)
+    assert isinstance(request.event, PodEvictionRequested)
+    assert (request.event.node, request.event.initiator) == ("n.1", "agent")
+    assert "memory is short" in request.event.message
+    log.take([request])
+    assert agent_requests(log.view) == [], "asked for already"
+
+    (group,) = eviction_groups(log.view, Budgets(), NOW)
+    assert [type(draft.event) for draft in group] == [PodSpecDeleted, PodEvicted]
+    log.take(group)
+    assert eviction_groups(log.view, Budgets(), NOW) == []
+    assert agent_requests(log.view) == [], "the pod is gone, whatever its agent still says"
+    log.write("nodestate", "n_1", PodsStopped(pods=["u"]))
+
+
+def test_a_pod_that_the_api_server_removes_already_is_not_asked_for_again() -> None:
+    log = Log()
+    meta = ObjectMeta(name="crunch", namespace="default", uid="u")
+    leaving = msgspec.structs.replace(meta, deletion_timestamp="2026-01-01T00:00:00Z")
+    log.write("podspec", "u", PodSpecAdded(object=Pod(metadata=leaving)))
+    victim = EvictedPod(uid="u", namespace="default", name="crunch")
+    log.write("nodestate", "n_1", PodsEvictedByAgent(feature="CPUEvict", pods=[victim], reason="busy"))
+    assert agent_requests(log.view) == []
+
+
+def test_a_request_for_a_pod_that_is_gone_is_answered() -> None:
+    log = Log()
+    log.write("eviction", "u", PodEvictionRequested(namespace="d", name="p", initiator="scheduler", reason="Preempted"))
+    ((answer,),) = eviction_groups(log.view, Budgets(), NOW)
+    assert answer.event == PodEvicted(gone=True)

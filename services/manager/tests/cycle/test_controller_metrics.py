@@ -1,0 +1,83 @@
+"""The figures of the control rounds carry the reference's names, and forget nodes that are no longer computed."""
+
+from koord_manager.domain.gateway.requests import Meaning
+from koord_manager.domain.nodes.policy_drafts import overcommit_of, ratio_drafts, slo_drafts
+from koord_manager.shell.controller_metrics import ControllerMetrics
+from prometheus_client import CollectorRegistry
+from support.manager.world import ManagerWorld
+
+
+def test_what_a_node_lends_is_shown_in_cores_and_bytes_until_nobody_computes_it() -> None:
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry)
+    world = ManagerWorld()
+    world.configure(colocation={"enable": True})
+    world.plain_node()
+    world.report(cpu_milli=0)
+    found, _ = overcommit_of(world.policies, world.view, "n", world.now)
+    metrics.lent("n", found, 0)
+
+    def lent(resource: str, unit: str) -> float | None:
+        name = "slo_controller_node_extended_resource_allocatable_internal"
+        return registry.get_sample_value(name, {"node": "n", "resource": resource, "unit": unit})
+
+    assert found.batch is not None
+    assert lent("kubernetes.io/batch-cpu", "integer") == found.batch.cpu_milli / 1000
+    assert lent("kubernetes.io/batch-memory", "byte") == found.batch.memory_bytes
+    metrics.forget_before(300)
+    assert lent("kubernetes.io/mid-cpu", "integer") is not None
+    metrics.forget_before(301)
+    assert lent("kubernetes.io/mid-cpu", "integer") is None
+
+
+def test_decisions_are_counted_by_the_references_reasons() -> None:
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry)
+    world = ManagerWorld()
+    world.configure(colocation={"enable": True})
+    world.plain_node(**{"node.koordinator.sh/cpu-normalization-enabled": "yes"})
+    events = [draft.event for draft in ratio_drafts(world.policies, world.view, ["n"])]
+    metrics.decided(events, stored=True)
+    metrics.decided(events, stored=False)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, labels)
+
+    count = "slo_controller_node_resource_reconcile_count"
+    assert value(count, status="succeeded", reason="patchNodeMeta") == 1
+    assert value(count, status="failed", reason="patchNodeMeta") == 1
+    failed = {"plugin": "CPUNormalization", "status": "failed", "reason": "ResourceCalculate"}
+    assert value("slo_controller_node_resource_run_plugin_status", **failed) == 2
+
+
+def test_with_an_api_server_its_answers_are_what_is_counted_as_reconciled() -> None:
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry, writes_objects=True)
+    world = ManagerWorld()
+    world.configure(colocation={"enable": True})
+    world.plain_node(**{"node.koordinator.sh/network-bandwidth": "1"})
+    metrics.decided([draft.event for draft in slo_drafts(world.policies, world.view, ["n"])], stored=True)
+    for purpose, meaning in (
+        ("create-nodeslo", Meaning.DONE),
+        ("update-nodeslo", Meaning.CONFLICT),
+        ("delete-nodeslo", Meaning.GONE),
+        ("node-status", Meaning.GONE),
+        ("topology-zones", Meaning.DONE),
+        ("bind", Meaning.DONE),
+    ):
+        metrics.wrote(purpose, meaning)
+
+    def reconciled(what: str) -> dict[tuple[str, str], float]:
+        (family,) = [each for each in registry.collect() if each.name == f"slo_controller_{what}_count"]
+        return {(sample.labels["status"], sample.labels["reason"]): sample.value for sample in family.samples}
+
+    assert reconciled("nodeslo_reconcile") == {
+        ("succeeded", "createNodeSLO"): 1,
+        ("failed", "updateNodeSLO"): 1,
+        ("succeeded", "deleteNodeSLO"): 1,
+    }
+    assert reconciled("node_resource_reconcile") == {
+        ("failed", "updateNodeNotFound"): 1,
+        ("succeeded", "updateNodeResourceTopology"): 1,
+    }
+    assert reconciled("nodeslo_spec_parse")["succeeded", "getSystemConfigSpec"] == 1

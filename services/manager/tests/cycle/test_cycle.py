@@ -1,0 +1,257 @@
+"""The manager's loops over a log in memory: documents in, facts out; reports in, batch resources out."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from koord_manager.cycle import control_round
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.documents.delete import Target
+from koord_manager.shell.documents.processing import process_documents
+from koordcore.bus.memory import MemoryLog
+from koordcore.protocol.manifests import read_documents
+from koordcore.state.aggregates import PodSpecState
+from koordctl.documents.linting import Linter
+from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
+
+
+async def test_documents_are_answered_in_order_each_for_itself() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        results = await manager.apply(
+            "\n---\n".join([pod("a"), "kind: Nonsense", pod("b", "1x"), pod("a"), pod("a", "2")])
+        )
+
+    assert [result.action for result in results] == ["created", "refused", "refused", "unchanged", "refused"]
+    assert results[0].seq == 1
+    assert results[0].traceparent.startswith("00-")
+    assert results[4].errors[0].field == "spec.containers"
+
+
+async def test_thousands_of_documents_in_one_request_all_land() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        results = await manager.apply("\n---\n".join(pod(f"p-{number}") for number in range(1200)))
+
+    assert {result.action for result in results} == {"created"}
+    assert len(manager.view.state.of_kind(PodSpecState)) == 1200
+
+
+async def test_an_instance_that_does_not_lead_writes_nothing() -> None:
+    log = MemoryLog()
+    manager = Manager(log, leads=False)
+    async with running(manager):
+        (result,) = await manager.apply(pod("a"))
+
+    assert result.action == "failed"
+    assert log.last_seq == 0
+
+
+async def test_two_managers_that_both_believe_to_lead_never_overwrite_each_other() -> None:
+    log = MemoryLog()
+    one, two = Manager(log, name="one"), Manager(log, name="two")
+    async with running(one, two):
+        await one.apply(NODE)
+        changes = [
+            NODE.replace("metadata: {name: n.1}", f"metadata: {{name: n.1, labels: {{v: '{n}'}}}}") for n in range(20)
+        ]
+        answers = await asyncio.gather(
+            *((one if number % 2 else two).apply(text) for number, text in enumerate(changes))
+        )
+        await one.folded(log.last_seq)
+        await two.folded(log.last_seq)
+
+    assert {result.action for (result,) in answers} <= {"configured", "unchanged"}
+    assert log.last_seq == 1 + sum(result.action == "configured" for (result,) in answers)
+    assert one.view.state.hash() == two.view.state.hash()
+
+
+async def test_a_report_becomes_batch_resources_with_every_term_and_the_agent_is_told() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, NODE, pod("web", "4")]))
+        manager.report("n.1", cpu_milli=1500)
+        await control_round(manager.world, manager.policies)
+
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        # 10 cores - 40 % margin - system 0.1 - used 1.5
+        assert policy.batch_cpu_milli == 10_000 - 4000 - 100 - 1500
+        assert policy.terms["cpu"].margin == 4000
+        assert policy.reason == "first"
+        desired = await manager.desired.get("n.1")
+        assert desired is not None
+        assert desired.slo is not None
+        assert desired.slo["resourceUsedThresholdWithBE"]["cpuSuppressPolicy"] == "cfsQuota"
+
+        # a small move is not published, a large one is
+        manager.report("n.1", cpu_milli=1550)
+        await control_round(manager.world, manager.policies)
+        assert manager.view.policy("n_1") == policy
+        manager.report("n.1", cpu_milli=4000)
+        assert "1 nodes overcommitted" in await control_round(manager.world, manager.policies)
+
+
+async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_colocation_is_disabled() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, NODE]))
+        manager.report("n.1", cpu_milli=0)
+        await control_round(manager.world, manager.policies)
+
+        await manager.clock.advance(timedelta(minutes=15).total_seconds())
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert policy.batch_cpu_milli is not None, "exactly at the limit a report is still fresh"
+        await manager.clock.advance(1)
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert (policy.batch_cpu_milli, policy.reason) == (None, "degraded: metric expired")
+        await manager.clock.advance(1)
+        assert manager.policies.policies.overdue(manager.clock.now()) == set(), "a report grows old once"
+
+        manager.report("n.1", cpu_milli=0)
+        await control_round(manager.world, manager.policies)
+        await manager.apply(CONFIG.replace("true", "false", 1))
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert (policy.batch_cpu_milli, policy.reason) == (None, "disabled")
+
+
+async def test_a_round_whose_term_ends_writes_no_more_and_the_next_term_decides_it() -> None:
+    manager = Manager(MemoryLog())
+    async with running(manager):
+        await manager.apply("\n---\n".join([CONFIG, NODE]))
+        leadership = manager.world.leadership
+        assert isinstance(leadership, AlwaysLeading)
+        term, leadership.term = leadership.term, None
+        position = manager.view.state.position
+        await control_round(manager.world, manager.policies)
+        assert manager.view.state.position == position
+
+        leadership.term = term
+        await control_round(manager.world, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert policy.slo is not None
+
+
+@pytest.mark.parametrize("replicas", [0, 3, 700])
+async def test_a_deployment_has_its_pods_after_some_rounds(replicas: int) -> None:
+    manager = Manager(MemoryLog())
+    text = (
+        f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{replicas: {replicas}, template: "
+        "{spec: {containers: [{name: c, image: i}]}}}}"
+    )
+    async with running(manager):
+        await manager.apply(text)
+        while await control_round(manager.world, manager.policies):
+            pass
+        assert len(manager.view.state.of_kind(PodSpecState)) == replicas
+
+        (result,) = await manager.intake.submit([Target("Deployment", "default", "web")], "d")
+        while await control_round(manager.world, manager.policies):
+            pass
+
+    assert result.action == "deleted"
+    assert len(manager.view.state.of_kind(PodSpecState)) == 0
+
+
+async def test_documents_may_use_what_stands_before_them_in_the_same_request() -> None:
+    manager = Manager(MemoryLog())
+    gold = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: gold}, value: 9000}"
+    spec = "{priorityClassName: gold, containers: [{name: c, image: i}]}"
+    user = f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {spec}}}"
+    async with running(manager):
+        results = await manager.apply(f"{gold}\n---\n{user}")
+
+    assert [result.action for result in results] == ["created", "created"]
+
+
+def quota(name: str, parent: str = "", *, is_parent: bool = False) -> str:
+    prefix = "quota.scheduling.koordinator.sh"
+    labels = f'{{{prefix}/is-parent: "{str(is_parent).lower()}", {prefix}/parent: "{parent}"}}'
+    spec = "{min: {cpu: 1, memory: 1Gi}, max: {cpu: 4, memory: 4Gi}}"
+    meta = f"{{name: {name}, namespace: default, labels: {labels}}}"
+    return f"{{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: ElasticQuota, metadata: {meta}, spec: {spec}}}"
+
+
+async def test_a_quota_parent_and_its_children_come_and_go_in_one_request_in_the_order_that_linting_accepts() -> None:
+    manager = Manager(MemoryLog())
+    text = "\n---\n".join([quota("top", is_parent=True), quota("a", "top"), quota("b", "top")])
+    async with running(manager):
+        results = await manager.apply(text)
+        user = pod("web").replace("{name: web}", "{name: web, labels: {quota.scheduling.koordinator.sh/name: a}}")
+        await manager.apply(user)
+        names = [("Pod", "web"), ("ElasticQuota", "a"), ("ElasticQuota", "b"), ("ElasticQuota", "top")]
+        gone = await manager.intake.submit([Target(kind, "default", name) for kind, name in names], "d")
+
+    findings = Linter(Options()).judge(read_documents(text.encode()))
+    # the children's min together are more than the parent's
+    assert [result.action for result in results] == ["created", "created", "refused"]
+    assert [bool(finding.violations) for finding in findings] == [False, False, True]
+    assert [result.action for result in gone] == ["deleted", "deleted", "not-found", "deleted"]
+
+
+async def test_a_pod_is_mutated_by_the_profile_before_it_in_the_same_request() -> None:
+    manager = Manager(MemoryLog())
+    profile = (
+        "{apiVersion: config.koordinator.sh/v1alpha1, kind: ClusterColocationProfile, metadata: {name: p}, "
+        "spec: {labels: {mutated: 'yes'}}}"
+    )
+    namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: default}}"
+    async with running(manager):
+        await manager.apply("\n---\n".join([namespace, profile, pod("a")]))
+
+    (spec,) = manager.view.state.of_kind(PodSpecState).values()
+    assert spec.object.metadata.labels == {"mutated": "yes"}
+
+
+async def test_a_workload_whose_priority_class_is_gone_waits_for_it() -> None:
+    manager = Manager(MemoryLog())
+    gold = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: gold}, value: 9000}"
+    web = (
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1, template: "
+        "{spec: {priorityClassName: gold, containers: [{name: c, image: i}]}}}}"
+    )
+    async with running(manager):
+        await manager.apply(f"{gold}\n---\n{web}")
+        await manager.intake.submit([Target("PriorityClass", "", "gold")], "gone")
+        await control_round(manager.world, manager.policies)
+        assert len(manager.view.state.of_kind(PodSpecState)) == 0
+
+        await manager.apply(gold)
+        await control_round(manager.world, manager.policies)
+        assert len(manager.view.state.of_kind(PodSpecState)) == 1
+
+
+async def test_a_new_leader_folds_the_log_before_its_first_decision() -> None:
+    log = MemoryLog()
+    first, second = Manager(log, name="one"), Manager(log, name="two")
+    async with running(first):
+        (result,) = await first.apply(pod("web"))
+        assert result.action == "created"
+    # the second takes over without having folded anything; its fold begins only after it was asked
+    asked = asyncio.create_task(second.apply(pod("web")))
+    await asyncio.sleep(0)
+    async with running(second):
+        (result,) = await asked
+
+    assert result.action == "unchanged"
+    assert log.last_seq == 1
+
+
+async def test_who_waits_for_a_fold_that_halts_is_answered() -> None:
+    manager = Manager(MemoryLog())
+
+    async def never(_seq: int) -> str | None:
+        return "halted before event 7: it cannot be read"
+
+    asked = asyncio.create_task(manager.apply(pod("a")))
+    await process_documents(manager.world._replace(folded=never), await manager.intake.take(1))
+
+    (result,) = await asked
+    assert (result.action, result.errors[0].rule) == ("failed", "halted before event 7: it cannot be read")

@@ -1,0 +1,391 @@
+"""What a node lends, when that is published, and what else stands on it: decided from one look, told in one fact."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from koord_manager.domain.config_checks.cautions import config_warnings
+from koord_manager.domain.configuration.node_policies import NodePolicies
+from koord_manager.domain.configuration.warnings import warning_drafts
+from koord_manager.domain.enabled import is_enabled
+from koord_manager.domain.node_resources.publish import normalized
+from koord_manager.domain.node_resources.sync import differs
+from koord_manager.domain.nodes.desired_state import desired_node
+from koord_manager.domain.nodes.policy_drafts import (
+    device_drafts,
+    measuring_drafts,
+    overcommit_of,
+    ratio_drafts,
+    slo_drafts,
+)
+from koordcore.events.adjustment import ConfigWarned
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.mirror import ConfigDeleted, NodeSpecChanged
+from koordcore.events.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.protocol.objects import Node, ObjectMeta
+from support.manager.world import GIB, ManagerWorld, usage_of
+
+COLOCATION: dict[str, Any] = {"enable": True, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 60}
+RATIO = "node.koordinator.sh/cpu-normalization-ratio"
+AMPLIFICATION = "node.koordinator.sh/resource-amplification-ratio"
+
+
+def zone(name: str, cpu: str = "5", memory: str = "50Gi") -> dict[str, Any]:
+    def amounts(resource: str, amount: str) -> dict[str, str]:
+        return {"name": resource, "capacity": amount, "allocatable": amount, "available": amount}
+
+    return {"name": name, "type": "Node", "resources": [amounts("cpu", cpu), amounts("memory", memory)]}
+
+
+def topology(*zones: str, model: str = "", node: str = "n") -> dict[str, Any]:
+    annotations: dict[str, str] = {}
+    if model:
+        info = {"cpuModel": model, "hyperThreadEnabled": True, "turboEnabled": True}
+        annotations["node.koordinator.sh/cpu-basic-info"] = json.dumps(info)
+    metadata = {"name": node, "annotations": annotations}
+    return {"kind": "NodeResourceTopology", "metadata": metadata, "zones": [zone(name) for name in zones]}
+
+
+def gpus(*healthy: bool, vendor: str = "", node: str = "n") -> dict[str, Any]:
+    amounts = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": "16Gi"}
+    devices = [{"type": "gpu", "health": state, "minor": n, "resources": amounts} for n, state in enumerate(healthy)]
+    labels = {"node.koordinator.sh/gpu-model": "A10"} | ({"node.koordinator.sh/gpu-vendor": vendor} if vendor else {})
+    return {"kind": "Device", "metadata": {"name": node, "labels": labels}, "spec": {"devices": devices}}
+
+
+def world(**sections: Any) -> ManagerWorld:
+    made = ManagerWorld()
+    made.configure(**{"colocation": COLOCATION} | sections)
+    made.plain_node()
+    return made
+
+
+def published(made: ManagerWorld) -> NodeOvercommitComputed | None:
+    """One look at the node; what it gives is folded."""
+    _, draft = overcommit_of(made.policies, made.view, "n", made.now)
+    if draft is None:
+        return None
+    (event,) = made.take([draft])
+    assert isinstance(event, NodeOvercommitComputed)
+    return event
+
+
+def policy_events(made: ManagerWorld) -> list[Any]:
+    return [
+        event
+        for decide in (slo_drafts, measuring_drafts, ratio_drafts, device_drafts)
+        for event in made.take(decide(made.policies, made.view, ["n"]))
+    ]
+
+
+def test_every_term_of_a_published_value_is_in_its_fact() -> None:
+    made = world()
+    web = made.pod("web", {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}}, on="n")
+    made.report(cpu_milli=1600, pods=[usage_of(web, 1500, GIB)])
+    event = published(made)
+    assert event is not None
+    cpu = event.terms["cpu"]
+    assert cpu.result == cpu.capacity - cpu.margin - max(cpu.system_used, cpu.reserved) - cpu.high_priority_used == 4400
+    assert (event.batch_cpu_milli, event.reason, event.origin["kubernetes.io/batch-cpu"]) == (4400, "first", 4400)
+    assert event.mid_terms["cpu"].mode == "dynamic"
+    assert event.metric_updated_at
+    assert len(event.strategy) == 8
+
+
+def test_moves_within_the_threshold_wait_for_the_refresh_and_equal_values_are_never_said_again() -> None:
+    made = world()
+    made.report(cpu_milli=0)
+    published(made)
+    made.pass_time(60)
+    made.report(cpu_milli=0)
+    assert published(made) is None
+
+    web = made.pod(
+        "web",
+        {"spec": {"containers": [{"name": "c"}]}, "metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}},
+        on="n",
+    )
+    made.report(pods=[usage_of(web, 100, 0)])
+    assert published(made) is None, "within a tenth"
+    made.pass_time(301)
+    made.report(pods=[usage_of(web, 100, 0)])
+    event = published(made)
+    assert event is not None
+    assert event.reason == "refreshed"
+    made.report(pods=[usage_of(web, 3000, 0)])
+    event = published(made)
+    assert event is not None
+    assert (event.reason, event.changed) == ("changed", ["kubernetes.io/batch-cpu"])
+
+
+def test_zones_are_published_with_the_node_and_zeroed_with_it() -> None:
+    made = world()
+    made.custom("noderesourcetopologies", topology("node-0", "node-1"))
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert sorted(event.zones) == ["node-0", "node-1"]
+    assert event.zones["node-0"].batch_cpu_milli == 3000 - 50
+    made.pass_time(16 * 60)
+    event = published(made)
+    assert event is not None
+    assert (event.reason, event.batch_cpu_milli, event.mid_cpu_milli) == ("degraded: metric expired", None, None)
+    assert {name: entry.batch_cpu_milli for name, entry in event.zones.items()} == {"node-0": 0, "node-1": 0}
+    assert published(made) is None, "withdrawn once"
+
+
+def test_our_own_agents_report_gives_the_zones_without_an_object() -> None:
+    made = world(cpu_normalization={"enable": True, "ratioModel": {"X": {"baseRatio": 1.5}}})
+    half = {"cpu": 5000, "memory": 50 * GIB}
+    report = NodeTopologyReported(
+        policies=["None"],
+        zones=[TopologyZone(name=f"node-{number}", capacity=half, allocatable=half) for number in range(2)],
+        annotations={"node.koordinator.sh/cpu-basic-info": '{"cpuModel": "X"}'},
+    )
+    made.fact(AggregateRef("nodestate", "n"), report)
+    (ratios,) = [event for event in policy_events(made) if isinstance(event, NodeRatiosComputed)]
+    assert ratios.cpu_normalization == "1.50"
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert event.zones["node-1"].batch_cpu_milli == int((3000 - 50) * 1.5)
+
+
+def test_a_node_that_has_lost_its_report_lends_nothing() -> None:
+    made = world()
+    made.report(cpu_milli=0)
+    published(made)
+    report = made.report()
+    without = NodeUsageReported(
+        updated_at=report.updated_at, report_interval_seconds=60, aggregate_duration_seconds=300
+    )
+    made.view.observe(99, "n", without)
+    event = published(made)
+    assert event is not None
+    assert event.reason == "degraded: no metric"
+
+
+def test_normalization_multiplies_batch_cpu_from_the_round_it_is_decided_in_and_amplifies_one_round_later() -> None:
+    made = world(cpu_normalization={"enable": True, "ratioModel": {"X": {"hyperThreadTurboEnabledRatio": 1.2}}})
+    made.custom("noderesourcetopologies", topology("node-0", model="X"))
+    (first,) = [event for event in policy_events(made) if isinstance(event, NodeRatiosComputed)]
+    assert (first.cpu_normalization, first.amplification, first.cpu_model) == ("1.20", None, "X")
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert (event.normalization, event.batch_cpu_milli) == ("1.20", int(5900 * 1.2))
+    assert event.mid_cpu_milli == event.mid_terms["cpu"].result, "mid is not normalized"
+    (second,) = policy_events(made)
+    assert (second.cpu_normalization, second.amplification) == (None, '{"cpu":1.20}')
+    assert policy_events(made) == []
+
+    desired = desired_node(made.view, "n", made.policies.colocation("n", Node()))
+    assert desired is not None
+    assert desired.annotations == {RATIO: "1.20", AMPLIFICATION: '{"cpu":1.20}'}
+
+
+def test_a_ratio_that_cannot_be_computed_leaves_the_old_one_and_says_why() -> None:
+    made = world(cpu_normalization={"enable": True, "ratioModel": {"X": {"hyperThreadTurboEnabledRatio": 1.2}}})
+    made.custom("noderesourcetopologies", topology("node-0", model="X"))
+    policy_events(made)
+    made.custom("noderesourcetopologies", topology("node-0", model="Y"))
+    (event,) = [event for event in policy_events(made) if event.faults]
+    assert "Y" in event.faults["normalization"]
+    policy = made.view.policy("n")
+    assert policy is not None
+    assert policy.cpu_normalization == "1.20"
+
+
+def test_gpus_are_summed_over_healthy_devices_even_while_colocation_is_disabled() -> None:
+    made = world(colocation={"enable": False})
+    made.custom("devices", gpus(True, True, False))
+    (event,) = [event for event in policy_events(made) if isinstance(event, NodeDevicesComputed)]
+    assert event.resources["koordinator.sh/gpu"] == 200
+    assert event.resources["koordinator.sh/gpu-memory"] == 32 * GIB
+    assert event.labels == {"node.koordinator.sh/gpu-model": "A10"}
+    made.custom("devices", gpus(False))
+    (event,) = policy_events(made)
+    assert (event.resources, event.labels) == ({}, {"node.koordinator.sh/gpu-model": "A10"})
+
+
+def test_gpus_of_another_vendor_are_no_whole_gpus_and_shared_ones_need_the_gate() -> None:
+    made = world()
+    made.policies.sync_shared_gpus = True
+    made.custom("devices", gpus(True, vendor="huawei"))
+    (event,) = [event for event in policy_events(made) if isinstance(event, NodeDevicesComputed)]
+    assert "koordinator.sh/gpu" not in event.resources
+    assert event.resources["koordinator.sh/gpu.shared"] == 100
+
+
+def test_a_bad_section_keeps_what_was_in_force_and_the_others_change() -> None:
+    made = world(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 50}})
+    policy_events(made)
+    made.configure(
+        colocation=COLOCATION,
+        resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": "much"}},
+        cpu_burst={"clusterStrategy": {"policy": "auto"}},
+    )
+    (event,) = policy_events(made)
+    assert isinstance(event, NodeSloRendered)
+    assert event.spec["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 50
+    assert event.spec["cpuBurstStrategy"]["policy"] == "auto"
+
+
+def test_a_deleted_configuration_stays_in_force_until_a_restart() -> None:
+    made = world(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 50}})
+    policy_events(made)
+    ref = AggregateRef("config", "koordinator-system=slo-controller-config")
+    made.fact(ref, ConfigDeleted(namespace="koordinator-system", name="slo-controller-config"))
+    made.policies.refresh(made.view)
+    assert policy_events(made) == []
+    restarted = NodePolicies()
+    restarted.refresh(made.view)
+    (draft,) = slo_drafts(restarted, made.view, ["n"])
+    assert isinstance(draft.event, NodeSloRendered)
+    assert draft.event.spec["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65
+
+
+def test_a_rendered_nodeslo_names_the_entries_that_matched_and_what_the_node_wrote_wrongly() -> None:
+    entries = [{"name": "fast", "nodeSelector": {"matchLabels": {"pool": "a"}}, "cpuSuppressThresholdPercent": 80}]
+    made = world(resource_threshold={"clusterStrategy": {}, "nodeStrategies": entries})
+    meta = ObjectMeta(name="n", labels={"pool": "a"}, annotations={"node.koordinator.sh/network-bandwidth": "wide"})
+    node = made.view.node("n")
+    assert node is not None
+    made.fact(AggregateRef("nodespec", "n"), NodeSpecChanged(object=Node(metadata=meta, status=node.status)))
+    event = policy_events(made)[0]
+    assert event.matched == {"resource-threshold-config": "fast"}
+    assert "network-bandwidth" in event.fault
+    assert event.spec["systemStrategy"] is None
+
+
+def test_how_a_node_measures_follows_its_own_switch() -> None:
+    made = world(colocation=COLOCATION | {"metricReportIntervalSeconds": 20})
+    (event,) = [event for event in policy_events(made) if isinstance(event, NodeMetricPolicyRendered)]
+    assert event.spec["reportIntervalSeconds"] == 20
+    made.configure(colocation={"enable": False, "metricReportIntervalSeconds": 20})
+    (event,) = [event for event in policy_events(made) if isinstance(event, NodeMetricPolicyRendered)]
+    assert event.spec["reportIntervalSeconds"] == 60
+
+
+def test_lending_more_than_there_is_is_warned_about_once_and_taken_back_when_it_is_mended() -> None:
+    made = world(colocation=COLOCATION | {"cpuReclaimThresholdPercent": 120})
+    (event,) = made.take(warning_drafts(made.policies, made.view))
+    assert isinstance(event, ConfigWarned)
+    assert list(event.warnings) == ["colocation-config.cpuReclaimThresholdPercent"]
+    assert warning_drafts(made.policies, made.view) == []
+    made.configure(colocation=COLOCATION)
+    assert warning_drafts(made.policies, made.view) == []
+
+
+QUESTIONABLE: list[tuple[dict[str, Any], str]] = [
+    (
+        {"colocation": COLOCATION | {"nodeConfigs": [{"nodeSelector": {}, "memoryReclaimThresholdPercent": 110}]}},
+        "colocation-config.nodeConfigs[0].memoryReclaimThresholdPercent",
+    ),
+    (
+        {
+            "colocation": COLOCATION | {"cpuReclaimThresholdPercent": 80},
+            "resource_threshold": {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 65}},
+        },
+        "resource-threshold-config.cpuSuppressThresholdPercent",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sections", "field"), QUESTIONABLE)
+def test_what_is_worth_a_look_is_named_by_its_field(sections: dict[str, Any], field: str) -> None:
+    assert list(config_warnings(world(**sections).policies.config)) == [field]
+
+
+@given(st.integers(0, 10**9), st.floats(1, 5))
+def test_normalized_cpu_is_never_less_than_what_was_computed(cpu_milli: int, ratio: float) -> None:
+    text = f"{ratio:.2f}"
+    assert cpu_milli <= normalized(cpu_milli, text) <= cpu_milli * float(text) + 1
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0.01, 1))
+def test_a_value_that_was_just_published_is_not_published_again(old: int, new: int, threshold: float) -> None:
+    assert not differs(new, new, threshold)
+    assert differs(None, new, threshold)
+    assert differs(old, new, threshold) == (abs(new - old) > old * threshold)
+
+
+samples = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 20 * GIB)), max_size=6)
+
+
+@given(samples, st.integers(0, 100), st.integers(0, 4000))
+def test_batch_and_protected_usage_together_never_exceed_the_share_that_may_be_used(
+    pods: list[tuple[int, int]], percent: int, system: int
+) -> None:
+    made = world(colocation=COLOCATION | {"cpuReclaimThresholdPercent": percent})
+    usages: list[PodUsage] = []
+    for number, (cpu, memory) in enumerate(pods):
+        document = {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}, "spec": {"containers": [{"name": "c"}]}}
+        usages.append(usage_of(made.pod(f"p{number}", document, on="n"), cpu, memory))
+    report = made.report(pods=usages)
+    made.view.observe(
+        9,
+        "n",
+        NodeUsageReported(
+            updated_at=report.updated_at,
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=Usage(0, 0),
+            system_usage=Usage(system, 0),
+            pods=list(usages),
+        ),
+    )
+    event = published(made)
+    assert event is not None
+    assert event.batch_cpu_milli is not None
+    used = sum(cpu for cpu, _ in pods)
+    assert event.batch_cpu_milli == 0 or event.batch_cpu_milli + used + system <= 10_000 * percent / 100 + 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "enabled"),
+    [
+        (("nodeslo",), False),
+        (("*",), True),
+        (("*", "-noderesource"), False),
+        (("-noderesource", "*", "noderesource"), False),
+        (("noderesource", "-noderesource"), True),
+        (("-nodeslo",), False),
+        ((), False),
+    ],
+)
+def test_the_first_entry_about_a_name_decides_and_a_star_about_all_others(
+    entries: tuple[str, ...], enabled: bool
+) -> None:
+    assert is_enabled("noderesource", entries) is enabled
+
+
+def test_a_plugin_that_does_not_run_offers_nothing_and_leaves_what_stands() -> None:
+    made = world()
+    made.custom("devices", gpus(True))
+    made.policies.plugins = frozenset(("BatchResource",))
+    assert [type(event) for event in policy_events(made)] == [NodeSloRendered, NodeMetricPolicyRendered]
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert (event.batch_cpu_milli, event.mid_cpu_milli, event.mid_terms) == (5900, None, {})
+    made.policies.plugins = frozenset(("MidResource", "GPUDeviceResource"))
+    event = published(made)
+    assert event is not None
+    assert (event.reason, event.batch_cpu_milli, event.mid_cpu_milli) == ("changed", None, 0)
+    (devices,) = policy_events(made)
+    assert isinstance(devices, NodeDevicesComputed)
+    made.policies.plugins = frozenset()
+    made.custom("devices", gpus())
+    assert policy_events(made) == []
+    assert published(made) is None

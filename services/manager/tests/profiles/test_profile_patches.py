@@ -1,0 +1,49 @@
+"""Profiles on waiting pods of an API server: patched at the version that was read, again when somebody was faster."""
+
+from typing import Any, cast
+
+from koord_manager.domain.admission.context.profiles import read_profile
+from koord_manager.shell.context import World
+from koord_manager.shell.gateway.api import Answer
+from koord_manager.shell.profile_controller import patch_waiting_pod
+from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.service.logging import logger
+from koordcore.values import codec
+from support.manager.world import ManagerWorld
+
+PROFILE = {"metadata": {"name": "late"}, "spec": {"selector": {}, "labels": {"seen": "true"}}}
+
+
+class _World:
+    view = ManagerWorld().view
+    logger = logger("test")
+
+
+class _Api:
+    """One pod whose version moves once before the first patch arrives."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.patches: list[dict[str, Any]] = []
+
+    async def request(
+        self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
+    ) -> Answer:
+        del path, content_type
+        if method == "GET":
+            return Answer(200, codec.encode({"metadata": {"resourceVersion": str(self.version)}, "spec": {}}))
+        self.patches.append(cast("dict[str, Any]", body))
+        if len(self.patches) == 1:
+            self.version += 1
+            return Answer(409, b'{"message": "changed"}')
+        return Answer(200, b"{}")
+
+
+async def test_a_pod_that_changed_meanwhile_is_read_and_patched_again() -> None:
+    api, pod = _Api(), Pod(metadata=ObjectMeta(name="web", namespace="default"))
+    assert await patch_waiting_pod(cast("World", _World()), pod, read_profile(PROFILE), api) == 1
+    metadata = {"labels": {"seen": "true"}}
+    assert api.patches == [
+        {"metadata": {**metadata, "resourceVersion": "1"}},
+        {"metadata": {**metadata, "resourceVersion": "2"}},
+    ]

@@ -1,0 +1,124 @@
+"""Root quotas follow their profiles and nodes; what somebody else wrote on the quota stays."""
+
+from typing import Any
+
+from koord_manager.domain.quota_profiles.controller import QuotaRounds
+from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
+from koordcore.events.custom import CustomObjectObserved
+from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.protocol.objects import object_from_json
+from support.manager.world import ManagerWorld
+
+
+def profile(**spec: Any) -> dict[str, Any]:
+    selector = {"matchLabels": {"pool": "a"}}
+    return {
+        "apiVersion": "quota.koordinator.sh/v1alpha1",
+        "kind": "ElasticQuotaProfile",
+        "metadata": {"namespace": "default", "name": "pool"},
+        "spec": {"quotaName": "root", "nodeSelector": selector} | spec,
+    }
+
+
+def settle(world: ManagerWorld, rounds: QuotaRounds) -> list[Any]:
+    """Rounds until nothing is left to say."""
+    said: list[Any] = []
+    for _ in range(5):
+        world.pass_time(10)
+        events = world.take(rounds.drafts(world.view, world.now))
+        if not events:
+            return said
+        said += events
+    raise AssertionError(said)
+
+
+def quota(world: ManagerWorld) -> dict[str, Any]:
+    stored = world.view.custom("elasticquotas", "default", "root")
+    assert stored is not None
+    assert stored.object is not None
+    return stored.object
+
+
+def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds()
+    world.plain_node("a", pool="a")
+    world.plain_node("b", pool="b")
+    world.custom("elasticquotaprofiles", profile())
+    said = settle(world, rounds)
+    assert [type(event) for event in said] == [QuotaProfileRendered, CustomObjectObserved, CustomObjectObserved]
+    assert quota(world)["spec"]["min"] == {"cpu": "10", "memory": "100Gi"}
+    ((_, stored),) = world.view.customs("elasticquotaprofiles")
+    assert stored.object is not None
+    tree_id = stored.object["metadata"]["labels"]["quota.scheduling.koordinator.sh/tree-id"]
+    assert tree_id == quota(world)["metadata"]["labels"]["quota.scheduling.koordinator.sh/tree-id"], "kept"
+    assert quota(world)["metadata"]["labels"]["quota.scheduling.koordinator.sh/is-root"] == "true"
+
+    world.plain_node("c", pool="a")
+    settle(world, rounds)
+    assert quota(world)["spec"]["min"]["cpu"] == "20"
+    assert settle(world, rounds) == []
+
+
+def test_rounds_come_no_faster_than_every_ten_seconds() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds()
+    world.plain_node("a", pool="a")
+    assert rounds.drafts(world.view, world.now) == []
+    world.custom("elasticquotaprofiles", profile())
+    world.pass_time(9)
+    assert rounds.drafts(world.view, world.now) == []
+    world.pass_time(1)
+    assert len(rounds.drafts(world.view, world.now)) == 1
+
+
+def test_what_the_log_refused_is_rendered_again() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, rounds)
+    world.plain_node("b", pool="a")
+    world.pass_time(10)
+    assert rounds.drafts(world.view, world.now), "and then the log does not take it"
+    settle(world, rounds)
+    assert quota(world)["spec"]["min"]["cpu"] == "20"
+
+
+def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_put_back() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, rounds)
+    changed = quota(world)
+    changed = {
+        **changed,
+        "metadata": {**changed["metadata"], "labels": {**changed["metadata"]["labels"], "team": "x"}},
+        "spec": {**changed["spec"], "min": {"cpu": "1"}},
+    }
+    world.custom("elasticquotas", changed)
+    settle(world, rounds)
+    assert quota(world)["spec"]["min"] == {"cpu": "10", "memory": "100Gi"}
+    assert quota(world)["metadata"]["labels"]["team"] == "x"
+
+
+def test_a_profile_that_says_nothing_readable_is_said_once_and_keeps_its_quota() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, rounds)
+    before = quota(world)
+    bad = {"matchExpressions": [{"key": "x", "operator": "Sometimes"}]}
+    world.custom("elasticquotaprofiles", profile(nodeSelector=bad))
+    (event,) = settle(world, rounds)
+    assert "Sometimes" in event.fault
+    assert quota(world) == before
+
+
+def test_where_somebody_else_keeps_the_objects_only_the_decision_is_said() -> None:
+    world, rounds = ManagerWorld(), QuotaRounds(keeps_objects=False)
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    assert [type(event) for event in settle(world, rounds)] == [QuotaProfileRendered]
+
+
+def test_the_tree_id_is_fnv_of_the_profiles_name() -> None:
+    given = object_from_json({"metadata": {"namespace": "kube-system", "name": "profile1"}}, ElasticQuotaProfile)
+    assert tree_id_of(given) == "9816276314407088615"

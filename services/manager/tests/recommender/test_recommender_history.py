@@ -1,0 +1,78 @@
+"""What the recommender knows after a restart: its checkpoint and every report since, each once."""
+
+import msgspec
+from koord_manager.domain.recommender.book import book_fingerprint
+from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.shell.recommender_history import FOLD, recall, save_checkpoint
+from koordcore.bus.memory import MemoryObservationLog, MemorySnapshotStore, state_digest
+from koordcore.events.envelope import AggregateRef, Origin
+from koordcore.service.logging import logger
+from koordcore.values.timestamps import rfc3339
+from support.manager.world import GIB, ManagerWorld, usage_of
+
+LOGGER = logger("test")
+
+
+def world() -> ManagerWorld:
+    made = ManagerWorld()
+    made.plain_node()
+    target = {"type": "podSelector", "podSelector": {"matchLabels": {"app": "web"}}}
+    metadata = {"namespace": "default", "name": "web"}
+    made.custom("recommendations", {"kind": "Recommendation", "metadata": metadata, "spec": {"target": target}})
+    made.pod("p", {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app"}]}}, on="n")
+    return made
+
+
+async def report(made: ManagerWorld, observations: MemoryObservationLog, minutes: int) -> None:
+    for _ in range(minutes):
+        made.pass_time(60)
+        pod = made.view.pod("default", "p")
+        assert pod is not None
+        event = made.report(pods=[usage_of(pod[1].object, 500, GIB)])
+        origin = Origin(causation_id=event.updated_at, correlation_id="n", actor="a", occurred_at=rfc3339(made.now))
+        await observations.publish(AggregateRef("node", "n"), event, origin)
+
+
+async def test_a_restart_takes_the_checkpoint_and_the_reports_since() -> None:
+    made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
+    await report(made, observations, 30)
+    first = RecommenderRounds()
+    await recall(first, made.view, snapshots, observations, LOGGER)
+    assert not first.loading
+    (model,) = first.book.models.values()
+    assert model.count == 30
+    await save_checkpoint(first, snapshots, rfc3339(made.now), LOGGER, code_version="t")
+
+    await report(made, observations, 12)
+    second = RecommenderRounds()
+    await recall(second, made.view, snapshots, observations, LOGGER)
+    (model,) = second.book.models.values()
+    assert model.count == 42
+    assert second.book.position == (await observations.head()).last_seq
+
+
+async def test_without_a_recommendation_no_history_is_read() -> None:
+    made, observations = world(), MemoryObservationLog()
+    await report(made, observations, 3)
+    bare = ManagerWorld()
+    rounds = RecommenderRounds()
+    await recall(rounds, bare.view, None, observations, LOGGER)
+    assert rounds.book.models == {}
+    assert rounds.book.position == (await observations.head()).last_seq
+
+
+async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_instead() -> None:
+    made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
+    await report(made, observations, 5)
+    good = RecommenderRounds()
+    await recall(good, made.view, snapshots, observations, LOGGER)
+    await save_checkpoint(good, snapshots, rfc3339(made.now), LOGGER, code_version="t")
+    saved = await snapshots.newest(FOLD, schema_fingerprint=book_fingerprint())
+    assert saved is not None
+    other = MemorySnapshotStore()
+    await other.save(
+        msgspec.structs.replace(saved, schema_fingerprint="older", state=(b"{}",), digest=state_digest([b"{}"]))
+    )
+    restarted = RecommenderRounds()
+    await recall(restarted, made.view, other, observations, LOGGER)
+    assert restarted.book.models == good.book.models
