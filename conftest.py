@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import settings
-from koordcore.service.logging import set_level
+from koordcore.service.telemetry.logging import set_level
 
 pytest_plugins = ["support.servers"]
 

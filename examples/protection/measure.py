@@ -31,7 +31,7 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
 from koord_agent.shell.node.node_agent import NodeAgent
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from picture import Curve, tail_picture

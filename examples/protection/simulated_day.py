@@ -19,7 +19,7 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from picture import COLOURS
 

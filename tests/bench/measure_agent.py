@@ -71,7 +71,7 @@ def _many_agents() -> Iterator[Result]:
     from koord_agent.shell.host.simulated_node import SimulatedNode
     from koord_agent.shell.node.node_agent import NodeAgent
     from koord_agent.shell.node.predicting import Predicting
-    from koordcore.events.node import PodOnNode
+    from koordcore.events.scheduling.node_ledger import PodOnNode
     from koordcore.ports.desired import DesiredNode
 
     fleet = SimulatedFleet(SimulatedNode(name=f"n{i}", cpu_milli=32_000, memory_bytes=128 << 30) for i in range(AGENTS))

@@ -25,7 +25,7 @@ from koord_manager.domain.gateway.resources import NODES, PODS
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.listwatch import Complete, ListWatch, Sighting
 from koordcore.events.envelope import AggregateRef
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 
 NODE_COUNT = 5_000
 POD_COUNT = 150_000

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench.measure_fold import placements
 from bench.results import Better, Result
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import StoredEvent
 from support.projector.world import Projector, projector
 from support.servers import fresh_database, run_now, running_postgres

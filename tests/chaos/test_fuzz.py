@@ -23,8 +23,8 @@ from koord_scheduler.domain.state import SchedulerState
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
-from koordcore.service.sole_leader import SoleLeader
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput
 from support.histories import every_kind_once, history

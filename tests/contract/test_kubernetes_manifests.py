@@ -10,11 +10,11 @@ from koord_manager.kubernetes_settings import LEASE_NAME
 from koord_manager.settings import ManagerSettings
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.nodepolicy import NodeSloRendered
+from koordcore.events.management.nodepolicy import NodeSloRendered
+from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
-from koordcore.service.settings import ServiceSettings
+from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
 from support.kubernetes.authorization import manager_user
 from support.kubernetes.gateway_world import gateway_world, node, pod

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from koordcore.embedded.identity import is_alive
 from koordcore.embedded.stack import Stack, read_stack
-from koordcore.service.span_sinks import read_span_file
+from koordcore.service.telemetry.span_sinks import read_span_file
 from support.servers import server_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]

@@ -10,14 +10,14 @@ import pytest
 from koord_manager.compose import assemble
 from koord_manager.settings import ManagerSettings
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
-from koordcore.bus.streams import StreamSizes
+from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
 from koordcore.ports.eventlog import Appended
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
-from koordcore.service.sole_leader import SoleLeader
 from support.running_service import running_service
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]

@@ -18,14 +18,14 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration, effe
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.configuration import load_configuration
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
-from koordcore.bus.streams import StreamSizes
+from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
-from koordcore.events.pod import PodPlaced
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
-from koordcore.service.sole_leader import SoleLeader
 from koordctl.what_if.scheduler import Comparison, compare
 from support.scheduler.configurations import PACKED
 

@@ -8,10 +8,24 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
-from koordcore.events.adjustment import SLO_ADJUST, ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
-from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
+from koordcore.events.agents.nodestate import (
+    AgentStarted,
+    AgentStopped,
+    BeCpuReleased,
+    BeCpuSuppressed,
+    EvictedPod,
+    InterferenceDetected,
+    InterferenceEnded,
+    KnobChange,
+    KnobsChanged,
+    NodeTopologyReported,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+    Suspect,
+    TopologyZone,
+)
 from koordcore.events.control import EventSkipped
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import (
     AggregateRef,
     BasedOn,
@@ -22,9 +36,26 @@ from koordcore.events.envelope import (
     name_token,
     namespaced_token,
 )
-from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
-from koordcore.events.gang import GangPhaseChanged, GangPlaced, PlacedMember
-from koordcore.events.gateway import (
+from koordcore.events.management.adjustment import SLO_ADJUST, ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.management.nodepolicy import (
+    MidTerms,
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+    OvercommitTerms,
+    ZoneOvercommit,
+)
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.recommendation import (
+    ContainerRecommendation,
+    RecommendationComputed,
+    RecommendationDropped,
+    RecommendedAmounts,
+)
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import (
     GENESIS,
     DriftHealed,
     DriftObserved,
@@ -35,7 +66,7 @@ from koordcore.events.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
 )
-from koordcore.events.mirror import (
+from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigDeleted,
     ConfigRejected,
@@ -53,44 +84,17 @@ from koordcore.events.mirror import (
     WorkloadObserved,
     WorkloadPodsCreated,
 )
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.nodepolicy import (
-    MidTerms,
-    NodeDevicesComputed,
-    NodeMetricPolicyRendered,
-    NodeOvercommitComputed,
-    NodeRatiosComputed,
-    NodeSloRendered,
-    OvercommitTerms,
-    ZoneOvercommit,
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
+from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, PlacedMember
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import (
+    DomainOutlook,
+    ScheduleExplanationComputed,
+    SchedulingOutlook,
 )
-from koordcore.events.nodestate import (
-    AgentStarted,
-    AgentStopped,
-    BeCpuReleased,
-    BeCpuSuppressed,
-    EvictedPod,
-    InterferenceDetected,
-    InterferenceEnded,
-    KnobChange,
-    KnobsChanged,
-    NodeTopologyReported,
-    PodsEvictedByAgent,
-    PodsStarted,
-    PodsStopped,
-    Suspect,
-    TopologyZone,
-)
-from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.quota_profile import QuotaProfileRendered
-from koordcore.events.recommendation import (
-    ContainerRecommendation,
-    RecommendationComputed,
-    RecommendationDropped,
-    RecommendedAmounts,
-)
-from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.protocol.objects import (
     ConfigMap,
     Container,

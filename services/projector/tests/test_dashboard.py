@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordctl.render.units import duration_text
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 from support.projector.service import served_in_a_thread

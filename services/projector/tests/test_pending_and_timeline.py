@@ -4,13 +4,13 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_projector.domain.explanations import VerdictRow, verdict_row
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import Fact, pod_timeline, trace_id
-from koord_projector.domain.verdicts import VerdictRow, verdict_row
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
-from koordcore.events.explanation import PlacementExplanation, PluginExclusion
-from koordcore.events.verdict import PodGated, PodUnschedulable
+from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation, PluginExclusion
 
 
 def fact(seq: int, type_name: str, **body: object) -> Fact:

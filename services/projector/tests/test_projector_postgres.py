@@ -9,19 +9,19 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from koord_projector.shell.database import Database
-from koord_projector.shell.moments import Moment, resolve
-from koord_projector.shell.read_nodes import list_nodes
-from koord_projector.shell.read_objects import aggregates_hash, list_objects, state_at
-from koord_projector.shell.read_pods import PodFilter, list_pods
-from koord_projector.shell.tables import metadata
-from koord_projector.shell.writer import Writer
-from koordcore.bus.memory import MemoryLog
+from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.postgres.tables import metadata
+from koord_projector.shell.postgres.writer import Writer
+from koord_projector.shell.queries.moments import Moment, resolve
+from koord_projector.shell.queries.nodes import list_nodes
+from koord_projector.shell.queries.objects import aggregates_hash, list_objects, state_at
+from koord_projector.shell.queries.pods import PodFilter, list_pods
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent, name_token
-from koordcore.events.mirror import NamespaceObserved
+from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
-from koordcore.service.tracing import FinishedSpan, Tracer
+from koordcore.service.telemetry.tracing import FinishedSpan, Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec
@@ -476,7 +476,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_the_writer_refuses_a_position_that_is_not_the_databases(postgres_dsn: str) -> None:
     from koord_projector.domain.projection import Projection
-    from koord_projector.shell.writer import Moved
+    from koord_projector.shell.postgres.writer import Moved
 
     database = Database(postgres_dsn)
     await database.migrate()

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
-from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.mirror import PodSpecAdded, PriorityClassObserved
-from koordcore.events.observation import NodeUsageReported, Usage
-from koordcore.events.verdict import DecisionAbandoned, PodGated
+from koordcore.events.objects.mirror import PodSpecAdded, PriorityClassObserved
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.state import ClusterState
 from koordcore.values.timestamps import rfc3339

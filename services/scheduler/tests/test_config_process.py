@@ -11,7 +11,7 @@ from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
 from koord_scheduler.domain.config.spelling import wire_name
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.configuration import installed_plugins, known_plugins, load_configuration
-from koordcore.service.settings import InvalidSettings
+from koordcore.service.configuration.settings import InvalidSettings
 from koordcore.values.invalid import InvalidInput
 from koordctl.__main__ import run
 from koordctl.app import app

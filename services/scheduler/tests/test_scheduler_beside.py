@@ -16,11 +16,11 @@ from koord_scheduler.domain.templates import PodTemplate
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events import CATALOGUE
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodPlaced
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from koordcore.service.logging import logger, set_level
+from koordcore.service.telemetry.logging import logger, set_level
 from starlette.applications import Starlette
 from support.scheduler.plugins import MadeUp, scheduler_with
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

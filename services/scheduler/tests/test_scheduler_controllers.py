@@ -9,11 +9,11 @@ from koord_scheduler.domain.controllers import chosen_controllers, next_status_d
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Event
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values.invalid import InvalidInput

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.dry_run import DryRuns
 from koord_scheduler.domain.nominees import nominated
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
-from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 

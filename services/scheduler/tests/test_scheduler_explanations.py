@@ -7,8 +7,8 @@ from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.explaining import hear
 from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 

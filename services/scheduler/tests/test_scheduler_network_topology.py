@@ -10,9 +10,9 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.controllers import next_status_due, status_facts
 from koord_scheduler.domain.state import Settings
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koordcore.events.cluster_topology import ClusterTopologyComputed
-from koordcore.events.custom import CustomObjectObserved, custom_ref
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.outbox import Batch, Outbox
 from koord_scheduler.domain.work import Place
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 
 WHY = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn())
 

@@ -18,9 +18,9 @@ import msgspec
 import pytest
 from koord_scheduler.domain.deciding import gated
 from koordcore.events import CATALOGUE
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.verdict import PodGated
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.explanations import PodGated
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

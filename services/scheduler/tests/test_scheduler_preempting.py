@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
-from koordcore.events.custom import CustomObjectObserved, custom_ref
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, PodStatus
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

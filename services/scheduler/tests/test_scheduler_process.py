@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import httpx
 import pytest
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
-from koordcore.bus.streams import StreamSizes
+from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.events.node import NodeResourcesTaken
-from koordcore.events.pod import PodPlaced
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from support.scheduler.scheduling import node, pod
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from koordcore.events.diagnosis import NodeFailure
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.diagnosis import NodeFailure
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 ZONE = "topology.kubernetes.io/zone"

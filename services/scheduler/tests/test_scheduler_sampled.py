@@ -11,7 +11,7 @@ from koord_scheduler.domain.optimisations import Optimisations
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from support.scheduler.scheduling import node, pod
 
 SHIPPED = shipped_configuration()

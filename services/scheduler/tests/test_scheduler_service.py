@@ -10,22 +10,22 @@ import pytest
 from koord_scheduler.compose import assemble
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.settings import SchedulerSettings
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
-from koordcore.bus.memory import MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.pod import PodPlaced, PodReleased
-from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, EventLog, Unavailable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
-from koordcore.service.sole_leader import SoleLeader
-from koordcore.service.tracing import parse_traceparent
+from koordcore.service.telemetry.tracing import parse_traceparent
 from support.running_service import running_service
 from support.scheduler.scheduling import node, pod, with_metadata
 

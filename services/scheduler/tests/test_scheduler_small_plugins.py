@@ -14,8 +14,8 @@ from koord_scheduler.domain.plugins.node_resources_fit_plus import NodeResources
 from koord_scheduler.domain.plugins.scarce_resource_avoidance import ScarceResourceAvoidance
 from koord_scheduler.domain.transformers import PodTransformers
 from koord_scheduler.domain.work import Place
-from koordcore.events.custom import CustomObjectObserved, custom_ref
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata

@@ -18,11 +18,11 @@ from koord_scheduler.domain.snapshot import Picture, load_state
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.waking import wake
 from koordcore.events import CATALOGUE
-from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.pod import PodPlaced, PodReleased
-from koordcore.events.verdict import DecisionAbandoned
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.scheduling.explanations import DecisionAbandoned
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.objects import pod_from_json
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 

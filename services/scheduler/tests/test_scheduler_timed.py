@@ -12,7 +12,7 @@ from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.timed import Status, Stopwatch, Timing, measured
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
 from support.scheduler.plugins import MadeUp, cluster, scheduler_with

@@ -22,9 +22,9 @@ from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.templates import Subject
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import PluginExclusion
-from koordcore.events.node import NodeResourcesTaken
-from koordcore.events.pod import PodNominated, PodPlaced
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
+from koordcore.events.scheduling.placement_explanation import PluginExclusion
+from koordcore.events.scheduling.pod import PodNominated, PodPlaced
 from koordcore.protocol.objects import Pod, Taint
 from support.scheduler.plugins import (
     MadeUp,

@@ -13,8 +13,8 @@ from koord_scheduler.domain.profiles import Maker, frameworks_of
 from koord_scheduler.domain.snapshot import Picture, load_state, schema_fingerprint
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.shell.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
-from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import ConfigMap, ObjectMeta, Pod
 from koordcore.values.invalid import InvalidInput
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

@@ -9,7 +9,7 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.plugins.interface import Rejection
 from koord_scheduler.domain.plugins.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.work import Place
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import ContainerImage, Pod
 from support.scheduler.plugins import MadeUp, asking, cluster, load_of, node_of, refusal, scheduler_with
 from support.scheduler.scheduling import Scheduler, node, pod, with_metadata

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from koordcore.events.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from support.scheduler.plugins import node_of, refusal
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

@@ -22,11 +22,11 @@ from pathlib import Path
 import httpx
 from bench.scheduler_perf.objects import node_of_placement
 from koordcore.bus.factory import Bus, BusSettings, open_bus
-from koordcore.bus.principals import seed_file
+from koordcore.bus.setup.principals import seed_file
 from koordcore.embedded.process import ChildProcess, ProcessSpec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Node, Pod
 from koordctl.access.log import key_folder

@@ -34,9 +34,9 @@ from bench.scheduler_perf.objects import (
     pod_affinity,
     spread,
 )
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, NewEvent
-from koordcore.events.mirror import NamespaceObserved
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 

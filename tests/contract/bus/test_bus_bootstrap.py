@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from koordcore.bus.bootstrap import Change, StreamDiffers, bootstrap
-from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.names import BusNames
-from koordcore.bus.reads import patient_api
-from koordcore.bus.streams import StreamSizes, streams
+from koordcore.bus.read.stream_reader import patient_api
+from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
+from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
 from support.bus.bus_worlds import SMALL
 

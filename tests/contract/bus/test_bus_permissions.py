@@ -13,31 +13,38 @@ from pathlib import Path
 
 import pytest
 from koord_agent.shell.bus.own_facts import AgentFacts
-from koordcore.bus.bootstrap import bootstrap
-from koordcore.bus.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles, connect
+from koordcore.bus.adapters.memory import state_digest
+from koordcore.bus.client.connection import (
+    BusConnection,
+    ConnectionSettings,
+    ConnectRefused,
+    Denied,
+    TlsClientFiles,
+    connect,
+)
 from koordcore.bus.factory import Bus, bus_on
-from koordcore.bus.manifest import BOOTSTRAP, EMBEDDED, agent
-from koordcore.bus.memory import state_digest
 from koordcore.bus.names import BusNames
-from koordcore.bus.principals import nats_users, seed_file
-from koordcore.bus.streams import streams
+from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, agent
+from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.streams import streams
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
 from koordcore.embedded.tls import ensure_tls_files
+from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.mirror import NodeSpecDeleted, PodSpecDeleted
-from koordcore.events.node import NodeResourcesReturned
-from koordcore.events.nodestate import PodsStarted
-from koordcore.events.observation import NodeUsageReported
-from koordcore.events.pod import PodReleased
-from koordcore.events.verdict import DecisionAbandoned
+from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecDeleted
+from koordcore.events.scheduling.explanations import DecisionAbandoned
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
+from koordcore.events.scheduling.pod import PodReleased
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot
-from koordcore.service.lease import LeaseRecord, LeaseUnavailable
-from koordcore.service.lease_kv import KvLeaseStore, lease_key
+from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
+from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory

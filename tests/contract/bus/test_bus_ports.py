@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from koordcore.bus.connection import ConnectionSettings, connect
-from koordcore.bus.desired import JetStreamPushFeed
+from koordcore.bus.adapters.desired import JetStreamPushFeed
+from koordcore.bus.adapters.memory import state_digest
+from koordcore.bus.adapters.observations import JetStreamObservationLog
+from koordcore.bus.client.connection import ConnectionSettings, connect
 from koordcore.bus.factory import Bus, memory_bus
-from koordcore.bus.memory import state_digest
-from koordcore.bus.observations import JetStreamObservationLog
-from koordcore.bus.reads import StreamReader
+from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
-from koordcore.events.node import NodeResourcesReturned
-from koordcore.events.nodestate import PodsStarted
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.snapshots import Snapshot

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from koord_agent.shell.bus.own_facts import AgentFacts
-from koordcore.bus.bootstrap import Change, StreamDiffers
-from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
-from koordcore.bus.consumers import ConsumerSpec, bootstrap_consumers
-from koordcore.bus.dlq import DeadLetters, NoSuchItem
-from koordcore.bus.worker import PermanentFailure, TransientFailure, Worker, WorkItem
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.setup.bootstrap import Change, StreamDiffers
+from koordcore.bus.setup.consumers import ConsumerSpec, bootstrap_consumers
+from koordcore.bus.work.dlq import DeadLetters, NoSuchItem
+from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import Place, opened, sealed
 from support.bus.log_worlds import FAST, eventually

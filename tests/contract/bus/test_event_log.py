@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from koordcore.bus.fold import FoldRunner, FoldSource
+from koordcore.bus.folds.runner import FoldRunner, FoldSource
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
-from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import (
     Appended,
     Conflict,

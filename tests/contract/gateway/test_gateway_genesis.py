@@ -11,15 +11,15 @@ from koord_manager.shell.gateway.fact_appender import Scribe
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS
 from koord_manager.shell.gateway.sweep import Sweep
-from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.mirror import PodSpecDeleted
+from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Term
 from koordcore.service.clock import SystemClock
-from koordcore.service.logging import logger
-from koordcore.service.sole_leader import SoleLeader
-from koordcore.service.tracing import make_tracer
+from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import DriftState, NodeLedger, NodeSpecState, PodSpecState, PodState
 from support.kubernetes.authorization import User

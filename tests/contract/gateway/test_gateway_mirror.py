@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.state.aggregates import ConfigState, CustomObjectState
 from support.kubernetes.gateway_world import (
     facts_of,

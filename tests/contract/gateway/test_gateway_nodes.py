@@ -8,7 +8,7 @@ import pytest
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn
-from koordcore.events.nodepolicy import NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed, NodeSloRendered
 from support.kubernetes.gateway_world import gateway_settings, gateway_world, install_crds, node
 
 

@@ -7,8 +7,8 @@ from koord_manager.shell.gateway.api import LeaseHttp, connect_api
 from koordcore.embedded.tls import ensure_tls_files
 from koordcore.ports.leadership import Term
 from koordcore.service.clock import SystemClock
-from koordcore.service.lease import LeaseTimes
-from koordcore.service.lease_kubernetes import LeaseLeadership
+from koordcore.service.leader.lease import LeaseTimes
+from koordcore.service.leader.lease_kubernetes import LeaseLeadership
 from koordcore.state.aggregates import NodeSpecState
 from support.kubernetes.apiserver import running_api_server
 from support.kubernetes.authorization import User

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from koordcore.bus.bootstrap import bootstrap
-from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
-from koordcore.bus.streams import MIB, StreamSizes, streams
+from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.streams import MIB, StreamSizes, streams
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin
 from support.bus.log_worlds import FAST

@@ -12,14 +12,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from koordcore.bus.bootstrap import bootstrap
-from koordcore.bus.connection import BusConnection, ConnectionSettings, connect
-from koordcore.bus.follower_settings import FollowerSettings
-from koordcore.bus.jetstream import JetStreamEventLog
-from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.adapters.event_log import JetStreamEventLog
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.names import BusNames
-from koordcore.bus.reads import patient_api
-from koordcore.bus.streams import MIB, StreamSizes, StreamSpec, streams
+from koordcore.bus.read.follower_settings import FollowerSettings
+from koordcore.bus.read.stream_reader import patient_api
+from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.streams import MIB, StreamSizes, StreamSpec, streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.ports.eventlog import EventLog

@@ -19,22 +19,22 @@ from koord_manager.domain.gateway.resources import mirrored_resources
 from koord_manager.shell.gateway.api import KubernetesApi, connect_api
 from koord_manager.shell.gateway.outbox import Writes
 from koord_manager.shell.gateway.running import Gateway, GatewaySettings, GatewayWorld
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
-from koordcore.bus.fold import Folded, FoldRunner, FoldSource
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.node import NodeResourcesTaken, pod_on_node
-from koordcore.events.pod import PodPlaced
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.leadership import Leadership, OnAcquired, OnLost, Term
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.service.clock import SystemClock
-from koordcore.service.logging import logger
-from koordcore.service.sole_leader import SoleLeader
-from koordcore.service.tracing import make_tracer
+from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339

@@ -6,8 +6,15 @@ from random import Random
 
 from koordcore.ports.leadership import Term
 from koordcore.service.clock import ManualClock
-from koordcore.service.leadership import LeaseElection
-from koordcore.service.lease import LeaseRecord, LeaseStore, LeaseTimes, LeaseUnavailable, SeenLease, WrittenLease
+from koordcore.service.leader.election import LeaseElection
+from koordcore.service.leader.lease import (
+    LeaseRecord,
+    LeaseStore,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
 
 TIMES = LeaseTimes()  # 15 s, 10 s, 2 s
 TAKE_OVER = TIMES.duration + 3 * TIMES.retry  # expiry, and the looks before and after it

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import nats
 from koordcore.service.clock import SystemClock
+from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import Health
-from koordcore.service.http import HttpServer
-from koordcore.service.lease import LeaseConflict, LeaseRecord, SeenLease, WrittenLease
+from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, SeenLease, WrittenLease
 from koordcore.service.lifecycle import Service
-from koordcore.service.metrics import Metrics
-from koordcore.service.settings import ServiceSettings
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.web.http import HttpServer
 from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig
 from starlette.requests import Request

@@ -19,14 +19,14 @@ from koord_manager.domain.controllers import Controllers
 from koord_manager.shell.context import Told, World
 from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.intake import Intake, Result
-from koordcore.bus.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
+from koordcore.bus.adapters.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import name_token
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.protocol.manifests import read_documents
 from koordcore.service.clock import ManualClock
-from koordcore.service.logging import logger
-from koordcore.service.tracing import make_tracer
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.values.timestamps import rfc3339
 
 CONFIG = """

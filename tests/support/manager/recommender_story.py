@@ -11,11 +11,11 @@ from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, Recommen
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.shell.append_decisions import append_all
 from koord_manager.shell.recommender_history import FOLD, save_checkpoint
-from koordcore.bus.memory import MemoryLog, MemoryObservationLog, MemorySnapshotStore
+from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog, MemorySnapshotStore
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.events.pod import PodPlaced
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.state.aggregates import PodSpecState
 from koordcore.values.timestamps import rfc3339
 from support.manager.loops import CONFIG, NODE, Manager, running

@@ -28,8 +28,8 @@ from koord_manager.shell.webhooks.keeper import write_files
 from koord_manager.shell.webhooks.wiring import Webhooks
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.ports.leadership import Leadership
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
-from koordcore.service.sole_leader import SoleLeader
 from support.running_service import running_service
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 from koord_projector.compose import assemble
 from koord_projector.settings import ProjectorSettings
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
-from koordcore.bus.memory import MemoryLog
 from koordcore.service.run import Shell
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.running_service import running_service

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
-from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
-from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
-from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.events.pod import PodPlaced, PodReleased
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.objects import (
     Container,
     Node,

@@ -10,14 +10,14 @@ from koord_projector.cycle import World, project_facts, watch_head
 from koord_projector.domain.pods import Phase
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.progress import Progress
-from koord_projector.shell.database import Database
-from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
+from koord_projector.shell.postgres.database import Database
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import StoredEvent, name_token
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Health
-from koordcore.service.logging import logger
-from koordcore.service.metrics import Metrics
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
 

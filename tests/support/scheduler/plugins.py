@@ -13,7 +13,7 @@ from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareSchedu
 from koord_scheduler.domain.profiles import frameworks_of
 from koord_scheduler.domain.state import SchedulerState, Settings
 from koord_scheduler.shell.configuration import known_plugins
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 

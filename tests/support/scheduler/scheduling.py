@@ -27,7 +27,8 @@ from koord_scheduler.domain.work import NodeWork
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
-from koordcore.events.mirror import (
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects.mirror import (
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
@@ -35,7 +36,6 @@ from koordcore.events.mirror import (
     PodSpecChanged,
     PodSpecDeleted,
 )
-from koordcore.events.nodepolicy import NodeOvercommitComputed
 from koordcore.protocol.objects import Node, Pod, node_from_json, pod_from_json
 
 

@@ -10,7 +10,7 @@ from koord_scheduler.domain.config.wire import Text, WireModel
 from koord_scheduler.domain.plugins.interface import Reads
 from koord_scheduler.domain.templates import PodTemplate
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
+from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 

@@ -1,7 +1,7 @@
 """The fold from zero, and what `verify` concludes from three of them."""
 
 import pytest
-from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent

@@ -4,7 +4,7 @@ import os
 
 import pytest
 from koordcore.embedded.identity import ProcessIdentity, identify, running_seconds
-from koordcore.service.lease import LeaseRecord
+from koordcore.service.leader.lease import LeaseRecord
 from koordctl.access.leaders import judge_lease
 
 NOW = 1_800_000_000.0

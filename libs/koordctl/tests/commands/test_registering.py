@@ -7,8 +7,8 @@ import pytest
 from koord_manager.compose import assemble
 from koord_manager.settings import ManagerSettings
 from koordcore.bus.factory import memory_bus
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
-from koordcore.service.sole_leader import SoleLeader
 from koordctl.embedded.nodes import register, simulated_nodes, submit
 from support.running_service import running_service
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
 from koordctl.demo.invariants import Audit, Findings

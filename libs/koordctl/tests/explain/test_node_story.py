@@ -1,9 +1,9 @@
 """What `koord explain node` and the explanation of a decision say, from events alone."""
 
+from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import BasedOn
-from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
-from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
 from koordctl.explain.decision_lines import basis_line, explanation_lines
 from koordctl.explain.node_policy import formula_line
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of

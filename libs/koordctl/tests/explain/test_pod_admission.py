@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.events.pod import PodPlaced
+from koordcore.events.management.admission import AdmissionDecided
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 from koordctl.explain.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.events.diagnosis import Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
+from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.agents.observation import Usage
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.gateway import PodBindFailed, PodBound
-from koordcore.events.mirror import PodSpecAdded, PodSpecChanged
-from koordcore.events.nodestate import PodsStarted
-from koordcore.events.observation import Usage
-from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Victim
-from koordcore.events.verdict import PodGated, PodUnschedulable
+from koordcore.events.objects.gateway import PodBindFailed, PodBound
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.events.scheduling.diagnosis import Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
+from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
+from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 from koordctl.explain.decision_lines import diagnosis_lines

@@ -8,7 +8,7 @@ from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.enabled import AMPLIFICATION, CONTROLLERS, NODE_METRIC, PLUGINS
 from koord_manager.settings import ManagerSettings
-from koordcore.bus.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.app import app
 from koordctl.commands.replay.manager import ManagerFlags
 from koordctl.what_if.manager import Question, compare

@@ -2,7 +2,7 @@
 
 import pytest
 from koord_manager.domain.recommender.settings import read_settings
-from koordcore.bus.memory import MemoryEventLog, MemoryObservationLog, MemorySnapshotStore
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Origin
 from koordcore.ports.snapshots import Snapshot

@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from koordcore.bus.connection import BusConnection, ConnectRefused, NotConnected
+from koordcore.bus.client.connection import BusConnection, ConnectRefused, NotConnected
 from koordcore.bus.factory import open_bus
 from koordcore.service.bus import bus_settings
 from koordcore.service.lifecycle import Component

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
-from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer, parse_traceparent
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer, parse_traceparent
 from koordcore.values.timestamps import rfc3339
 
 from koord_agent.shell.bus.bus_link import Link

@@ -17,18 +17,18 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import Link, Ports
 from koordcore.bus.factory import memory_bus
-from koordcore.events.node import PodOnNode
-from koordcore.events.nodestate import NodeTopologyReported
+from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.clock import ManualClock
 from koordcore.service.health import Health
-from koordcore.service.http import HttpServer
 from koordcore.service.lifecycle import Service
-from koordcore.service.logging import logger
-from koordcore.service.metrics import Metrics
 from koordcore.service.run import Shell
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.telemetry.tracing import Tracer
+from koordcore.service.web.http import HttpServer
 from structlog.testing import capture_logs
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "agent_extension"

@@ -17,9 +17,9 @@ from koord_agent.shell.extending.installed import ENTRY_POINTS, installed_extens
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from koordcore.values.invalid import InvalidInput
 from structlog.testing import capture_logs
 

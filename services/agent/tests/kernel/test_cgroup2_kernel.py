@@ -19,7 +19,7 @@ from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.node_agent import NodeAgent
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.gates import parse_feature_gates
+from koordcore.service.configuration.gates import parse_feature_gates
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from support.agent.pods import colocated_pod

@@ -13,7 +13,7 @@ from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import agent_pod_of_ledger
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.node_settings import NodeSettings
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.protocol.config.node_slo import complete_node_slo
 
 GIB = 1 << 30

@@ -18,7 +18,7 @@ from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.node_agent import ROUND_FAILED, NodeAgent
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.gates import parse_feature_gates
+from koordcore.service.configuration.gates import parse_feature_gates
 from koordcore.values.cpuset import parse_cpuset
 from support.agent.pods import colocated_pod, corrupted
 

@@ -23,7 +23,7 @@ from koord_agent.shell.kubelets.kubelet_states import KubeletStates
 from koord_agent.shell.node.node_agent import NodeAgent
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 
 CONFIGURATION = {
     "kubeletconfig": {

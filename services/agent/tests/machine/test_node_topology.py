@@ -19,8 +19,8 @@ from koord_agent.shell.collect.topology import SYNC_EVERY_MS, TopologyReporter
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.local_store import Kept
-from koordcore.events.nodestate import NodeTopologyReported
-from koordcore.events.observation import Usage
+from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.agents.observation import Usage
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.values.invalid import InvalidInput

@@ -12,7 +12,7 @@ from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
 from koord_agent.shell.kubelets.kubelet import KubeletAway
 from koord_agent.shell.kubelets.kubelet_states import KubeletStates
 from koord_agent.shell.kubelets.pod_resources import LIST, SOCKET, PodResources, messages
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 
 Pods = Mapping[str, Mapping[str, tuple[int, ...]]]
 

@@ -16,7 +16,7 @@ from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_pods import NodePods
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from support.agent.cri import containerd, missing_program

@@ -16,7 +16,7 @@ from koord_agent.shell.node.cycle_result import Tick
 from koord_agent.shell.node.node_agent import NodeAgent
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.gates import parse_feature_gates
+from koordcore.service.configuration.gates import parse_feature_gates
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 ON: dict[str, Any] = {

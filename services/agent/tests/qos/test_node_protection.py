@@ -19,9 +19,7 @@ from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import ROUND_FAILED, NodeAgent
 from koord_agent.shell.store.audit_log import AuditSink, no_audit
-from koordcore.events.envelope import Event
-from koordcore.events.node import PodOnNode
-from koordcore.events.nodestate import (
+from koordcore.events.agents.nodestate import (
     AgentStopped,
     BeCpuSuppressed,
     InterferenceDetected,
@@ -31,9 +29,11 @@ from koordcore.events.nodestate import (
     PodsStarted,
     PodsStopped,
 )
+from koordcore.events.envelope import Event
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.gates import parse_feature_gates
+from koordcore.service.configuration.gates import parse_feature_gates
 
 GIB = 1 << 30
 SECOND_MS = 1_000

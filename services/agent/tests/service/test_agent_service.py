@@ -16,24 +16,24 @@ from koord_agent.shell.bus.bus_link import Link, OwnFacts, Ports
 from koord_agent.shell.bus.own_facts import AgentFacts
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
-from koordcore.bus.memory import MemoryLog
 from koordcore.embedded.nats import NatsServer
+from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent, name_token
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.ports.desired import DesiredNode, Push, PushFeed
 from koordcore.ports.eventlog import Appended, AppendOutcome, Unavailable
 from koordcore.service.clock import ManualClock
 from koordcore.service.health import Health
-from koordcore.service.http import HttpServer
 from koordcore.service.lifecycle import Service
-from koordcore.service.logging import logger
-from koordcore.service.metrics import Metrics
 from koordcore.service.run import Shell
-from koordcore.service.tracing import FinishedSpan, Tracer
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.telemetry.tracing import FinishedSpan, Tracer
+from koordcore.service.web.http import HttpServer
 from koordcore.values.invalid import InvalidInput
 
 GIB = 1 << 30

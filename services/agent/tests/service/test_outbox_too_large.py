@@ -5,11 +5,11 @@ import asyncio
 from koord_agent.shell.bus.bus_link import Link, Ports
 from koord_agent.shell.bus.outbox import Fact, Outbox
 from koord_agent.shell.store.local_store import Kept
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
-from koordcore.bus.memory import MemoryLog
+from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import Origin
-from koordcore.events.nodestate import PodsStarted
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 
 ORIGIN = Origin(causation_id="c", correlation_id="c", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from koordcore.events.adjustment import ConfigWarned
 from koordcore.events.envelope import Draft, name_token
+from koordcore.events.management.adjustment import ConfigWarned
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.state.aggregates import WorkloadState
 from koordcore.values.timestamps import rfc3339

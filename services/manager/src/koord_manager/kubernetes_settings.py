@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from koordcore.service.bus import ElectedSettings
-from koordcore.service.settings import Seconds
+from koordcore.service.configuration.settings import Seconds
 from pydantic import BeforeValidator, Field
 
 LEASE_NAME = "koordinator-manager"

@@ -15,7 +15,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.node_resources.topology import device_from, topology_from
-from koordcore.events.custom import CustomObjectObserved
+from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.crd import Accepted, ResourceVersion, admit, find_resource, resource_versions
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.protocol.objects import object_from_json

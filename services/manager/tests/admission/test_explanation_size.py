@@ -8,12 +8,12 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.recording.recorded_object import MAX_VIOLATIONS, violations_told
 from koord_manager.domain.admission.request import Verdict, Violation
 from koord_manager.shell.documents.explanations import MAX_NAME, Occasion, Subject, tell
-from koordcore.bus.memory import MemoryObservationLog
+from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events import CATALOGUE
-from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.management.admission import AdmissionDecided, admission_ref
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.logging import Logger, logger
+from koordcore.service.telemetry.logging import Logger, logger
 from koordcore.values import codec
 from structlog.testing import capture_logs
 

@@ -12,8 +12,8 @@ from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, next_draft
 from koord_manager.domain.gateway.resources import Mirrored, mirrored_resources
-from koordcore.events.custom import CustomObjectObserved
 from koordcore.events.envelope import Draft
+from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.crd.catalogue import resource_versions
 from koordcore.protocol.crd.schema import Schema

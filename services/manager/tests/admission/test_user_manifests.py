@@ -6,8 +6,8 @@ import pytest
 import yaml
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Draft
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.manifests import read_documents, shape_manifest
 from support.histories import stored as as_stored
 

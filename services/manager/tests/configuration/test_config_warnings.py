@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from koord_manager.cycle import control_round
 from koord_manager.domain.admission.options import Options
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.state.aggregates import ConfigState
 from koordctl.documents.linting import Linter
 from support.manager.loops import Manager, running

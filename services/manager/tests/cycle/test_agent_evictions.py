@@ -7,11 +7,11 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.agent_requests import agent_requests
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import eviction_groups
+from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
-from koordcore.events.gateway import PodEvicted, PodEvictionRequested
-from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.protocol.objects import ObjectMeta, Pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

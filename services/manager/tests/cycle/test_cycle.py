@@ -8,7 +8,7 @@ from koord_manager.cycle import control_round
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.protocol.manifests import read_documents
 from koordcore.state.aggregates import PodSpecState
 from koordctl.documents.linting import Linter

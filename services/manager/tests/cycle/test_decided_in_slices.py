@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from koord_manager.cycle import NODES_AT_ONCE, in_slices
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.mirror import NodeSpecDeleted
+from koordcore.events.objects.mirror import NodeSpecDeleted
 
 
 async def test_others_are_let_in_between_and_every_node_is_decided_once_in_order() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from koord_manager.cycle import control_round
-from koordcore.bus.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import NewEvent
 from koordcore.ports.eventlog import AppendOutcome, Misconfigured
 from structlog.testing import capture_logs

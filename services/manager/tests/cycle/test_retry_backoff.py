@@ -15,12 +15,12 @@ from koord_manager.shell.append_decisions import append_groups
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.documents.processing import process_documents
 from koord_manager.shell.folding import read_report
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.mirror import NamespaceObserved
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from support.histories import stored

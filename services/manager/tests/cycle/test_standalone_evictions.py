@@ -6,14 +6,14 @@ from typing import Any
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import eviction_groups
+from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.catalogue import CATALOGUE
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, seal
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.events.nodestate import PodsStarted
-from koordcore.events.pod import PodPlaced
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.objects import ObjectMeta, Pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

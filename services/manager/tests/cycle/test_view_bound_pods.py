@@ -1,7 +1,7 @@
 """Pods that others bound count on their node like ours, for as long as they live."""
 
 from koord_manager.domain.cluster.view import ManagerView
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import OwnerReference, Pod
 from support.histories import Action, Recorder, history, node, pod
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.document_warnings import MOST, document_warnings
 from koord_manager.shell.export_fields import exported
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.protocol import kubernetes_fields
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.kubernetes_fields import field_types

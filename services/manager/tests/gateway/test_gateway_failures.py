@@ -3,7 +3,7 @@
 import pytest
 from koord_manager.shell.gateway.fact_appender import NotLeading
 from koord_manager.shell.gateway.failures import Isolated
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 
 

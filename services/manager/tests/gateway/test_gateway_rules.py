@@ -25,12 +25,12 @@ from koord_manager.domain.gateway.node_writes import owed_status
 from koord_manager.domain.gateway.resources import NODES, PODS, mirrored_resources
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests

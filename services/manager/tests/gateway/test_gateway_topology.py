@@ -9,10 +9,10 @@ from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import node_metric_status
 from koord_manager.domain.gateway.requests import JSON_PATCH
 from koord_manager.domain.gateway.topology_object import owed_topology
-from koordcore.events.custom import CustomObjectObserved, custom_ref
-from koordcore.events.mirror import NodeSpecAdded
-from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
+from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.agents.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.mirror import NodeSpecAdded
 from koordcore.protocol import keys
 from support.histories import Recorder, node
 from support.kubernetes.patches import apply_patch

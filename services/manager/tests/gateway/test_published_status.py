@@ -8,11 +8,15 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.published_status import with_said_status
 from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.intake import Intake
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
+from koordcore.events.management.recommendation import (
+    ContainerRecommendation,
+    RecommendationComputed,
+    RecommendedAmounts,
+)
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordctl.render.object_tables import object_table
 from starlette.applications import Starlette

@@ -20,18 +20,18 @@ from koord_manager.domain.nodes.policy_drafts import (
     ratio_drafts,
     slo_drafts,
 )
-from koordcore.events.adjustment import ConfigWarned
+from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.mirror import ConfigDeleted, NodeSpecChanged
-from koordcore.events.nodepolicy import (
+from koordcore.events.management.adjustment import ConfigWarned
+from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.objects.mirror import ConfigDeleted, NodeSpecChanged
 from koordcore.protocol.objects import Node, ObjectMeta
 from support.manager.world import GIB, ManagerWorld, usage_of
 

@@ -15,7 +15,7 @@ from koord_manager.domain.slo_adjust.step import (
     assess,
     effective_thresholds,
 )
-from koordcore.events.adjustment import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.management.adjustment import MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import default_section
 from support.manager.world import ManagerWorld

@@ -7,7 +7,7 @@ from koord_manager.shell.context import World
 from koord_manager.shell.gateway.api import Answer
 from koord_manager.shell.profile_controller import patch_waiting_pod
 from koordcore.protocol.objects import ObjectMeta, Pod
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from support.manager.world import ManagerWorld
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from koord_manager.domain.quota_profiles.controller import QuotaRounds
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
-from koordcore.events.custom import CustomObjectObserved
-from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.objects import object_from_json
 from support.manager.world import ManagerWorld
 

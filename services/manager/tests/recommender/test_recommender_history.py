@@ -4,9 +4,9 @@ import msgspec
 from koord_manager.domain.recommender.book import book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.shell.recommender_history import FOLD, recall, save_checkpoint
-from koordcore.bus.memory import MemoryObservationLog, MemorySnapshotStore, state_digest
+from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore, state_digest
 from koordcore.events.envelope import AggregateRef, Origin
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
 from support.manager.world import GIB, ManagerWorld, usage_of
 

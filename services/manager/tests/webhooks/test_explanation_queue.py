@@ -3,7 +3,7 @@
 import asyncio
 
 from koord_manager.shell.webhooks.explanation_queue import MOST_UNTOLD, Tell, Telling
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 
 

@@ -9,7 +9,7 @@ from koord_manager.domain.enabled import GPU, PLUGINS
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.recorded_flags import ManagerTold
 from koord_manager.domain.what_if.run import ManagerWhatIf
-from koordcore.bus.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
 from support.manager.loops import CONFIG, NODE, Manager, pod, running

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import cast
 
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import HistoryGone
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_projector.domain.archive import LONGEST_TOKEN, report_time
-from koord_projector.domain.verdicts import verdict_row
+from koord_projector.domain.explanations import verdict_row
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.patience import FIRST_PAUSE, LOG_ERRORS, LONGEST_PAUSE, first_line
 from koord_projector.progress import Progress
-from koord_projector.shell.database import WRITE_ERRORS
-from koord_projector.shell.writer import OBSERVATIONS, VERDICTS, Moved, Writer
+from koord_projector.shell.postgres.database import WRITE_ERRORS
+from koord_projector.shell.postgres.writer import OBSERVATIONS, VERDICTS, Moved, Writer
 
 Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 """(writer, position before, messages) -> how many could be kept."""

@@ -12,11 +12,11 @@ from koord_projector.cycle import World, project_facts, watch_head
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.progress import Progress
 from koord_projector.settings import ProjectorSettings
-from koord_projector.shell.api import routes_of
-from koord_projector.shell.database import Database
-from koord_projector.shell.handlers import Handlers
-from koord_projector.shell.live import LiveTail
-from koord_projector.shell.pages import Dashboard
+from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.web.api import routes_of
+from koord_projector.shell.web.handlers import Handlers
+from koord_projector.shell.web.live import LiveTail
+from koord_projector.shell.web.pages import Dashboard
 
 
 async def compose(shell: Shell[ProjectorSettings]) -> None:

@@ -23,16 +23,16 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, HistoryGone
 from koordcore.service.clock import host_unix_nanos
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer, extract
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer, extract
 
 from koord_projector.domain.projection import Projection
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.patience import FIRST_PAUSE, LOG_ERRORS, LONGEST_PAUSE, first_line
 from koord_projector.progress import Progress
-from koord_projector.shell.database import WRITE_ERRORS
-from koord_projector.shell.loader import lend_states, load_projection
-from koord_projector.shell.writer import Moved, Writer
+from koord_projector.shell.postgres.database import WRITE_ERRORS
+from koord_projector.shell.postgres.loader import lend_states, load_projection
+from koord_projector.shell.postgres.writer import Moved, Writer
 
 FOLD = "projector"
 """Name of this fold in `koord bus skip` and in metrics."""

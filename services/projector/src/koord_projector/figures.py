@@ -1,6 +1,6 @@
 """The projector's own metrics, beside those that every service and every user of the log has."""
 
-from koordcore.service.metrics import Metrics
+from koordcore.service.telemetry.metrics import Metrics
 from prometheus_client import Counter, Gauge, Histogram
 
 FOLD = "projector"

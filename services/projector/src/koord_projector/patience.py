@@ -5,7 +5,7 @@
 
 from typing import Final
 
-from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.client.connection import NoAnswer, NotConnected
 
 LOG_ERRORS: Final = (NoAnswer, NotConnected, TimeoutError)
 """The log does not answer at present."""

@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from koordcore.bus.factory import Bus, open_bus
-from koordcore.bus.fold import Folded, FoldRunner, FoldSource
+from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
-from koordcore.service.logging import set_level
 from koordcore.service.run import Shell
+from koordcore.service.telemetry.logging import set_level
 
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.domain.controllers import CONTROLLERS, chosen_controllers, enabled_plugins

@@ -14,7 +14,7 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.clock import SystemClock
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.appending import withdraw_all
 from koord_scheduler.domain.controllers import next_status_due, status_facts
@@ -42,7 +42,7 @@ _HOST: Final = SystemClock()
 
 
 class Fold(Protocol):
-    """What the cycle asks the fold: `koordcore.bus.fold.FoldRunner`."""
+    """What the cycle asks the fold: `koordcore.bus.folds.runner.FoldRunner`."""
 
     @property
     def halted(self) -> object | None:

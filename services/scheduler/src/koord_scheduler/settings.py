@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from koordcore.service.bus import ElectedSettings
-from koordcore.service.gates import Gate, Stage
-from koordcore.service.settings import Flag, Seconds, TextList
+from koordcore.service.configuration.gates import Gate, Stage
+from koordcore.service.configuration.settings import Flag, Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults

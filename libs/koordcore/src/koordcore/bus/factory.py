@@ -9,12 +9,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from koordcore.bus.bootstrap import Change, bootstrap, require_version
-from koordcore.bus.connection import BusConnection, ConnectionSettings, TlsClientFiles, connect
-from koordcore.bus.desired import JetStreamDesiredStore, JetStreamPushFeed
-from koordcore.bus.follower_settings import DEFAULTS, FollowerSettings
-from koordcore.bus.jetstream import JetStreamEventLog
-from koordcore.bus.memory import (
+from koordcore.bus.adapters.desired import JetStreamDesiredStore, JetStreamPushFeed
+from koordcore.bus.adapters.event_log import JetStreamEventLog
+from koordcore.bus.adapters.memory import (
     MemoryDesiredStore,
     MemoryEventLog,
     MemoryLog,
@@ -22,11 +19,14 @@ from koordcore.bus.memory import (
     MemoryPushFeed,
     MemorySnapshotStore,
 )
+from koordcore.bus.adapters.observations import JetStreamObservationLog
+from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, TlsClientFiles, connect
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
-from koordcore.bus.observations import JetStreamObservationLog
-from koordcore.bus.snapshots import JetStreamSnapshotStore
-from koordcore.bus.streams import StreamSizes, streams
+from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
+from koordcore.bus.setup.bootstrap import Change, bootstrap, require_version
+from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.ports.desired import DesiredStore, PushFeed
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog

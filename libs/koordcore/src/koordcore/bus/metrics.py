@@ -1,4 +1,6 @@
-"""What the adapters report, as a Protocol; `koordcore.service.metrics.BusMetrics` turns it into Prometheus series.
+"""What the adapters report, as a Protocol.
+
+`koordcore.service.telemetry.metrics.BusMetrics` turns it into Prometheus series.
 
 source    event-bus spec, 12
 """

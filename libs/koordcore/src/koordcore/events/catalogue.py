@@ -1,26 +1,13 @@
 """The complete catalogue: importing this module imports every aggregate's module."""
 
-from koordcore.events import (
-    adjustment,
-    admission,
-    cluster_topology,
-    control,
-    custom,
-    gang,
-    gateway,
-    mirror,
-    node,
-    nodepolicy,
-    nodestate,
-    observation,
-    pod,
-    quota,
-    quota_profile,
-    recommendation,
-    schedule_explanation,
-    verdict,
-)
+from koordcore.events import control
+from koordcore.events.agents import nodestate, observation
+from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
+from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
+from koordcore.events.scheduling import cluster_topology, gang, pod, quota, schedule_explanation
+from koordcore.events.scheduling import explanations as verdict
+from koordcore.events.scheduling import node_ledger as node
 
 __all__ = ["CATALOGUE", "MODULES"]
 

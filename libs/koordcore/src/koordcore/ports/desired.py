@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

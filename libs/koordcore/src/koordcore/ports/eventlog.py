@@ -1,4 +1,4 @@
-"""The log of facts as its users see it. Adapters: `koordcore.bus.memory`, `koordcore.bus.jetstream`.
+"""The log of facts as its users see it. Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
 
 One contract suite (`tests/contract/bus/test_event_log.py`) pins the meaning of every method for every adapter.
 

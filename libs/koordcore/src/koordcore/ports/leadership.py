@@ -1,8 +1,8 @@
 """Who of several equal processes does the work, with a number that fences off those who only believe that they do.
 
 Leadership avoids waste; it is not what keeps the log right: every append states what it expects, and the term's epoch
-travels in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in `koordcore.service.lease_kv`, `LeaseLeadership` in
-`koordcore.service.lease_kubernetes`.
+travels in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in `koordcore.service.leader.lease_kv`,
+`LeaseLeadership` in `koordcore.service.leader.lease_kubernetes`.
 
 source    event-bus spec, 4.2; architecture, 7 ("two leaders")
 """

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from koordcore.bus.connection import TlsClientFiles
+from koordcore.bus.client.connection import TlsClientFiles
 from koordcore.bus.factory import Bus, BusSettings
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.lease import LeaseTimes, unique_holder
-from koordcore.service.lease_kv import KvLeadership, lease_key
-from koordcore.service.settings import Flag, Seconds, ServiceSettings
-from koordcore.service.sole_leader import SoleLeader
+from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings
+from koordcore.service.leader.lease import LeaseTimes, unique_holder
+from koordcore.service.leader.lease_kv import KvLeadership, lease_key
+from koordcore.service.leader.sole_leader import SoleLeader
 
 
 class ElectedSettings(ServiceSettings):

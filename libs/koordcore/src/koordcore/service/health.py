@@ -1,4 +1,4 @@
-"""Named checks of liveness and readiness; `/healthz` and `/readyz` (`koordcore.service.http`) ask them.
+"""Named checks of liveness and readiness; `/healthz` and `/readyz` (`koordcore.service.web.http`) ask them.
 
 Liveness says whether restarting would help; readiness whether the service does its work now. Checks are plain calls
 without waiting: the task that owns a piece of state keeps the answer, the check only reads it.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.service.health import Health
-from koordcore.service.logging import logger
+from koordcore.service.telemetry.logging import logger
 
 _log: Final = logger("service.lifecycle")
 

@@ -23,14 +23,14 @@ from typing import Final, Generic, TypeVar
 
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
-from koordcore.service.flags import HelpRequested, render_help
+from koordcore.service.configuration.flags import HelpRequested, render_help
+from koordcore.service.configuration.settings import InvalidSettings, ServiceSettings
 from koordcore.service.health import Health
-from koordcore.service.http import HttpServer
 from koordcore.service.lifecycle import EXIT_FAILED, Component, Service
-from koordcore.service.logging import Logger, configure_logging, logger
-from koordcore.service.metrics import Metrics
-from koordcore.service.settings import InvalidSettings, ServiceSettings
-from koordcore.service.tracing import Tracer, make_tracer
+from koordcore.service.telemetry.logging import Logger, configure_logging, logger
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.telemetry.tracing import Tracer, make_tracer
+from koordcore.service.web.http import HttpServer
 from koordcore.values.invalid import InvalidInput
 
 S = TypeVar("S", bound=ServiceSettings)

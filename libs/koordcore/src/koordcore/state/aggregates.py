@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from koordcore.events.cluster_topology import ClusterTopologyComputed
-from koordcore.events.gang import GangPhaseChanged, PlacedMember
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
-from koordcore.events.nodestate import NodeTopologyReported
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.recommendation import ContainerRecommendation, RecommendationCondition
-from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
+from koordcore.events.management.recommendation import ContainerRecommendation, RecommendationCondition
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged, PlacedMember
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 
 

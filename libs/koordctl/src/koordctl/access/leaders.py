@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from koordcore.embedded.identity import is_alive, running_seconds
 from koordcore.embedded.stack import ProcessStatus, Stack
-from koordcore.service.lease import LeaseRecord, LeaseTimes, LeaseUnavailable
+from koordcore.service.leader.lease import LeaseRecord, LeaseTimes, LeaseUnavailable
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import open_log
@@ -56,7 +56,7 @@ async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
 
     now   unix seconds of the host
     """
-    from koordcore.service.lease_kv import KvLeaseStore, lease_key
+    from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 
     try:
         async with open_log(var) as log:

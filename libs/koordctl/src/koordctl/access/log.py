@@ -23,10 +23,10 @@ from koordctl.access.clients import live_directory, nothing_runs, state_file
 from koordctl.access.trouble import LogTrouble
 
 if TYPE_CHECKING:
-    from koordcore.bus.connection import BusConnection, ConnectionSettings
+    from koordcore.bus.client.connection import BusConnection, ConnectionSettings
     from koordcore.bus.factory import Bus
     from koordcore.bus.names import BusNames
-    from koordcore.bus.reads import StreamReader
+    from koordcore.bus.read.stream_reader import StreamReader
 
 __all__ = [
     "DEFAULT_CLUSTER",
@@ -77,9 +77,9 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
     raises    LogTrouble when no stack runs and no address is given
     """
     with _without_websockets():
-        from koordcore.bus.connection import ConnectionSettings
-    from koordcore.bus.manifest import OPERATOR
-    from koordcore.bus.principals import seed_file
+        from koordcore.bus.client.connection import ConnectionSettings
+    from koordcore.bus.setup.manifest import OPERATOR
+    from koordcore.bus.setup.principals import seed_file
 
     principal = principal or OPERATOR.name
     var = var or live_directory()
@@ -109,10 +109,10 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
     raises    LogTrouble
     """
     settings = operator_settings(var, principal)
-    from koordcore.bus.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
+    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
     from koordcore.bus.factory import bus_on
     from koordcore.bus.names import BusNames
-    from koordcore.bus.reads import ApiError, StreamReader
+    from koordcore.bus.read.stream_reader import ApiError, StreamReader
     from koordcore.ports.eventlog import HistoryGone, Misconfigured
 
     names = BusNames(cluster_name())

@@ -23,7 +23,7 @@ from koordctl.commands import genesis
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
 if TYPE_CHECKING:
-    from koordcore.bus.dlq import ParkedItem
+    from koordcore.bus.work.dlq import ParkedItem
 
 app = typer.Typer(
     help="The log itself: streams, how far services are behind, parked work, skips.", no_args_is_help=True
@@ -54,7 +54,7 @@ def streams() -> None:
 
 async def _streams() -> list[list[object]]:
     async with open_log() as log:
-        from koordcore.bus.reads import ApiError, api
+        from koordcore.bus.read.stream_reader import ApiError, api
 
         names = log.names
         rows: list[list[object]] = []
@@ -266,14 +266,14 @@ def drop_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
 
 async def _parked(consumer: str | None) -> Sequence[ParkedItem]:
     async with open_log() as log:
-        from koordcore.bus.dlq import DeadLetters
+        from koordcore.bus.work.dlq import DeadLetters
 
         return await DeadLetters(log.connection, log.names).list(consumer)
 
 
 async def _one(number: int) -> ParkedItem:
     async with open_log() as log:
-        from koordcore.bus.dlq import DeadLetters, NoSuchItem
+        from koordcore.bus.work.dlq import DeadLetters, NoSuchItem
 
         try:
             return await DeadLetters(log.connection, log.names).show(number)
@@ -283,7 +283,7 @@ async def _one(number: int) -> ParkedItem:
 
 async def _retry(number: int) -> ParkedItem:
     async with open_log() as log:
-        from koordcore.bus.dlq import DeadLetters, NoSuchItem
+        from koordcore.bus.work.dlq import DeadLetters, NoSuchItem
 
         try:
             return await DeadLetters(log.connection, log.names).retry(number)
@@ -293,7 +293,7 @@ async def _retry(number: int) -> ParkedItem:
 
 async def _drop(number: int) -> None:
     async with open_log() as log:
-        from koordcore.bus.dlq import DeadLetters, NoSuchItem
+        from koordcore.bus.work.dlq import DeadLetters, NoSuchItem
 
         try:
             await DeadLetters(log.connection, log.names).drop(number)

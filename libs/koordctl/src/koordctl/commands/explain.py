@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
-from koordcore.events.admission import admission_ref
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import (
     HEADER_ACTOR,
     HEADER_BASED_ON,
@@ -18,8 +18,8 @@ from koordcore.events.envelope import (
     StoredEvent,
     name_token,
 )
-from koordcore.events.mirror import PodSpecAdded
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.management.admission import admission_ref
+from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.protocol.generated_names import generated_base
 
 from koordctl.access.clients import NOT_FOUND, manager, projector

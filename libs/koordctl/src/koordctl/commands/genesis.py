@@ -43,7 +43,7 @@ async def _genesis(
     from koord_manager.domain.gateway.resources import mirrored_resources
     from koord_manager.shell.gateway.api import connect_api
     from koord_manager.shell.gateway.genesis import genesis
-    from koordcore.bus.manifest import GENESIS
+    from koordcore.bus.setup.manifest import GENESIS
     from koordcore.service.clock import SystemClock
 
     resources = mirrored_resources(slo_config=(namespace, config_name), take_node_metrics=take_node_metrics)

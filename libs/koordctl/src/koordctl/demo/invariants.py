@@ -14,8 +14,10 @@ then ask for `findings`.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import Event, StoredEvent, name_token
-from koordcore.events.mirror import (
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects.mirror import (
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
@@ -23,10 +25,8 @@ from koordcore.events.mirror import (
     PodSpecChanged,
     PodSpecDeleted,
 )
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.nodestate import PodsStarted
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.values.resources import Amounts, parse_amounts
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.events.node import USAGE_PROFILE
+from koordcore.events.scheduling.node_ledger import USAGE_PROFILE
 from koordcore.protocol.keys import GPU_MODEL
 
 NAMESPACE: Final = "openb"

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from koordcore.bus.bootstrap import ServerTooOld, StreamDiffers
-from koordcore.bus.connection import ConnectRefused, NoAnswer, NotConnected
+from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected
 from koordcore.bus.factory import BusSettings, bootstrap_bus
-from koordcore.bus.manifest import BOOTSTRAP
 from koordcore.bus.names import BusNames
-from koordcore.bus.principals import nats_users, seed_file
-from koordcore.bus.reads import ApiError
+from koordcore.bus.read.stream_reader import ApiError
+from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
+from koordcore.bus.setup.manifest import BOOTSTRAP
+from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig

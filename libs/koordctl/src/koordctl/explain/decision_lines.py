@@ -6,9 +6,9 @@ Pure. What one line says, no other repeats.
 from collections.abc import Sequence
 from typing import Final
 
-from koordcore.events.diagnosis import Diagnosis, PreemptionDiagnosis
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.pod import Victim
+from koordcore.events.scheduling.diagnosis import Diagnosis, PreemptionDiagnosis
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import Victim
 
 TOP: Final = 3
 NODES_NAMED: Final = 5

@@ -5,7 +5,7 @@ source    manager spec, 5, 16, 17.3
 
 from collections.abc import Callable, Iterator
 
-from koordcore.events.nodepolicy import MidTerms, OvercommitTerms
+from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import NodeHealth, NodePolicyState
 

@@ -8,10 +8,7 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import StoredEvent
-from koordcore.events.mirror import NodeSpecAdded, NodeSpecChanged
-from koordcore.events.nodepolicy import OvercommitTerms
-from koordcore.events.nodestate import (
+from koordcore.events.agents.nodestate import (
     AgentStarted,
     AgentStopped,
     BeCpuReleased,
@@ -23,7 +20,10 @@ from koordcore.events.nodestate import (
     PodsStarted,
     PodsStopped,
 )
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.management.nodepolicy import OvercommitTerms
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from koordcore.values.resources import parse_amounts

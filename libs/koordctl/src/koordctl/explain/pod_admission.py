@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.management.admission import AdmissionDecided
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.protocol.generated_names import base_of_names, generated_base
 from koordcore.protocol.objects import Pod
 

@@ -8,16 +8,22 @@ from typing import Literal, TypeAlias
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.admission import AdmissionDecided
-from koordcore.events.diagnosis import Diagnosis
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
+from koordcore.events.agents.observation import Usage
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.gateway import PodBindFailed, PodBound, PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.nodestate import PodsStarted, PodsStopped
-from koordcore.events.observation import Usage
-from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Victim
-from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.management.admission import AdmissionDecided
+from koordcore.events.objects.gateway import (
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+)
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.scheduling.diagnosis import Diagnosis
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Victim
 from koordcore.protocol.pod_resources import pod_requests
 
 from koordctl.explain.decision_lines import victims_text

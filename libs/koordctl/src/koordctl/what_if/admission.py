@@ -14,7 +14,7 @@ from koord_manager.settings import ManagerSettings
 from koordcore.events.envelope import StoredEvent
 from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import CustomObject, InvalidManifest, check_manifest, shape_manifest
-from koordcore.service.gates import parse_feature_gates
+from koordcore.service.configuration.gates import parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
 _GROUPS = frozenset(("AllAlpha", "AllBeta"))

@@ -19,7 +19,7 @@ from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.shell.recommender_history import FOLD
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.recommendation import RecommendationComputed
+from koordcore.events.management.recommendation import RecommendationComputed
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog

@@ -8,7 +8,7 @@ import msgspec
 from koord_manager.domain.what_if.fates import NodeFate, level_of
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.tally import Tally
-from koordcore.events.adjustment import SLO_ADJUST
+from koordcore.events.management.adjustment import SLO_ADJUST
 from koordcore.state.aggregates import ControllerState, NodePolicyState
 from koordcore.state.node_policy import lent_resources
 

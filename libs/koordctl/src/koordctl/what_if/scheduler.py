@@ -21,9 +21,9 @@ from koord_scheduler.domain.what_if import Fate, WhatIf
 from koord_scheduler.shell.configuration import installed_makers
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.mirror import PodSpecAdded, PodSpecChanged
-from koordcore.events.pod import PodPlaced
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.events.registry import UnreadableEvent
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
 

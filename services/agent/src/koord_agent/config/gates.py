@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from koordcore.service.gates import Gate, Stage
+from koordcore.service.configuration.gates import Gate, Stage
 
 BE_CPU_SUPPRESS: Final = "BECPUSuppress"
 CPU_BURST: Final = "CPUBurst"

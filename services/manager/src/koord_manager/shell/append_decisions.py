@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
-from koordcore.bus.connection import NoAnswer, NotConnected
-from koordcore.bus.desired import BucketRefused
+from koordcore.bus.adapters.desired import BucketRefused
+from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import Draft, Origin, name_token
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339

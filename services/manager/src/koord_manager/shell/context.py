@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.ports.clock import Clock
 from koordcore.ports.desired import DesiredStore
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
 from koordcore.ports.leadership import Leadership
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer
 
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.cluster.view import ManagerView

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from koordcore.events.envelope import Event
-from koordcore.events.nodepolicy import (
+from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

@@ -1,7 +1,7 @@
 """The manager's fold of the facts, and its intake of usage reports: what feeds the view.
 
-The runner of `koordcore.bus.fold` drives `ViewFold`; the view object stays the same for the life of the process, also
-when a snapshot is loaded into it.
+The runner of `koordcore.bus.folds.runner` drives `ViewFold`; the view object stays the same for the life of the
+process, also when a snapshot is loaded into it.
 """
 
 import asyncio
@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Final
 
-from koordcore.bus.connection import NoAnswer
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.factory import Bus
-from koordcore.bus.fold import Folded, FoldRunner, FoldSource
+from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.clock import SystemClock
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 

@@ -6,9 +6,9 @@ source    manager spec, 2.1, 2.2, 17.1
 from typing import TypeVar
 
 from koordcore.ports.leadership import Leadership
-from koordcore.service.http import HttpServer
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.web.http import HttpServer
 from koordcore.values.invalid import InvalidInput
 from prometheus_client import Gauge
 from starlette.requests import Request

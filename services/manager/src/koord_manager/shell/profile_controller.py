@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.mirror import PodSpecChanged
+from koordcore.events.objects.mirror import PodSpecChanged
 from koordcore.ports.eventlog import Appended, Unsendable
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Pod, pod_from_json

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.values.timestamps import rfc3339
 
 EXPIRED_AFTER_INTERVALS = 5

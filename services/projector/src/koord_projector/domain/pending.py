@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import msgspec
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodUnschedulable
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
-from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodestate import PodsStarted, PodsStopped
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger
 from koordcore.state.evolution.registry import EVOLVE

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from koordcore.protocol.amount_text import cfs_quota_text, cores, gibibytes
 
-from koord_projector.domain.verdicts import VerdictRow
+from koord_projector.domain.explanations import VerdictRow
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
-from koordcore.events.gang import GangPlaced, PlacedMember
+from koordcore.events.scheduling.gang import GangPlaced, PlacedMember
 
 from koord_scheduler.domain.folding.placements import bound, left_node, occupant_of
 from koord_scheduler.domain.ledger import Source

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from koordcore.events.diagnosis import Diagnosis
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import PlacementExplanation, PluginExclusion
+from koordcore.events.scheduling.diagnosis import Diagnosis
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation, PluginExclusion
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.amounts import Needs, needs_of, only_amounts_refuse, suffices

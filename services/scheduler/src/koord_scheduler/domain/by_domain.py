@@ -10,7 +10,7 @@ source    scheduler-core spec, 1.2, 12.2 b
 from typing import Final
 
 import numpy as np
-from koordcore.events.explanation import NodeScore, PluginExclusion
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns import IntArray, Rows
 from koord_scheduler.domain.judges import Choice, DomainJudges

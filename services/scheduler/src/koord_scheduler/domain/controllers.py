@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event, name_token, namespaced_token
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 

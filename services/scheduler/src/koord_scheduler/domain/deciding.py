@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 from koordcore.events.envelope import BasedOn
-from koordcore.events.node import pod_on_node
-from koordcore.events.verdict import PodGated
+from koordcore.events.scheduling.explanations import PodGated
+from koordcore.events.scheduling.node_ledger import pod_on_node
 
 from koord_scheduler.domain.attempt import Attempt, Found, NotFound, WholeJob
 from koord_scheduler.domain.gang.bind_annotations import bind_annotations

@@ -1,7 +1,7 @@
 """What the engine answers: a placement, or a refusal; each with its explanation."""
 
 import msgspec
-from koordcore.events.explanation import PlacementExplanation
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -1,7 +1,13 @@
 """Everything that can be said about a failed attempt, as a value. source    scheduler-core spec, 13.1"""
 
-from koordcore.events.diagnosis import MOST_NODES_NAMED, Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
-from koordcore.events.pod import Victim
+from koordcore.events.scheduling.diagnosis import (
+    MOST_NODES_NAMED,
+    Diagnosis,
+    NodeFailure,
+    PreemptionDiagnosis,
+    Suggestion,
+)
+from koordcore.events.scheduling.pod import Victim
 
 from koord_scheduler.domain.columns import row_list
 from koord_scheduler.domain.engine import Engine

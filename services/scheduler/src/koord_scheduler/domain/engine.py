@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from koordcore.events.envelope import BasedOn
-from koordcore.events.explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
 
 from koord_scheduler.domain.by_domain import best_by_domain
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list, text_hash

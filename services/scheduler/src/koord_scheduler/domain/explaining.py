@@ -13,16 +13,16 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from koordcore.events.diagnosis import Diagnosis, NodeFailure
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.schedule_explanation import (
+from koordcore.events.scheduling.diagnosis import Diagnosis, NodeFailure
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
+from koordcore.events.scheduling.schedule_explanation import (
     DomainOutlook,
     FeasiblePlacement,
     PossibleVictim,
     ScheduleExplanationComputed,
     SchedulingOutlook,
 )
-from koordcore.events.verdict import DecisionAbandoned, PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.values.timestamps import rfc3339
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 

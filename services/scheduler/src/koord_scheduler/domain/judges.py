@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from koordcore.events.explanation import NodeScore, PluginExclusion
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns import LabelColumn
 from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore, DomainFilter, DomainScore

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import numpy as np
-from koordcore.events.explanation import NodeScore, PluginExclusion
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 from koordcore.values import codec
 
 from koord_scheduler.domain.candidates import MOST_CANDIDATES, Candidates

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import msgspec
-from koordcore.events.adjustment import NodeHealthAssessed
-from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 
 FULL_WEIGHT = 100

@@ -5,10 +5,10 @@ source    scheduler-core spec, 6 (6), 8.10 (6)
 
 from collections.abc import Mapping
 
-from koordcore.events import pod as pod_event
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodNominated, Turn
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling import pod as pod_event
+from koordcore.events.scheduling.pod import PodNominated, Turn
 
 from koord_scheduler.domain.dry_run import Victim
 from koord_scheduler.domain.nominees import clear_nomination, nominated

@@ -4,7 +4,7 @@ source    scheduler-core spec, 1.3
 """
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.pod import PodNominated, PodNominationCleared
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.notices import Notice

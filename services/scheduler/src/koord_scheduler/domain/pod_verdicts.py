@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from koordcore.events.pod import Turn
-from koordcore.events.verdict import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.scheduling.pod import Turn
 
 from koord_scheduler.domain.attempt import Found, NotFound
 from koord_scheduler.domain.pods import PodRecord

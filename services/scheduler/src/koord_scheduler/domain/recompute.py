@@ -13,8 +13,8 @@ from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Standing
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Standing
 
 from koord_scheduler.domain.attempt import Attempt, Found, WholeJob
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip

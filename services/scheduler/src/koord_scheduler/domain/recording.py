@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Turn
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Turn
 from koordcore.values.timestamps import unix_seconds
 
 PREEMPTED = "Preempted"

@@ -5,9 +5,9 @@ source    scheduler-core spec, 8.9, 10.9
 
 from dataclasses import dataclass, field
 
-from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 
 from koord_scheduler.domain.gang.group import Gang
 from koord_scheduler.domain.gang.parameters import PodGroupStatus

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from koordcore.events.explanation import PluginExclusion
+from koordcore.events.scheduling.placement_explanation import PluginExclusion
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.profile import Profile

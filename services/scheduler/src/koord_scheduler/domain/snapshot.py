@@ -13,13 +13,13 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.cluster_topology import ClusterTopologyComputed
-from koordcore.events.custom import CustomObjectObserved
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.mirror import NamespaceObserved, WorkloadObserved
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec

@@ -4,7 +4,7 @@ source    event-bus spec, 4.2
 """
 
 from koordcore.events.envelope import BasedOn
-from koordcore.events.pod import Standing, Turn
+from koordcore.events.scheduling.pod import Standing, Turn
 
 from koord_scheduler.domain.state import SchedulerState
 from koord_scheduler.domain.work import Place

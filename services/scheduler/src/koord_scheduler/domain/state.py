@@ -20,9 +20,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.custom import CustomObjectObserved
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects.mirror import NamespaceObserved, WorkloadObserved
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.engine import Engine

@@ -5,13 +5,13 @@ source    event-bus spec, 4.2
 
 from collections.abc import Container, Sequence
 
-from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.pod import PodNominated
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.pod import PodNominated
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 
 from koord_scheduler.domain.nominees import nominated_too_late
 from koord_scheduler.domain.notices import Notice, TakenNotice

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from koordcore.events.node import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero

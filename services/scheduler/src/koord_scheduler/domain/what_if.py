@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.gateway import PodBindFailed, PodEvictionRequested
-from koordcore.events.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.pod import PodNominated
+from koordcore.events.objects.gateway import PodBindFailed, PodEvictionRequested
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.scheduling.pod import PodNominated
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.appending import confirmed, withdraw_all

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.pod import PodPlaced, PodReleased, Standing
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased, Standing
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):

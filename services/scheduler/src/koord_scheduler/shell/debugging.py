@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
-from koordcore.events.explanation import NodeScore
-from koordcore.events.verdict import PodUnschedulable
-from koordcore.service.logging import Logger
+from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.placement_explanation import NodeScore
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.engine import TOP_SCORES

@@ -1,4 +1,4 @@
-"""The scheduler's state as the fold runner of `koordcore.bus.fold` wants it.
+"""The scheduler's state as the fold runner of `koordcore.bus.folds.runner` wants it.
 
 The state object stays the same for the life of the process: decider and publisher hold it. If the log has forgotten
 what a running fold needs, the process ends and the next one begins at a snapshot.
@@ -7,8 +7,8 @@ what a running fold needs, the process ends and the next one begins at a snapsho
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.events.custom import plural_of
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.objects.custom import plural_of
 from koordcore.service.clock import SystemClock
 
 from koord_scheduler.domain.folding.log import fold, skip

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from koordcore.ports.clock import Clock
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.work import Place, Work
 from koord_scheduler.shell.observing import SchedulerMetrics

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_scheduler.domain.gang.round import EndedRound, JobAttempt

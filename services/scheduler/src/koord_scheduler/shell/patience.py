@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from koordcore.bus.connection import NoAnswer
-from koordcore.service.logging import logger
+from koordcore.bus.client.connection import NoAnswer
+from koordcore.service.telemetry.logging import logger
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog,
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.clock import host_unix_nanos
 from koordcore.service.failpoints import failpoint
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.appending import confirmed, drafts_of, refused

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.folding.log import fold_report
 from koord_scheduler.domain.state import SchedulerState

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, seal
 from koordcore.ports.eventlog import MOST_AT_ONCE
-from koordcore.service.tracing import TraceContext, Tracer, parse_traceparent
+from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_traceparent
 
 from koord_scheduler.domain.appending import NodeDrafts
 from koord_scheduler.domain.notices import TakenNotice

@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.nodestate import (
+from koordcore.events.agents.nodestate import (
     AgentStarted,
     AgentStopped,
     BeCpuReleased,
@@ -18,6 +17,7 @@ from koordcore.events.nodestate import (
     PodsStarted,
     PodsStopped,
 )
+from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.aggregates import NodeAgentState
 from koordcore.state.evolution.evolve import Evolve
 

@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from koordcore.events.adjustment import ConfigWarned
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.mirror import (
+from koordcore.events.management.adjustment import ConfigWarned
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigDeleted,
     ConfigRejected,

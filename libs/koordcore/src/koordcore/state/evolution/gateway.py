@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.gateway import (
+from koordcore.events.objects.gateway import (
     DriftHealed,
     DriftObserved,
     GenesisRecorded,

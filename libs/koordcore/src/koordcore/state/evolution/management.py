@@ -4,17 +4,17 @@ from typing import Any, Final
 
 import msgspec
 
-from koordcore.events.adjustment import MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.nodepolicy import (
+from koordcore.events.management.adjustment import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.quota_profile import QuotaProfileRendered
-from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.state.aggregates import (
     ControllerState,
     NodeHealth,

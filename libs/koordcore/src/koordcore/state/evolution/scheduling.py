@@ -4,13 +4,13 @@ from typing import Final
 
 import msgspec
 
-from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.gang import GangPhaseChanged, GangPlaced
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.state.aggregates import (
     ClusterTopologyState,
     GangState,

@@ -7,7 +7,7 @@ import httpx
 import typer
 from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
-from koordcore.bus.replay import position_at_time
+from koordcore.bus.folds.replay import position_at_time
 from koordcore.values.timestamps import rfc3339
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
-from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
 from koordcore.values import codec
 

@@ -6,8 +6,8 @@ The values of `report` and `qos.cpu_suppress` on their way to the log; nothing i
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from koordcore.events import observation
-from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.events.agents import observation
+from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed
 
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import Prediction

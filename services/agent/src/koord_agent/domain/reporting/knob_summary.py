@@ -7,7 +7,7 @@ that lose a conflict are named with the knob, each once while it keeps losing. S
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from koordcore.events.nodestate import KnobChange, KnobsChanged, LostPlan
+from koordcore.events.agents.nodestate import KnobChange, KnobsChanged, LostPlan
 
 from koord_agent.domain.plans.arbiter import Loser, Loss, Winner
 from koord_agent.domain.plans.plan import CgroupFile

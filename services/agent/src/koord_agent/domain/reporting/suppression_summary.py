@@ -6,7 +6,7 @@ end, every change that matters, and small ones together.
 
 from dataclasses import dataclass, replace
 
-from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed
 from koordcore.protocol.amount_text import cfs_quota_text
 
 from koord_agent.domain.plans.arbiter import Winner

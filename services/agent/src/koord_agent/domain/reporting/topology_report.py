@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-from koordcore.events.nodestate import CpuCache, NodeTopologyReported, TopologyZone
+from koordcore.events.agents.nodestate import CpuCache, NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
 from koordcore.protocol.qos import QosClass

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 
 import msgspec
-from koordcore.events.node import USAGE_PROFILE, PodOnNode
+from koordcore.events.scheduling.node_ledger import USAGE_PROFILE, PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Container, Pod, pod_from_json, without_nulls
 from koordcore.protocol.pod_resources import is_sidecar, pod_limits, pod_requests

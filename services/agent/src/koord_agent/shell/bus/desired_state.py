@@ -14,13 +14,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from koordcore.bus.connection import NoAnswer
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import HEADER_TRACESTATE, name_from_token
-from koordcore.events.node import NodeResourcesTaken
 from koordcore.events.registry import UnreadableEvent
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from koordcore.bus.connection import Denied, NoAnswer
+from koordcore.bus.client.connection import Denied, NoAnswer
+from koordcore.events.agents.nodestate import NodeTopologyReported, PodsStarted, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token, seal
-from koordcore.events.nodestate import NodeTopologyReported, PodsStarted, PodsStopped
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.reporting.topology_report import topology_digest
 from koord_agent.shell.bus.bus_link import Link, OwnFacts

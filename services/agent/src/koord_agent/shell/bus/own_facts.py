@@ -9,12 +9,12 @@ source    event-bus spec, 10 (agent of node n)
 import asyncio
 from collections.abc import Sequence
 
-from koordcore.bus.append import Appender
-from koordcore.bus.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.wire import decode_headers
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
-from koordcore.bus.reads import StreamReader
-from koordcore.bus.wire import decode_headers
+from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.write.append import Appender
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome
 

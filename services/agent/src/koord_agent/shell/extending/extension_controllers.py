@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from koordcore.service.lifecycle import Component
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.extending.extension_points import Point, RunController
 from koord_agent.domain.extending.extensions import Extensions, failure

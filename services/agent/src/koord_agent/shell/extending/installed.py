@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.extension_points import Point

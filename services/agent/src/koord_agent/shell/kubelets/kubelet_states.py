@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_agent.domain.state.known_pods import KnownPods, known_after

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.shell.host.inotify import CgroupEvent, PodWatcher

@@ -6,8 +6,8 @@ source    agent spec, 19
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from koordcore.events.envelope import Event
-from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector

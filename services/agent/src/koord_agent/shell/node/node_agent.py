@@ -7,10 +7,10 @@ the last desired state. One process may hold many of them (simulated nodes); eac
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event
-from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import MemoryCollectPolicy
-from koordcore.service.gates import FeatureGates
+from koordcore.service.configuration.gates import FeatureGates
 from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from koordcore.events.agents.nodestate import AgentStopped, PodsEvictedByAgent
 from koordcore.events.envelope import Event
-from koordcore.events.nodestate import AgentStopped, PodsEvictedByAgent
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.gates import FeatureGates, parse_feature_gates
+from koordcore.service.configuration.gates import FeatureGates, parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.config.gates import (

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from koordcore.service.gates import FeatureGates
+from koordcore.service.configuration.gates import FeatureGates
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.config.gates import (

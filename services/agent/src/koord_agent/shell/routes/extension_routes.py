@@ -6,7 +6,7 @@ Each is asked in a thread of its own, one request after the other.
 import asyncio
 from functools import partial
 
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route

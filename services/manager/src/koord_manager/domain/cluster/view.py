@@ -5,10 +5,19 @@ Every index is maintained from the event that changes it, at a cost that does no
 
 from collections.abc import Iterator
 
-from koordcore.events.adjustment import NodeHealthAssessed
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
+from koordcore.events.agents.nodestate import NodeTopologyReported, PodsEvictedByAgent
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
-from koordcore.events.mirror import (
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.management.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
+from koordcore.events.objects.mirror import (
     NamespaceObserved,
     NodeSpecAdded,
     NodeSpecChanged,
@@ -20,16 +29,7 @@ from koordcore.events.mirror import (
     WorkloadDeleted,
     WorkloadObserved,
 )
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodepolicy import (
-    NodeDevicesComputed,
-    NodeMetricPolicyRendered,
-    NodeOvercommitComputed,
-    NodeRatiosComputed,
-    NodeSloRendered,
-)
-from koordcore.events.nodestate import NodeTopologyReported, PodsEvictedByAgent
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (

@@ -3,8 +3,8 @@
 source    manager spec, 18 (limits to state to users)
 """
 
-from koordcore.events.adjustment import ConfigWarned
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
+from koordcore.events.management.adjustment import ConfigWarned
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import config_warnings

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
-from koordcore.events.mirror import (
+from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigRejected,
     NamespaceObserved,

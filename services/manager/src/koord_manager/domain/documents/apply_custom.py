@@ -9,8 +9,8 @@ source    protocol spec, 9; manager spec, 8.4, 13
 from typing import Any, cast
 
 import msgspec
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Draft
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
 from koordcore.protocol.manifests import CustomObject, InvalidManifest
 from koordcore.state.aggregates import CustomObjectState

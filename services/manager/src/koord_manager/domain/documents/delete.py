@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
-from koordcore.events.mirror import (
+from koordcore.events.objects.mirror import (
     ConfigDeleted,
     NamespaceDeleted,
     NodeSpecDeleted,

@@ -13,7 +13,7 @@ source    event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernet
 from typing import NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import PodBindFailed, PodBound
+from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import PodSpecState, PodState
 

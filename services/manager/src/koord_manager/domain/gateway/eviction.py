@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView

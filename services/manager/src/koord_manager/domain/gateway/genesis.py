@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, name_token
-from koordcore.events.explanation import PlacementExplanation
-from koordcore.events.gateway import GENESIS, GenesisRecorded
-from koordcore.events.node import NodeResourcesTaken, PodOnNode, pod_on_node
-from koordcore.events.pod import PodPlaced
+from koordcore.events.objects.gateway import GENESIS, GenesisRecorded
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode, pod_on_node
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests

@@ -10,9 +10,9 @@ source    event-bus spec, 2.1
 
 from typing import Any, NamedTuple, cast
 
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
-from koordcore.events.mirror import (
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigDeleted,
     ConfigRejected,

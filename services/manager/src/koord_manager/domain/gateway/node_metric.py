@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from koordcore.events.observation import (
+from koordcore.events.agents.observation import (
     AggregatedUsage,
     HostApplicationUsage,
     NodeUsageReported,

@@ -10,9 +10,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from koordcore.events.custom import custom_ref
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import name_from_token
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.objects.custom import custom_ref
 from koordcore.protocol.crd.admit import Accepted, admit
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import CustomObjectState

@@ -8,14 +8,14 @@ Nothing here has to survive: a new leader seeds it from the fold, and every writ
 from collections import deque
 from collections.abc import Iterable
 
-from koordcore.events.adjustment import MassAbnormalityChanged
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
-from koordcore.events.gateway import PodBindFailed, PodBound, PodEvictionRequested
-from koordcore.events.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
-from koordcore.events.nodestate import NodeTopologyReported
-from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced
-from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.management.adjustment import MassAbnormalityChanged
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.objects.gateway import PodBindFailed, PodBound, PodEvictionRequested
+from koordcore.events.objects.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState

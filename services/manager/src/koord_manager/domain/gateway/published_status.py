@@ -9,11 +9,11 @@ source    scheduler-core spec, 8.9, 9, 10.9; manager spec, 15.1; protocol spec, 
 import json
 from collections.abc import Mapping
 
-from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
+from koordcore.events.management.recommendation import ContainerRecommendation, RecommendedAmounts
+from koordcore.events.objects.custom import custom_ref
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
 from koordcore.protocol.resource_names import CPU

@@ -5,9 +5,13 @@ source    scheduler-core spec, 9, 13.3; protocol spec, 9.8
 
 from typing import Final
 
-from koordcore.events.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.diagnosis import NodeFailure
-from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
+from koordcore.events.scheduling.diagnosis import NodeFailure
+from koordcore.events.scheduling.schedule_explanation import (
+    DomainOutlook,
+    ScheduleExplanationComputed,
+    SchedulingOutlook,
+)
 
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 

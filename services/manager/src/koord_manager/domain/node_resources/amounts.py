@@ -8,7 +8,7 @@ source    manager spec, 1.1, 1.2, 5.3
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class

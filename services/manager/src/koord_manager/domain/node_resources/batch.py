@@ -15,8 +15,8 @@ source    manager spec, 5.3
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from koordcore.events.nodepolicy import OvercommitTerms
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.management.nodepolicy import OvercommitTerms
 from koordcore.protocol.amplification import parse_raw_allocatable
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
 from koordcore.protocol.objects import Node

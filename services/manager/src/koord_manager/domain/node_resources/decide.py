@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import BasedOn
-from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY

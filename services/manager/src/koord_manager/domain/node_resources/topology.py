@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from koordcore.events.nodestate import NodeTopologyReported
+from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.amplification import CpuBasicInfo
 from koordcore.protocol.annotations.text import parse_present

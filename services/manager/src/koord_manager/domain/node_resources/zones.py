@@ -9,7 +9,7 @@ source    manager spec, 5.4
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import CPU, MEMORY

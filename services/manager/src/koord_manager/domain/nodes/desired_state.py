@@ -6,7 +6,7 @@ source    event-bus spec, 2 (KV koord_desired), 3.3
 from typing import Any
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.node import PodOnNode, pod_on_node
+from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.protocol.config.typed import ColocationStrategy

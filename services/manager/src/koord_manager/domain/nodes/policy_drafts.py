@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
-from koordcore.events.nodepolicy import (
+from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
 from koordcore.protocol.amplification import REWRITE_ABOVE
 from koordcore.protocol.annotations.normalization import parse_normalization_text

@@ -6,7 +6,7 @@ Source: agent spec, 12.1; event-bus spec, 2.1.
 """
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, NodeAgentState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView, node_name

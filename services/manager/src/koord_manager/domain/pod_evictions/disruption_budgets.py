@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import Draft, name_token
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.selectors import Selector, compile_selector

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import PodEvicted, PodEvictionFailed
-from koordcore.events.mirror import PodSpecDeleted
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
+from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -11,9 +11,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from koordcore.events.custom import CustomObjectObserved, custom_ref
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, object_from_json
 from koordcore.state.aggregates import CustomObjectState, QuotaProfileState

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.events.observation import ContainerUsage, NodeUsageReported, PodUsage
+from koordcore.events.agents.observation import ContainerUsage, NodeUsageReported, PodUsage
 from koordcore.protocol.objects import Container, Pod
 from koordcore.protocol.pod_resources import is_sidecar
 from koordcore.state.aggregates import PodSpecState

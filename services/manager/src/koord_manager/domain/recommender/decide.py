@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.recommendation import (
+from koordcore.events.management.recommendation import (
     ContainerRecommendation,
     RecommendationComputed,
     RecommendationCondition,

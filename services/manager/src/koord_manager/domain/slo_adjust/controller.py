@@ -11,9 +11,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
-from koordcore.events.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import Node

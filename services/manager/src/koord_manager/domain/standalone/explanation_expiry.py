@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from koordcore.events.custom import CustomObjectDeleted
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_from_token
+from koordcore.events.objects.custom import CustomObjectDeleted
 from koordcore.state.aggregates import ScheduleExplanationState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.envelope import BasedOn, Event
-from koordcore.events.nodepolicy import (
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,

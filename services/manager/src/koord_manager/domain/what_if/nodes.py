@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
-from koordcore.events.nodepolicy import (
+from koordcore.events.management.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.observation import NodeUsageReported
-from koordcore.events.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 

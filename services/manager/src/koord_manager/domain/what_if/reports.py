@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
 
 Moment = tuple[int, str]

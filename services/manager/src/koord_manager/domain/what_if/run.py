@@ -16,13 +16,13 @@ from heapq import heappop, heappush
 from typing import Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.adjustment import ConfigWarned, MassAbnormalityChanged
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.gateway import PodEvictionRequested
-from koordcore.events.mirror import ConfigAccepted, ConfigDeleted
-from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.quota_profile import QuotaProfileRendered
-from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.events.management.adjustment import ConfigWarned, MassAbnormalityChanged
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import INITIATOR

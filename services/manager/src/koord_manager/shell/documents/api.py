@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
-from koordcore.events.custom import custom_ref
 from koordcore.events.envelope import AggregateRef, name_token, namespaced_token
+from koordcore.events.objects.custom import custom_ref
 from koordcore.protocol.crd import ResourceVersion, accepted_kinds
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED

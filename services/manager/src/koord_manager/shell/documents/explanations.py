@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import Origin
+from koordcore.events.management.admission import AdmissionDecided, admission_ref
 from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import CustomObject
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.admission.options import Options, settings_told

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
-from koordcore.service.lease import LeaseUnavailable
+from koordcore.service.leader.lease import LeaseUnavailable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -255,7 +255,7 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
 
 
 class LeaseHttp:
-    """The client as `koordcore.service.lease_kubernetes` wants it."""
+    """The client as `koordcore.service.leader.lease_kubernetes` wants it."""
 
     def __init__(self, api: KubernetesApi, *, seconds: float = 5.0) -> None:
         self._api = api

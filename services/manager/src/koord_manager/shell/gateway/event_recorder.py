@@ -10,10 +10,10 @@ from typing import Final
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.verdict import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.ports.clock import Clock
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
 

@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from koordcore.bus.connection import NoAnswer, NotConnected
+from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
 from koordcore.ports.leadership import Leadership, Term
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 

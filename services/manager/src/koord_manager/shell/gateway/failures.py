@@ -6,7 +6,7 @@ The end of the term is not a failure: `NotLeading` goes through.
 import contextlib
 from collections.abc import Callable, Generator
 
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_manager.shell.gateway.fact_appender import NotLeading
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin
-from koordcore.events.gateway import GENESIS
+from koordcore.events.objects.gateway import GENESIS
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, EventLog, TooLarge
 from koordcore.protocol.objects import ConfigMap

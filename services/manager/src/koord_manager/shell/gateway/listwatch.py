@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.gateway.mirror import Seen, cleaned

@@ -6,7 +6,7 @@ source    event-bus spec, 12 (koord_bus_drift_total); manager spec, 17.1
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from koordcore.service.metrics import BusMetrics
+from koordcore.service.telemetry.metrics import BusMetrics
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from koord_manager.shell.gateway.listwatch import WatchFigures

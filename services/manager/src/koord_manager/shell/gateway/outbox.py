@@ -16,7 +16,7 @@ from typing import Final
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
 from koordcore.service.failpoints import failpoint
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 

@@ -12,17 +12,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.bus.connection import NoAnswer, NotConnected
-from koordcore.bus.fold import Folded
+from koordcore.bus.client.connection import NoAnswer, NotConnected
+from koordcore.bus.folds.runner import Folded
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
-from koordcore.events.gateway import GENESIS
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.objects.gateway import GENESIS
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, LogHead
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state.aggregates import GenesisState
 from koordcore.values.timestamps import rfc3339
 

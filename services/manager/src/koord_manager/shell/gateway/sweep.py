@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.gateway.drift import (

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 ROUND_SECONDS: Final = 0.1
 MOST_UNTOLD: Final = 1000

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 from koordcore.ports.clock import Clock
 from koordcore.ports.observations import ObservationLog
 from koordcore.protocol import keys
-from koordcore.service.logging import Logger
-from koordcore.service.tracing import Tracer
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 

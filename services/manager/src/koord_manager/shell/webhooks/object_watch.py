@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
-from koordcore.service.logging import Logger
+from koordcore.service.telemetry.logging import Logger
 
 from koord_manager.shell.gateway.api import Answer, Unreachable
 from koord_manager.shell.gateway.retry_delay import Backoff

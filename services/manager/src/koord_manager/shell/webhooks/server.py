@@ -1,4 +1,6 @@
-"""The HTTPS server of the webhooks: `koordcore.service.http` on its own port, with the certificate that `keeper` keeps.
+"""The HTTPS server of the webhooks: `koordcore.service.web.http` on its own port.
+
+Its certificate is kept by `keeper`.
 
     POST /mutate-..., /validate-...   AdmissionReview; only those whose gates are on
     POST /convert                     ConversionReview: versions of a kind have one shape, objects come back as they are
@@ -12,7 +14,7 @@ source    manager spec, 2.1, 7.1
 from collections.abc import Callable
 from typing import Any, cast
 
-from koordcore.service.http_guard import JsonPost
+from koordcore.service.web.http_guard import JsonPost
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources

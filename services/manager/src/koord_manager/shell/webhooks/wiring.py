@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from koordcore.bus.factory import Bus
 from koordcore.service.clock import SystemClock
-from koordcore.service.http import HttpServer
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.web.http import HttpServer
 
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas

@@ -10,10 +10,12 @@ source    event-bus spec, 3.2, 4.2
 from typing import Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.adjustment import NodeHealthAssessed
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.gateway import PodBindFailed
-from koordcore.events.mirror import (
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.objects.gateway import PodBindFailed
+from koordcore.events.objects.mirror import (
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
@@ -21,10 +23,8 @@ from koordcore.events.mirror import (
     PodSpecChanged,
     PodSpecDeleted,
 )
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
-from koordcore.events.observation import NodeUsageReported
-from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 
 from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
 from koord_scheduler.domain.state import SchedulerState

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from koordcore.events.adjustment import NodeHealthAssessed
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.columns import node_shape

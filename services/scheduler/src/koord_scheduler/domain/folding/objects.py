@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.envelope import Event, StoredEvent, namespaced_token
-from koordcore.events.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain import explained

@@ -4,8 +4,8 @@ source    event-bus spec, 4.2; scheduler-core spec, 1.3
 """
 
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.node import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.pod import PodNominated, PodPlaced
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.scheduling.pod import PodNominated, PodPlaced
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain import nominees

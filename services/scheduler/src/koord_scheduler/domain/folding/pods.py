@@ -1,7 +1,7 @@
 """What the API says of pods: they are submitted, change, are bound by somebody, and go."""
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.gateway import PodBindFailed
+from koordcore.events.objects.gateway import PodBindFailed
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds

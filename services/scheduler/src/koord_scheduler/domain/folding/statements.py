@@ -1,11 +1,11 @@
 """What schedulers have said beside placements: evictions, how gangs and quotas stand, explanations, the topology."""
 
-from koordcore.events.cluster_topology import ClusterTopologyComputed
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.gang import GangPhaseChanged
-from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.quota import QuotaStatusComputed
-from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 
 from koord_scheduler.domain.state import SchedulerState
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import cast
 
 import numpy as np
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod, PodCondition
 
 from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows

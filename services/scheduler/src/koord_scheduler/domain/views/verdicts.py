@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from koordcore.events.explanation import PluginExclusion
+from koordcore.events.scheduling.placement_explanation import PluginExclusion
 
 from koord_scheduler.domain.columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins.interface import FilterPlugin

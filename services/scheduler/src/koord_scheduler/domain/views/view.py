@@ -3,7 +3,7 @@
 from typing import Final
 
 import numpy as np
-from koordcore.events.explanation import NodeScore, PluginExclusion
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns import IntArray, LabelColumn, Rows, row_list
 from koord_scheduler.domain.plugins.interface import Reads

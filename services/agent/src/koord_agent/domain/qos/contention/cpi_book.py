@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded, Suspect
 from koordcore.events.envelope import Event
-from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
 from koordcore.protocol.amount_text import cfs_quota_text
 
 from koord_agent.domain.metrics import cpi as rules

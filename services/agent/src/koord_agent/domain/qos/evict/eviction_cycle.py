@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
 from koordcore.protocol.pod_resources import MEMORY
 from koordcore.protocol.resource_names import CPU
 

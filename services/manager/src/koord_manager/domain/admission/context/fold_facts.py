@@ -3,9 +3,9 @@
 source    manager spec, 13.2 (judged on the observed state); event-bus spec, 2.1
 """
 
-from koordcore.events.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.mirror import (
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigDeleted,
     NamespaceDeleted,

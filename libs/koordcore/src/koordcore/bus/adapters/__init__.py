@@ -1,0 +1,1 @@
+"""Adapters of `koordcore.ports`: on JetStream, and in memory for tests."""

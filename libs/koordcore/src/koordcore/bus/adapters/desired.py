@@ -1,0 +1,147 @@
+"""Desired state of nodes in the KV bucket, and the pushes that keep agents fresh.
+
+Neither needs a consumer on the server: reads are direct gets, pushes are the copies that the facts stream republishes.
+
+source    event-bus spec, 2, 3.3
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.wire import decode_headers
+from koordcore.bus.names import BusNames
+from koordcore.bus.write.outcome import read_answer
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
+from koordcore.ports.desired import DesiredNode, Push
+from koordcore.values import codec
+
+WILDCARD_FROM_NODES = 16
+"""From so many nodes in one process on, one subscription per kind replaces one per node and kind."""
+QUEUE = 50_000
+_PAUSE_SECONDS = 0.1
+
+
+class BucketRefused(Exception):
+    """The bucket refused a write: it is full or does not exist."""
+
+
+class JetStreamDesiredStore:
+    """See `koordcore.ports.desired.DesiredStore`. Repeats while the bus is away, until `deadline` (real seconds).
+
+    raises    NoAnswer after the deadline; BucketRefused; Denied
+    """
+
+    def __init__(self, connection: BusConnection, names: BusNames, *, deadline: float = 30.0) -> None:
+        self._connection = connection
+        self._names = names
+        self._deadline = deadline
+
+    async def put(self, desired: DesiredNode) -> None:
+        """See `DesiredStore.put`."""
+        await self._write(desired.node, codec.encode(desired), b"")
+
+    async def delete(self, node: str) -> None:
+        """See `DesiredStore.delete`."""
+        await self._write(node, b"", b"KV-Operation: DEL\r\n")
+
+    async def get(self, node: str) -> DesiredNode | None:
+        """See `DesiredStore.get`; a direct get, which any replica may answer."""
+        subject = self._names.desired_subject(name_token(node))
+        data, header = await self._repeat(f"$JS.API.DIRECT.GET.{self._names.desired}.{subject}", b"", b"")
+        headers = decode_headers(header) if header else {}
+        if headers.get("Status") == "404" or headers.get("KV-Operation") in ("DEL", "PURGE"):
+            return None
+        return codec.decode(data, DesiredNode)
+
+    async def _write(self, node: str, value: bytes, header: bytes) -> None:
+        data, _ = await self._repeat(self._names.desired_subject(name_token(node)), value, header)
+        answer = read_answer(data)
+        if answer.code:
+            raise BucketRefused(f"{self._names.desired_bucket}: {answer.code}/{answer.err_code} {answer.description}")
+
+    async def _repeat(self, subject: str, payload: bytes, header: bytes) -> tuple[bytes, bytes]:
+        """A request that may be repeated: gets, and writes of a whole value by its only writer."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._deadline
+        while True:
+            try:
+                reply = await self._connection.request(subject, payload, header=header)
+            except (NotConnected, NoAnswer) as error:
+                if self._connection.is_closed or loop.time() >= end:
+                    raise NoAnswer(f"{subject}: {error}") from error
+                await asyncio.sleep(_PAUSE_SECONDS)
+                await self._connection.wait_connected(max(0.0, end - loop.time()))
+            else:
+                return reply.data, reply.header
+
+
+class JetStreamPushFeed:
+    """See `koordcore.ports.desired.PushFeed`. Calls may run concurrently; each has its own subscriptions."""
+
+    def __init__(
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        *,
+        wildcard_from_nodes: int = WILDCARD_FROM_NODES,
+        queue: int = QUEUE,
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._wildcard_from_nodes = wildcard_from_nodes
+        self._queue = queue
+
+    async def pushes(
+        self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
+    ) -> AsyncIterator[Push | None]:
+        """See `PushFeed.pushes`. The first item is None: subscribed, now read the desired state."""
+        tokens = frozenset(name_token(node) for node in nodes)
+        prefix = self._names.prefix("push")
+        waiting: deque[Push | None] = deque()
+        wake = asyncio.Event()
+        size = len(prefix)
+
+        def lost() -> None:
+            # Whatever waits is older than the state that will be read.
+            waiting.clear()
+            waiting.append(None)
+            wake.set()
+
+        def receive(subject: bytes, _reply: bytes, header: bytes, payload: bytes) -> None:
+            kind, _, id_ = subject[size:].decode().partition(".")
+            if id_ not in tokens:
+                return
+            if len(waiting) >= self._queue:
+                lost()
+                return
+            headers = decode_headers(header)
+            seq = headers.pop("Nats-Sequence", "0")
+            last_seq = headers.pop("Nats-Last-Sequence", "0")
+            for name in ("Nats-Stream", "Nats-Subject", "Nats-Time-Stamp"):
+                headers.pop(name, None)
+            waiting.append(Push(StoredEvent(int(seq), AggregateRef(kind, id_), headers, payload), int(last_seq)))
+            wake.set()
+
+        wild = len(tokens) >= self._wildcard_from_nodes
+        subjects = [f"{prefix}{kind}.{id_}" for kind in kinds for id_ in (("*",) if wild else sorted(tokens))]
+        client = self._connection.client
+        stop_listening = self._connection.on_reconnect(lost)
+        subscriptions: list[int] = []
+        try:
+            for subject in subjects:  # one by one: those made so far must be ended when one fails
+                subscriptions.append(await client.subscribe_sink(subject, receive))  # noqa: PERF401
+            # Only once the server knows the subscriptions is a value read afterwards without a gap to the pushes.
+            await client.flush()
+            lost()
+            while True:
+                if not waiting:
+                    wake.clear()
+                    await wake.wait()
+                while waiting:
+                    yield waiting.popleft()
+        finally:
+            stop_listening()
+            for subscription in subscriptions:
+                await client.unsubscribe_sink(subscription)

@@ -1,0 +1,316 @@
+"""The ports without a server, for tests, what-if runs and embedded tools. Same meaning, same contract suite.
+
+A `MemoryLog` is the stream; several `MemoryEventLog` handles share it, as services share a server.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from koordcore.bus.client.wire import encode_headers
+from koordcore.bus.names import BusNames
+from koordcore.bus.write.append import encode_event, is_same_event, require_distinct, require_small
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.ports.desired import DesiredNode, Push
+from koordcore.ports.eventlog import (
+    Appended,
+    AppendOutcome,
+    Conflict,
+    Full,
+    HistoryGone,
+    LogHead,
+    Unsendable,
+)
+from koordcore.ports.snapshots import Snapshot
+
+KEPT_SNAPSHOTS = 5
+_NAMES = BusNames("memory")
+
+
+class MemoryLog:
+    """One stream in memory.
+
+    max_events      refuse (`ev`) beyond so many; None: unlimited
+    max_payload     bytes of one event with its headers, as a server has it by default
+    """
+
+    def __init__(self, *, max_events: int | None = None, max_payload: int = 1024**2) -> None:
+        self.max_events = max_events
+        self.max_payload = max_payload
+        self.first_seq = 1
+        self.last_seq = 0
+        self._events: dict[int, StoredEvent] = {}
+        self._of: dict[AggregateRef, list[int]] = defaultdict(list)
+        self._ids: dict[str, int] = {}
+        self._changed: list[asyncio.Future[None]] = []
+        self._pushes: list[asyncio.Queue[Push | None]] = []
+
+    def trim(self, upto: int) -> None:
+        """Forget events with sequence <= upto, as the retention job does."""
+        for seq in range(self.first_seq, min(upto, self.last_seq) + 1):
+            event = self._events.pop(seq)
+            self._of[event.ref].remove(seq)
+        self.first_seq = max(self.first_seq, min(upto, self.last_seq) + 1)
+
+    def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+        """Newest event of an aggregate."""
+        seqs = self._of.get(ref)
+        return self._events[seqs[-1]] if seqs else None
+
+    def of(self, ref: AggregateRef, after: int) -> list[StoredEvent]:
+        """Events of an aggregate after a position."""
+        return [self._events[seq] for seq in self._of.get(ref, ()) if seq > after]
+
+    def by_id(self, event_id: str) -> StoredEvent | None:
+        """The event with this id."""
+        seq = self._ids.get(event_id)
+        return self._events.get(seq) if seq is not None else None
+
+    def between(self, after: int, upto: int, kinds: frozenset[str] | None, limit: int) -> list[StoredEvent]:
+        """At most `limit` events of the kinds in after+1..upto."""
+        found: list[StoredEvent] = []
+        for seq in range(max(after + 1, self.first_seq), upto + 1):
+            event = self._events[seq]
+            if kinds is None or event.ref.kind in kinds:
+                found.append(event)
+                if len(found) == limit:
+                    break
+        return found
+
+    def store(self, ref: AggregateRef, headers: dict[str, str], body: bytes) -> int:
+        """Append unconditionally; gives the sequence."""
+        previous = self.last_of(ref)
+        self.last_seq += 1
+        event = StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())
+        self._events[self.last_seq] = event
+        self._of[ref].append(self.last_seq)
+        self._ids[event.event_id] = self.last_seq
+        push = Push(event, previous.seq if previous is not None else 0)
+        for queue in self._pushes:
+            queue.put_nowait(push)
+        changed, self._changed = self._changed, []
+        for future in changed:
+            if not future.done():
+                future.set_result(None)
+        return self.last_seq
+
+    async def wait_beyond(self, seq: int) -> None:
+        """Wait until an event after `seq` exists."""
+        while self.last_seq <= seq:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._changed.append(future)
+            await future
+
+    def subscribe(self) -> asyncio.Queue[Push | None]:
+        """A queue that gets every further event."""
+        queue: asyncio.Queue[Push | None] = asyncio.Queue()
+        self._pushes.append(queue)
+        return queue
+
+    def unsubscribe(self, queue: asyncio.Queue[Push | None]) -> None:
+        """End a subscription."""
+        self._pushes.remove(queue)
+
+
+class MemoryEventLog:
+    """A handle on a `MemoryLog`; see `koordcore.ports.eventlog.EventLog`."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.log = log
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        """See `EventLog.append`."""
+        require_distinct(events)
+        require_small(events, [encode_event(_NAMES, event) for event in events], self.log.max_payload)
+        await asyncio.sleep(0)  # as on a server, others may run between call and answer
+        log = self.log
+        moved: list[tuple[AggregateRef, int]] = []
+        for event in events:
+            last = log.last_of(event.ref)
+            last_seq = last.seq if last is not None else 0
+            if last_seq != event.expected_last:
+                moved.append((event.ref, last_seq))
+        known = [log.by_id(event.event_id) for event in events]
+        if moved:
+            if all(
+                stored is not None and stored.seq > event.expected_last and is_same_event(event, stored)
+                for event, stored in zip(events, known, strict=True)
+            ):
+                seqs = tuple(stored.seq for stored in known if stored is not None)
+                return Appended(last_seq=max(seqs), seqs=seqs, duplicate=True)
+            return Conflict(tuple(moved))
+        if any(stored is not None for stored in known):
+            raise Unsendable(f"{events[0].ref}: an event id was used before for another event")
+        if log.max_events is not None and log.last_seq - log.first_seq + 1 + len(events) > log.max_events:
+            return Full(f"{log.max_events} events")
+        seqs = tuple(log.store(event.ref, event.headers, event.body) for event in events)
+        return Appended(last_seq=seqs[-1], seqs=seqs)
+
+    async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
+        """See `EventLog.read_aggregate`."""
+        return self.log.of(ref, after)
+
+    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+        """See `EventLog.last_of`."""
+        return self.log.last_of(ref)
+
+    async def head(self) -> LogHead:
+        """See `EventLog.head`."""
+        return LogHead(self.log.first_seq, self.log.last_seq)
+
+    async def follow(
+        self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """See `EventLog.follow`."""
+        wanted = frozenset(kinds) if kinds is not None else None
+        position = after
+        while True:
+            self._require(position)
+            await self.log.wait_beyond(position)
+            upto = self.log.last_seq
+            events = self.log.between(position, upto, wanted, batch)
+            position = events[-1].seq if len(events) == batch else upto
+            if events:
+                yield events
+
+    async def history(
+        self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """See `EventLog.history`."""
+        wanted = frozenset(kinds) if kinds is not None else None
+        position = after
+        while position < upto:
+            self._require(position)
+            await self.log.wait_beyond(position)
+            reach = min(upto, self.log.last_seq)
+            events = self.log.between(position, reach, wanted, batch)
+            position = events[-1].seq if len(events) == batch else reach
+            if events:
+                yield events
+
+    def _require(self, position: int) -> None:
+        if position + 1 < self.log.first_seq:
+            raise HistoryGone(position, self.log.first_seq)
+        if position > self.log.last_seq:
+            raise HistoryGone(position, self.log.last_seq + 1)
+
+
+class MemoryObservationLog:
+    """A lossy stream in memory; see `koordcore.ports.observations.ObservationLog`.
+
+    keep    newest messages kept
+    """
+
+    def __init__(self, *, keep: int = 1_000_000) -> None:
+        self._log = MemoryLog()
+        self._keep = keep
+        self._count = 0
+
+    async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
+        """See `ObservationLog.publish`."""
+        new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
+        if len(encode_headers(new.headers)) + len(new.body) > self._log.max_payload:
+            return
+        self._log.store(ref, new.headers, new.body)
+        if self._log.last_seq - self._log.first_seq >= self._keep:
+            self._log.trim(self._log.last_seq - self._keep)
+
+    async def head(self) -> LogHead:
+        """See `ObservationLog.head`."""
+        return LogHead(self._log.first_seq, self._log.last_seq)
+
+    async def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
+        """See `ObservationLog.follow`."""
+        position = after
+        while True:
+            await self._log.wait_beyond(position)
+            events = self._log.between(position, self._log.last_seq, None, batch)
+            position = events[-1].seq
+            yield events
+
+    async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
+        """See `ObservationLog.latest`."""
+        return [event for ref in refs if (event := self._log.last_of(ref)) is not None]
+
+
+class MemoryDesiredStore:
+    """See `koordcore.ports.desired.DesiredStore`."""
+
+    def __init__(self) -> None:
+        self._desired: dict[str, DesiredNode] = {}
+
+    async def put(self, desired: DesiredNode) -> None:
+        """See `DesiredStore.put`."""
+        self._desired[desired.node] = desired
+
+    async def get(self, node: str) -> DesiredNode | None:
+        """See `DesiredStore.get`."""
+        return self._desired.get(node)
+
+    async def delete(self, node: str) -> None:
+        """See `DesiredStore.delete`."""
+        self._desired.pop(node, None)
+
+
+class MemoryPushFeed:
+    """See `koordcore.ports.desired.PushFeed`; pushes what is appended to the given log."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    async def pushes(
+        self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
+    ) -> AsyncIterator[Push | None]:
+        """See `PushFeed.pushes`."""
+        wanted = {node.replace(".", "_") for node in nodes}
+        queue = self._log.subscribe()
+        try:
+            yield None
+            while True:
+                push = await queue.get()
+                if push is None or (push.event.ref.kind in kinds and push.event.ref.id in wanted):
+                    yield push
+        finally:
+            self._log.unsubscribe(queue)
+
+
+class MemorySnapshotStore:
+    """See `koordcore.ports.snapshots.SnapshotStore`."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[int, Snapshot]] = defaultdict(dict)
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """See `SnapshotStore.save`."""
+        kept = self._of[snapshot.fold]
+        kept[snapshot.seq] = snapshot
+        for seq in sorted(kept)[:-KEPT_SNAPSHOTS]:
+            del kept[seq]
+
+    async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
+        """See `SnapshotStore.newest`."""
+        for seq in sorted(self._of[fold], reverse=True):
+            snapshot = self._of[fold][seq]
+            if (at_most is None or seq <= at_most) and is_usable(snapshot, schema_fingerprint):
+                return snapshot
+        return None
+
+    async def sequences(self, fold: str) -> list[int]:
+        """See `SnapshotStore.sequences`."""
+        return sorted(self._of[fold])
+
+
+def is_usable(snapshot: Snapshot, schema_fingerprint: str) -> bool:
+    """Whether a snapshot was written for this schema and its bytes are intact."""
+    return snapshot.schema_fingerprint == schema_fingerprint and snapshot.digest == state_digest(snapshot.state)
+
+
+def state_digest(state: Iterable[bytes]) -> str:
+    """`Snapshot.digest` of these pieces: blake2b, hex."""
+    digest = hashlib.blake2b()
+    for piece in state:
+        digest.update(piece)
+    return digest.hexdigest()

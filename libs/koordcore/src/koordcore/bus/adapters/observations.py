@@ -1,0 +1,112 @@
+"""Lossy streams on JetStream: observations and verdicts, published without waiting for storage.
+
+While the bus is away the newest messages wait in a bounded ring and are sent after the reconnect.
+
+source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLAIN), 3.3, 8 (what is shed first)
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.wire import encode_headers, hpub
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.follower import Follower
+from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
+from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.ports.eventlog import LogHead
+
+log = logging.getLogger("koordcore.bus")
+
+RING = 10_000
+UNSENT_BYTES = 4 * 1024 * 1024
+"""Beyond so much that the socket has not taken yet, observations wait in the ring: they are shed before facts."""
+_READS_AT_ONCE = 32
+
+
+class JetStreamObservationLog:
+    """One lossy stream; see `koordcore.ports.observations.ObservationLog`.
+
+    class_    "obs" or "why"
+    ring      messages kept while there is no connection; the oldest is dropped for the newest
+    """
+
+    def __init__(
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        class_: str,
+        *,
+        ring: int = RING,
+        metrics: BusMetrics = NO_METRICS,
+        follower: FollowerSettings = DEFAULTS,
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._class = class_
+        self._ring: deque[bytes] = deque(maxlen=ring)
+        self.dropped = 0
+        self._too_large: set[str] = set()  # told once
+        stream = names.stream_of(class_)
+        self._reader = StreamReader(connection, stream, names.prefix(class_))
+        self._follower = Follower(
+            connection,
+            stream=stream,
+            prefix=names.prefix(class_),
+            reader=self._reader,
+            gaps_are_normal=True,
+            metrics=metrics,
+            settings=follower,
+        )
+        connection.on_reconnect(self._send_ring)
+
+    async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
+        """See `ObservationLog.publish`. Never blocks; raises nothing but bugs (`InvalidName`)."""
+        new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
+        subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
+        size = len(header) + len(new.body)
+        if size > self._connection.max_payload:
+            self.dropped += 1
+            if subject not in self._too_large:
+                self._too_large.add(subject)
+                log.warning("observation_too_large subject=%s bytes=%d", subject, size)
+            return
+        command = hpub(subject, "", header, new.body)
+        if self._is_open() and not self._ring:
+            self._connection.write(command)
+            return
+        if len(self._ring) == self._ring.maxlen:
+            self.dropped += 1
+        self._ring.append(command)
+        self._send_ring()
+
+    async def head(self) -> LogHead:
+        """See `ObservationLog.head`."""
+        return await self._reader.head()
+
+    def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
+        """See `ObservationLog.follow`."""
+        return self._follower.follow(after, batch=batch)
+
+    async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
+        """See `ObservationLog.latest`."""
+        gate = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def newest(ref: AggregateRef) -> StoredEvent | None:
+            async with gate:
+                return await self._reader.last_of(self._names.subject(self._class, ref))
+
+        found = await asyncio.gather(*(newest(ref) for ref in refs))
+        return [event for event in found if event is not None]
+
+    def _send_ring(self) -> None:
+        while self._ring and self._is_open():
+            self._connection.write(self._ring.popleft())
+
+    def _is_open(self) -> bool:
+        return self._connection.is_connected and self._connection.client.pending_data_size < UNSENT_BYTES

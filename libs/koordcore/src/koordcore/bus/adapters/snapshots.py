@@ -1,0 +1,129 @@
+# pyright: reportUnknownMemberType=false
+# nats-py's object store is only partly annotated.
+"""Snapshots of folds in the object store: `<fold>/<sequence>`, the last five of each fold.
+
+source    event-bus spec, 2 (koord_snap), 6
+"""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import cast
+
+import msgspec
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
+from nats.js.manager import JetStreamManager
+from nats.js.object_store import ObjectStore
+
+from koordcore.bus.adapters.memory import KEPT_SNAPSHOTS, is_usable
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.ports.snapshots import Snapshot
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Snapshot).decode
+_MAP_OF_ALL = bytes([0x80 | len(Snapshot.__struct_fields__)])
+_ARRAY = b"\xdd"
+
+
+class _Encoded(io.BufferedIOBase):
+    """A snapshot as MessagePack, read piece by piece: what is large is never copied as a whole."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._parts = _parts(snapshot)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Fill the buffer as far as there is something."""
+        into, filled = memoryview(cast(bytearray, buffer)), 0
+        while filled < len(into):
+            if not self._rest:
+                self._rest = memoryview(next(self._parts, b""))
+                if not self._rest:
+                    break
+            taken = self._rest[: len(into) - filled]
+            into[filled : filled + len(taken)] = taken
+            filled, self._rest = filled + len(taken), self._rest[len(taken) :]
+        return filled
+
+
+def _parts(snapshot: Snapshot) -> Iterator[bytes]:
+    """A map of all fields, the state last, as an array of its pieces."""
+    head = {name: getattr(snapshot, name) for name in Snapshot.__struct_fields__ if name != "state"}
+    yield _MAP_OF_ALL + _encode(head)[1:] + _encode("state") + _ARRAY + len(snapshot.state).to_bytes(4, "big")
+    yield from chain(map(_encode, snapshot.state))
+
+
+class _SnapshotStream(JetStreamContext):
+    """Names the stream when it subscribes: the library would ask the server for it, which nobody may (spec, 10)."""
+
+    stream = ""
+
+    @property
+    def _jsm(self) -> JetStreamManager:
+        return self
+
+    async def find_stream_name_by_subject(self, subject: str) -> str:
+        """The one stream that is subscribed to."""
+        return self.stream
+
+
+class JetStreamSnapshotStore:
+    """See `koordcore.ports.snapshots.SnapshotStore`. One writer per fold at a time."""
+
+    def __init__(self, connection: BusConnection, names: BusNames) -> None:
+        self._connection = connection
+        self._names = names
+        self._opened: ObjectStore | None = None
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """See `SnapshotStore.save`."""
+        store = await self._store()
+        await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
+        for seq in (await self.sequences(snapshot.fold))[:-KEPT_SNAPSHOTS]:
+            # Another instance may have dropped it meanwhile.
+            with contextlib.suppress(NotFoundError):
+                await store.delete(f"{snapshot.fold}/{seq}")
+
+    async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
+        """See `SnapshotStore.newest`; one that cannot be read is passed over like one with a wrong digest."""
+        store = await self._store()
+        for seq in reversed(await self.sequences(fold)):
+            if at_most is not None and seq > at_most:
+                continue
+            read = io.BytesIO()  # without it the library copies what it has read so far with every piece that comes
+            try:
+                await store.get(f"{fold}/{seq}", writeinto=read)
+                snapshot = _decode(read.getbuffer())
+            except (NotFoundError, msgspec.DecodeError):
+                continue
+            if is_usable(snapshot, schema_fingerprint):
+                return snapshot
+        return None
+
+    async def sequences(self, fold: str) -> list[int]:
+        """See `SnapshotStore.sequences`."""
+        store = await self._store()
+        try:
+            entries = await store.list()
+        except NotFoundError:
+            return []
+        found: list[int] = []
+        for entry in entries:
+            name, _, seq = (entry.name or "").rpartition("/")
+            if name == fold and seq.isdigit() and not entry.deleted:
+                found.append(int(seq))
+        return sorted(found)
+
+    async def _store(self) -> ObjectStore:
+        if self._opened is None:
+            context = _SnapshotStream(self._connection.client)
+            context.stream = self._names.snapshots
+            self._opened = await context.object_store(self._names.snapshot_bucket)
+        return self._opened

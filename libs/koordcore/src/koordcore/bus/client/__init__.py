@@ -1,0 +1,1 @@
+"""The client of NATS: wire format, connection and requests."""

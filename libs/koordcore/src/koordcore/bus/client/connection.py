@@ -1,0 +1,342 @@
+# pyright: reportUnknownMemberType=false
+# nats-py's connect and close are only partly annotated.
+"""The one connection of a process: settings, requests over one inbox, and who wants to know of reconnects.
+
+Builds on `wire`; `append`, `reads`, `follower` and the stores share a `BusConnection`.
+
+source    event-bus spec, 10, 11
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nats.errors import AuthorizationError
+from nats.errors import Error as NatsError
+
+from koordcore.bus.client.wire import BusClient, hpub, pub
+
+log = logging.getLogger("koordcore.bus")
+
+_AUTHORIZATION_WORDS = ("authorization", "authentication", "permissions")
+
+
+class ConnectRefused(Exception):
+    """The server refuses this user, its TLS or its version: retrying does not help."""
+
+
+class NotConnected(Exception):
+    """There is no connection at this moment; nothing was sent."""
+
+
+class NoAnswer(Exception):
+    """The server did not answer in time, or the connection broke while waiting: whether it acted is unknown."""
+
+
+class NoResponders(NoAnswer):
+    """Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist."""
+
+
+class Denied(Exception):
+    """The user may not publish to, or subscribe to, this subject."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"permission denied: {subject}")
+        self.subject = subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsClientFiles:
+    """PEM files for a server that is spoken to over TLS."""
+
+    ca: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """How to reach the log.
+
+    urls                    one or more servers, `nats://host:port` or `tls://host:port`
+    name                    shown by the server's monitoring
+    user                    principal; its inbox prefix is `_INBOX_<user>`
+    nkey_seed_file          file with the seed `SU...`; None: no authentication
+    connect_seconds         how long the first connection may take before `connect` gives up
+    """
+
+    urls: tuple[str, ...]
+    name: str = "koord"
+    user: str = "any"
+    nkey_seed_file: Path | None = None
+    tls: TlsClientFiles | None = None
+    connect_seconds: float = 30.0
+    reconnect_wait_seconds: float = 0.5
+    ping_seconds: float = 10.0
+
+    @property
+    def inbox_prefix(self) -> str:
+        """The only place where answers to this user arrive (event-bus spec, 10)."""
+        return f"_INBOX_{self.user}"
+
+
+class Reply(NamedTuple):
+    """An answer: raw header block (b"" without headers) and payload."""
+
+    header: bytes
+    data: bytes
+
+    @property
+    def status(self) -> str:
+        """Status code of a reply without content (`503`: no responders); "" for an ordinary one."""
+        return self.header[9:12].decode() if self.header[8:9] == b" " else ""
+
+
+class BusConnection:
+    """A live connection. Made by `connect`; all adapters of the process share it."""
+
+    def __init__(self, client: BusClient, settings: ConnectionSettings) -> None:
+        self.client = client
+        self.settings = settings
+        self.epoch = 0
+        self.is_closing = False
+        self._inbox = ""
+        self._tokens = itertools.count(1)
+        self._waiting: dict[bytes, tuple[asyncio.Future[Reply], tuple[str, ...]]] = {}
+        self._connected = asyncio.Event()
+        self._on_reconnect: dict[int, Callable[[], None]] = {}
+        self._denied_subscriptions: set[str] = set()
+        client.on_denied = self._denied
+
+    async def open(self) -> None:
+        """Subscribe to the inbox; called once by `connect`."""
+        self._inbox = self.client.new_inbox()
+        await self.client.subscribe_sink(f"{self._inbox}.*", self._dispatch)
+        self._connected.set()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether commands reach a server now."""
+        return self.client.is_connected and not self.client.is_draining
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended for good."""
+        return self.client.is_closed
+
+    @property
+    def server_version(self) -> str:
+        """Version text of the server that we are connected to."""
+        version = self.client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of headers and body that the server takes in one message."""
+        return self.client.max_payload
+
+    async def wait_connected(self, seconds: float) -> bool:
+        """Wait until there is a connection; False after `seconds` or when closed for good."""
+        if self.is_connected:
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._connected.wait()
+        return self.is_connected
+
+    async def request(self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float = 2.0) -> Reply:
+        """Publish with a reply address and wait for one answer.
+
+        raises    NotConnected, NoAnswer, NoResponders, Denied
+        """
+        token, future = self.expect((subject,))
+        reply_to = self.address(token)
+        try:
+            self.write(hpub(subject, reply_to, header, payload) if header else pub(subject, reply_to, payload))
+            return await self.answer(future, timeout)
+        finally:
+            self.forget(token)
+
+    def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
+        """A one-time address (its token) and the future of the answer; `forget` it afterwards.
+
+        subjects    what is published meanwhile: a refusal by permission fails the future with `Denied`
+        """
+        token = b"%x" % next(self._tokens)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = (future, subjects)
+        return token, future
+
+    def forget(self, token: bytes) -> None:
+        """The answer is no longer wanted."""
+        self._waiting.pop(token, None)
+
+    async def answer(self, future: asyncio.Future[Reply], timeout: float) -> Reply:
+        """Wait for the answer of `expect`.
+
+        raises    NoAnswer, NoResponders, Denied
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                reply = await future
+        except TimeoutError as cause:
+            raise NoAnswer(f"no answer within {timeout:g} s") from cause
+        if not reply.data and reply.status == "503":
+            raise NoResponders("no responders")
+        return reply
+
+    def address(self, token: bytes) -> str:
+        """The reply subject of a token."""
+        return f"{self._inbox}.{token.decode()}"
+
+    def write(self, commands: bytes) -> None:
+        """Send encoded commands.
+
+        raises    NotConnected: nothing was sent
+        """
+        if not self.is_connected:
+            raise NotConnected
+        self.client.write(commands)
+
+    def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Call `action` after every reconnect; returns the function that ends this."""
+        key = next(self._tokens)
+        self._on_reconnect[key] = action
+        return lambda: void(self._on_reconnect.pop(key, None))
+
+    async def drain_and_close(self) -> None:
+        """Send what is pending, then close. Call after the last append was acknowledged."""
+        self.is_closing = True
+        if not self.client.is_closed:
+            with contextlib.suppress(NatsError, OSError, TimeoutError):
+                if self.client.is_connected:
+                    await self.client.flush(2)
+            await self.client.close()
+        self._fail_waiting(NoAnswer("the connection was closed"))
+
+    def disconnected(self) -> None:
+        """The client lost its connection."""
+        self._connected.clear()
+        self._fail_waiting(NoAnswer("the connection broke"))
+
+    def reconnected(self) -> None:
+        """The client has a connection again and has repeated its subscriptions."""
+        self.epoch += 1
+        self._connected.set()
+        for action in list(self._on_reconnect.values()):
+            action()
+
+    def _dispatch(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        token = subject[subject.rfind(b".") + 1 :]
+        waiting = self._waiting.get(token)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_result(Reply(header, payload))
+
+    def _denied(self, operation: str, subject: str) -> None:
+        log.error("bus_permission_denied operation=%s subject=%s user=%s", operation, subject, self.settings.user)
+        if operation != "publish":
+            self._denied_subscriptions.add(subject)
+            return
+        for future, subjects in list(self._waiting.values()):
+            if subject in subjects and not future.done():
+                future.set_exception(Denied(subject))
+
+    def _fail_waiting(self, error: Exception) -> None:
+        for future, _ in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(error)
+
+
+def void(_: object) -> None:
+    """Drop a value."""
+
+
+async def connect(settings: ConnectionSettings) -> BusConnection:
+    """Connect with the settings of event-bus spec, 11, within `connect_seconds`.
+
+    raises    ConnectRefused for a wrong user, wrong TLS or an unusable seed (at once: waiting would not help);
+              NotConnected when no server was reached in time
+    """
+    client = BusClient()
+    connection = BusConnection(client, settings)
+    refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    opened = False
+
+    async def on_error(error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        fatal = isinstance(error, (AuthorizationError, ssl.SSLCertVerificationError)) or any(
+            word in text.lower() for word in _AUTHORIZATION_WORDS
+        )
+        if not opened and fatal and not refused.done():
+            refused.set_result(text)
+        log.warning("bus_connection_error user=%s error=%s", settings.user, text)
+
+    async def on_disconnect() -> None:
+        if not connection.is_closing:
+            log.warning("bus_disconnected user=%s", settings.user)
+        connection.disconnected()
+
+    async def on_reconnect() -> None:
+        log.info("bus_reconnected user=%s", settings.user)
+        connection.reconnected()
+
+    async def on_close() -> None:
+        connection.disconnected()
+
+    seed = None
+    if settings.nkey_seed_file is not None:
+        try:
+            seed = settings.nkey_seed_file.read_text().strip()
+        except OSError as cause:
+            raise ConnectRefused(f"nkey_seed_file: {cause}") from cause
+    connecting = asyncio.ensure_future(
+        client.connect(
+            list(settings.urls),
+            name=settings.name,
+            error_cb=on_error,
+            disconnected_cb=on_disconnect,
+            reconnected_cb=on_reconnect,
+            closed_cb=on_close,
+            allow_reconnect=True,
+            max_reconnect_attempts=-1,
+            # nats-py waits the same time after every failure; drawn once per process, it spreads a fleet's reconnects.
+            reconnect_time_wait=settings.reconnect_wait_seconds * random.uniform(0.8, 1.2),  # type: ignore[arg-type]  # noqa: S311
+            ping_interval=settings.ping_seconds,  # type: ignore[arg-type]
+            connect_timeout=2,
+            inbox_prefix=settings.inbox_prefix,
+            nkeys_seed_str=seed,
+            tls=_tls_context(settings.tls),
+            pending_size=16 * 1024 * 1024,
+        )
+    )
+    await asyncio.wait({connecting, refused}, timeout=settings.connect_seconds, return_when=asyncio.FIRST_COMPLETED)
+    if refused.done() or not connecting.done():
+        connecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await connecting
+        with contextlib.suppress(Exception):
+            await client.close()
+        if refused.done():
+            raise ConnectRefused(f"{', '.join(settings.urls)}: {refused.result()}")
+        raise NotConnected(f"no connection to {', '.join(settings.urls)} within {settings.connect_seconds:g} s")
+    refused.cancel()
+    connecting.result()
+    opened = True
+    await connection.open()
+    return connection
+
+
+def _tls_context(files: TlsClientFiles | None) -> ssl.SSLContext | None:
+    if files is None:
+        return None
+    context = ssl.create_default_context(cafile=str(files.ca))
+    if files.certificate is not None:
+        context.load_cert_chain(files.certificate, files.key)
+    return context

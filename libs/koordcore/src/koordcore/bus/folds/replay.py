@@ -1,0 +1,63 @@
+"""State as of any position or time: fold the history up to it.
+
+source    event-bus spec, 6 (as-of query)
+"""
+
+from typing import TypeVar
+
+from koordcore.bus.folds.runner import Foldable, FoldSource
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.snapshots import SnapshotStore
+
+F = TypeVar("F", bound=Foldable)
+
+
+async def state_at(
+    events: EventLog,
+    source: FoldSource[F],
+    upto: int,
+    *,
+    fold: str = "",
+    snapshots: SnapshotStore | None = None,
+    skipped: frozenset[int] = frozenset(),
+) -> F:
+    """The fold's state after every event with sequence <= upto.
+
+    upto        at most the head's; 0 gives the empty state
+    fold        whose snapshots may shorten the way; "" or no store: from the first event
+    skipped     sequences that operators told the fold to pass over
+
+    raises    HistoryGone; what `apply` raises for a poison event
+    """
+    state = source.fresh()
+    position = 0
+    if snapshots is not None and fold:
+        snapshot = await snapshots.newest(fold, schema_fingerprint=source.fingerprint, at_most=upto)
+        if snapshot is not None:
+            state, position = source.restore(b"".join(snapshot.state)), snapshot.seq
+    async for batch in events.history(position, upto):
+        for stored in batch:
+            if stored.seq in skipped:
+                state.skip(stored.seq)
+            else:
+                state.apply(stored)
+    state.skip(upto)
+    return state
+
+
+async def position_at_time(events: EventLog, moment: str) -> int:
+    """The last position before the first event that occurred after `moment`: what was known then.
+
+    moment    RFC 3339, UTC, microseconds, as `Koord-Occurred-At` is written (equal formats compare as text)
+    returns   0 when the first event is later; the head when none is
+
+    raises    HistoryGone when the beginning of the log has been trimmed
+    """
+    head = await events.head()
+    position = head.first_seq - 1
+    async for batch in events.history(position, head.last_seq):
+        for stored in batch:
+            if stored.occurred_at > moment:
+                return position
+            position = stored.seq
+    return head.last_seq

@@ -1,0 +1,1 @@
+"""Reading streams: at the leader, and in strict order through a follower."""

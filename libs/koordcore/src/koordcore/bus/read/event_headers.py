@@ -1,0 +1,57 @@
+"""Headers of stored events, read late."""
+
+from collections.abc import Iterator
+from typing import TypeVar, overload
+
+from koordcore.bus.client.wire import decode_headers
+from koordcore.events.envelope import DeferredHeaders
+
+T = TypeVar("T")
+
+
+class EventHeaders(DeferredHeaders):
+    """Headers of a stored event, read when the first is asked for: a fold passes its own events over unread."""
+
+    __slots__ = ("_block", "_read")
+
+    def __init__(self, block: bytes) -> None:
+        self._block = block
+        self._read: dict[str, str] | None = None
+
+    def has_line(self, line: bytes) -> bool:
+        """See `DeferredHeaders.has_line`."""
+        return line in self._block
+
+    @overload
+    def get(self, key: str, default: None = None, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: str, /) -> str: ...
+    @overload
+    def get(self, key: str, default: T, /) -> str | T: ...
+    def get(self, key: str, default: object = None, /) -> object:
+        """The header, or the default; not the slow way of `Mapping`."""
+        return self._headers().get(key, default)
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers())
+
+    def __len__(self) -> int:
+        return len(self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        if self._read is None:
+            self._read = _event_headers(self._block)
+        return self._read
+
+
+def _event_headers(block: bytes) -> dict[str, str]:
+    """The headers; the layout of `wire.encode_headers` is taken the short way."""
+    if block[8:10] == b"\r\n":
+        try:
+            return dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs
+        except ValueError:
+            pass
+    return decode_headers(block)

@@ -1,0 +1,185 @@
+"""One consumer's messages on their way from the parser to the fold (event-bus spec, 3.2).
+
+Messages reach `Feed` straight from the parser (no task switch, headers parsed once), are checked for order there, and
+wait in a bounded list. Pull requests overlap, so that the server never idles.
+"""
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from koordcore.bus.client.connection import BusConnection, NotConnected
+from koordcore.bus.client.wire import decode_headers, pub
+from koordcore.bus.read.event_headers import EventHeaders
+from koordcore.bus.read.follower_settings import FollowerSettings
+from koordcore.events.envelope import AggregateRef, StoredEvent
+
+_SECOND = 1_000_000_000
+
+
+class _Pull(msgspec.Struct):
+    batch: int
+    expires: int
+    idle_heartbeat: int
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Feed:
+    """The messages of one consumer, in order.
+
+    trouble    why the consumer has to be made anew, "" nothing
+    drained    everything that the consumer had is given
+    """
+
+    def __init__(
+        self, connection: BusConnection, stream: str, prefix: str, after: int, settings: FollowerSettings
+    ) -> None:
+        self.trouble = ""
+        self.drained = False
+        self._connection = connection
+        self._stream = stream
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._prefix_size = len(prefix)
+        self._expected_consumer_seq = 1
+        self._last_seq = after
+        self._events: list[StoredEvent] = []
+        self._taken = 0
+        self._outstanding = 0
+        self._heard = self._loop.time()
+        self._wake: asyncio.Future[None] | None = None
+        self._inbox = connection.client.new_inbox()
+        self._subscription: int | None = None
+        self._name = ""
+        self._last_pending = b""
+
+    async def subscribe(self) -> None:
+        """Listen on an inbox of our own: messages of a pull carry their stream subject, not the reply address."""
+        if self._connection.is_closed:
+            raise NotConnected
+        self._subscription = await self._connection.client.subscribe_sink(self._inbox, self._receive)
+
+    def open(self, name: str) -> None:
+        """The consumer exists: ask for messages."""
+        self._name = name
+        self._heard = self._loop.time()
+        self._request_more()
+
+    async def close(self) -> None:
+        """No more messages wanted; the server forgets the consumer at once if it hears this, else after a minute."""
+        if self._subscription is not None:
+            await self._connection.client.unsubscribe_sink(self._subscription)
+        if self._name:
+            with contextlib.suppress(NotConnected):
+                self._connection.write(pub(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", "", b""))
+
+    def fail_reconnected(self) -> None:
+        """Requests and perhaps the consumer were lost with the connection."""
+        self._fail("reconnected")
+
+    async def next_batch(self, size: int) -> list[StoredEvent] | None:
+        """1 to `size` events in order; None when the consumer has to be made anew (all received ones were given)."""
+        while not self._events:
+            if self.trouble:
+                return None
+            await self._wait()
+        events = self._events
+        if len(events) > size:
+            self._events = events[size:]
+            events = events[:size]
+            self.drained = False
+        else:
+            self._events = []
+            self.drained = self._pending_is_zero()
+        self._taken += len(events)
+        self._request_more()
+        return events
+
+    async def _wait(self) -> None:
+        quiet_until = self._heard + self._settings.silence_seconds
+        now = self._loop.time()
+        if now >= quiet_until:
+            # Our own process may have been busy: what the socket holds is read before silence is believed.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if not self._events and self._loop.time() >= self._heard + self._settings.silence_seconds:
+                self._fail(f"silent for {now - self._heard:.1f} s")
+            return
+        self._wake = self._loop.create_future()
+        timer = self._loop.call_at(quiet_until, self._wake_up)
+        try:
+            await self._wake
+        finally:
+            timer.cancel()
+            self._wake = None
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _fail(self, reason: str) -> None:
+        if not self.trouble:
+            self.trouble = reason
+        self._wake_up()
+
+    def _pending_is_zero(self) -> bool:
+        return self._last_pending == b"0"
+
+    def _request_more(self) -> None:
+        """Keep `window` messages asked for or waiting; ask in halves, so that two requests overlap."""
+        half = self._settings.window // 2
+        room = self._settings.window - self._outstanding - len(self._events)
+        if self.trouble or room < half:
+            return
+        request = _Pull(
+            half, int(self._settings.request_seconds * _SECOND), int(self._settings.heartbeat_seconds * _SECOND)
+        )
+        command = pub(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}", self._inbox, _encode(request))
+        try:
+            for _ in range(room // half):
+                self._connection.write(command)
+                self._outstanding += half
+        except NotConnected:
+            self._fail("not connected")
+
+    def _receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        if self.trouble:
+            return
+        self._heard = self._loop.time()
+        if not reply:
+            self._status(header)
+            return
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>, since 2.14 also
+        # $JS.ACK.<domain>.<account>.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>[.x]
+        tokens = reply.split(b".")
+        at = 5 if len(tokens) == 9 else 7
+        seq = int(tokens[at])
+        if int(tokens[at + 1]) != self._expected_consumer_seq or seq <= self._last_seq:
+            self._fail(f"gap: consumer sequence {tokens[at + 1].decode()}, not {self._expected_consumer_seq}")
+            return
+        self._expected_consumer_seq += 1
+        self._last_seq = seq
+        self._outstanding -= 1
+        self._last_pending = tokens[at + 3]
+        kind, id_ = subject[self._prefix_size :].decode().split(".", 1)
+        self._events.append(
+            StoredEvent(seq, AggregateRef(kind, id_), EventHeaders(header), payload, int(tokens[at + 2]))
+        )
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _status(self, block: bytes) -> None:
+        """A message about a request: heartbeat, its end, or the consumer's end."""
+        headers = decode_headers(block)
+        status = headers.get("Status", "")
+        if status == "100":
+            return
+        description = headers.get("Description", "")
+        if status == "408" or (status == "409" and "batch completed" in description.lower()):
+            self._outstanding -= int(headers.get("Nats-Pending-Messages", "0"))
+            self._request_more()
+            return
+        self._fail(f"{status} {description}".strip())

@@ -1,0 +1,223 @@
+"""Strict order from a checkpoint: the follower of event-bus spec, 3.2, on an ephemeral pull consumer (`feed`).
+
+consumer: ack none, memory, one replica, gone 60 s after its last request
+a gap in consumer sequences, silence, a reconnect, a lost consumer  ->  a new consumer at the last delivered + 1
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+from nats.nuid import NUID
+
+from koordcore.bus.client.connection import BusConnection, Denied, NoAnswer, NotConnected
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.read.feed import Feed
+from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
+from koordcore.bus.read.stream_reader import ApiError, StreamReader, patient_api
+from koordcore.events.envelope import StoredEvent
+from koordcore.ports.eventlog import HistoryGone, LogHead, Misconfigured
+
+_SECOND = 1_000_000_000
+
+
+class _ConsumerConfig(msgspec.Struct, omit_defaults=True):
+    name: str
+    deliver_policy: str
+    opt_start_seq: int
+    filter_subjects: list[str]
+    inactive_threshold: int
+    ack_policy: str = ""
+    replay_policy: str = ""
+    mem_storage: bool = False
+    num_replicas: int = 0
+    max_waiting: int = 0
+
+
+class _CreateConsumer(msgspec.Struct):
+    stream_name: str
+    config: _ConsumerConfig
+    action: str = "create"
+
+
+class _Created(msgspec.Struct):
+    num_pending: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_created = msgspec.json.Decoder(_Created).decode
+
+
+class Follower:
+    """Reads one stream in order. Each call of `follow` or `history` has its own consumer; calls may be concurrent."""
+
+    def __init__(
+        self,
+        connection: BusConnection,
+        *,
+        stream: str,
+        prefix: str,
+        reader: StreamReader,
+        gaps_are_normal: bool = False,
+        metrics: BusMetrics = NO_METRICS,
+        settings: FollowerSettings = DEFAULTS,
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = prefix
+        self._reader = reader
+        self._gaps_are_normal = gaps_are_normal
+        self._metrics = metrics
+        self._settings = settings
+        self._nuid = NUID()
+
+    async def follow(
+        self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """See `EventLog.follow`."""
+        async for events in self._batches(after, None, kinds, batch):
+            yield events
+
+    async def history(
+        self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """See `EventLog.history`."""
+        async for events in self._batches(after, upto, kinds, batch):
+            yield events
+
+    async def _batches(
+        self, after: int, upto: int | None, kinds: Sequence[str] | None, batch: int
+    ) -> AsyncIterator[list[StoredEvent]]:
+        position = after
+        reconnects = 0
+        while upto is None or position < upto:
+            # 1. is the history that we need still there?
+            head = await self._require_history(position)
+            if upto is not None and head.last_seq <= position:
+                await asyncio.sleep(_jitter(0.05))
+                continue
+            # 2. a consumer of our own at the next position
+            feed = Feed(self._connection, self._stream, self._prefix, position, self._settings)
+            stop_listening = self._connection.on_reconnect(feed.fail_reconnected)
+            try:
+                try:
+                    await feed.subscribe()
+                    pending = await self._create_consumer(feed, position, kinds)
+                except (NoAnswer, NotConnected):
+                    await asyncio.sleep(_jitter(0.1))
+                    continue
+                # 3. batches, until something is wrong with the consumer
+                if upto is not None and pending == 0:
+                    position = await self._passed(position, upto, head, kinds)
+                    continue
+                while True:
+                    events = await feed.next_batch(batch)
+                    if events is None:
+                        break
+                    reconnects = 0
+                    if upto is not None and events[-1].seq >= upto:
+                        wanted = [event for event in events if event.seq <= upto]
+                        if wanted:
+                            yield wanted
+                        return
+                    yield events
+                    position = events[-1].seq
+                    if upto is not None and feed.drained:
+                        position = await self._passed(position, upto, head, kinds)
+                        break
+            finally:
+                stop_listening()
+                await feed.close()
+            if feed.trouble:
+                self._metrics.gap(self._stream)
+                reconnects += 1
+                await asyncio.sleep(_jitter(min(0.02 * 2**reconnects, 1.0)))
+
+    async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
+        """Where a history goes on whose consumer had nothing more behind `position`: at its end, if that was all.
+
+        The consumer may be on a server that is behind (event-bus spec, 13), so the leader is asked for what follows.
+        """
+        try:
+            following = await self._following(position, kinds)
+        except NoAnswer:
+            if self._connection.is_closed:
+                raise
+            return position
+        if following is not None and following <= upto:
+            await asyncio.sleep(_jitter(0.05))
+            return position
+        if following is not None or head.last_seq >= upto:
+            return upto
+        await asyncio.sleep(_jitter(0.05))
+        return max(position, head.last_seq)
+
+    async def _following(self, position: int, kinds: Sequence[str] | None) -> int | None:
+        """Sequence of the first event of these kinds behind a position, as the leader has it; None: there is none."""
+        found = [await self._reader.next_of(subject, position + 1) for subject in self._filters(kinds)]
+        return min((event.seq for event in found if event is not None), default=None)
+
+    def _filters(self, kinds: Sequence[str] | None) -> list[str]:
+        return [f"{self._prefix}>"] if kinds is None else [f"{self._prefix}{kind}.*" for kind in kinds]
+
+    async def _require_history(self, position: int) -> LogHead:
+        """Bounds of the stream once they cover `position`.
+
+        raises    HistoryGone when events after `position` are trimmed, or when the stream ends before it for longer
+                  than `went_back_seconds` (it was replaced by another one)
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._settings.went_back_seconds
+        while True:
+            try:
+                head = await self._reader.head()
+            except NoAnswer:
+                if self._connection.is_closed:
+                    raise
+                continue
+            if self._gaps_are_normal:
+                return head
+            if position + 1 < head.first_seq:
+                raise HistoryGone(position, head.first_seq)
+            if position <= head.last_seq:
+                return head
+            if loop.time() >= end:
+                raise HistoryGone(position, head.last_seq + 1)
+            await asyncio.sleep(0.1)
+
+    async def _create_consumer(self, feed: Feed, position: int, kinds: Sequence[str] | None) -> int:
+        """Make the consumer and open the first requests; gives the number of messages it has to deliver."""
+        name = f"f-{bytes(self._nuid.next()).decode()}"
+        request = _CreateConsumer(
+            self._stream,
+            _ConsumerConfig(
+                name=name,
+                deliver_policy="by_start_sequence",
+                opt_start_seq=position + 1,
+                filter_subjects=self._filters(kinds),
+                inactive_threshold=int(self._settings.inactive_seconds * _SECOND),
+                ack_policy="none",
+                replay_policy="instant",
+                mem_storage=True,
+                num_replicas=1,
+                max_waiting=64,
+            ),
+        )
+        try:
+            data = await patient_api(
+                self._connection, f"$JS.API.CONSUMER.CREATE.{self._stream}.{name}", _encode(request), deadline=5
+            )
+        except ApiError as error:
+            # 10148: an attempt whose answer was lost made it; the next round takes a new name.
+            if error.err_code in (10148, 10013):
+                raise NoAnswer(str(error)) from error
+            raise Misconfigured(f"{self._stream}: {error}") from error
+        except Denied as error:
+            raise Misconfigured(str(error)) from error
+        feed.open(name)
+        return _decode_created(data).num_pending
+
+
+def _jitter(seconds: float) -> float:
+    return random.uniform(seconds / 2, seconds)  # noqa: S311

@@ -1,0 +1,204 @@
+"""Reading facts at the stream's leader, and the bounds of a stream.
+
+Never through a direct get: that may be answered by a follower that is behind, and an expectation taken from it is
+stale (event-bus spec, 13).
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.wire import decode_headers
+from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.ports.eventlog import LogHead, Misconfigured
+
+NOT_FOUND = (10037, 10059)
+"""No message found; stream not found."""
+_DEFINITE = (*NOT_FOUND, 10023, 10047)
+"""503 answers that will not change by asking again: these, and that resources or storage are used up."""
+_PAUSE_SECONDS = 0.1
+_ANSWER_SECONDS = 2.0
+
+
+class ApiError(Exception):
+    """An error answer of the JetStream API."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"{code}/{err_code} {description}")
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+
+class _ErrorBody(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    error: _ErrorBody | None = None
+
+
+class _RawMessage(msgspec.Struct):
+    subject: str
+    seq: int
+    time: str
+    hdrs: bytes = b""
+    data: bytes = b""
+
+
+class _MessageAnswer(msgspec.Struct):
+    message: _RawMessage
+
+
+class _State(msgspec.Struct):
+    first_seq: int
+    last_seq: int
+    messages: int = 0
+    bytes: int = 0
+
+
+class _InfoAnswer(msgspec.Struct):
+    state: _State
+
+
+class _ByLast(msgspec.Struct):
+    last_by_subj: str
+
+
+class _ByNext(msgspec.Struct):
+    next_by_subj: str
+    seq: int
+
+
+class _BySince(msgspec.Struct):
+    next_by_subj: str
+    start_time: str
+
+
+class _BySequence(msgspec.Struct):
+    seq: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_error = msgspec.json.Decoder(_Envelope).decode
+_decode_message = msgspec.json.Decoder(_MessageAnswer).decode
+_decode_info = msgspec.json.Decoder(_InfoAnswer).decode
+
+
+async def api(connection: BusConnection, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
+    """One request to the JetStream API.
+
+    raises    ApiError, NotConnected, NoAnswer, NoResponders, Denied
+    """
+    reply = await connection.request(subject, payload, timeout=timeout)
+    error = _decode_error(reply.data).error
+    if error is not None:
+        raise ApiError(error.code, error.err_code, error.description)
+    return reply.data
+
+
+async def patient_api(connection: BusConnection, subject: str, payload: bytes, *, deadline: float = 30.0) -> bytes:
+    """Like `api`, but waits for the connection and repeats when nobody answers or the server is not ready.
+
+    For requests that may be repeated. Real seconds.
+
+    raises    ApiError for a definite refusal; NoAnswer after `deadline`; Denied
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + deadline
+    while True:
+        problem: Exception
+        try:
+            return await api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, end - loop.time())))
+        except (NotConnected, NoAnswer) as error:
+            problem = error
+        except ApiError as error:
+            if error.code != 503 or error.err_code in _DEFINITE:
+                raise
+            problem = error
+        if connection.is_closed or loop.time() >= end:
+            raise NoAnswer(f"{subject}: {problem or type(problem).__name__}") from problem
+        await asyncio.sleep(_PAUSE_SECONDS)
+        await connection.wait_connected(max(0.0, end - loop.time()))
+
+
+def nanoseconds(text: str) -> int:
+    """Nanoseconds since 1970 of the server's RFC 3339 time (up to nine decimals)."""
+    whole, _, rest = text.rstrip("Z").partition(".")
+    if "+" in rest or len(rest) > 9 or not (rest.isdigit() or not rest):
+        return round(datetime.fromisoformat(text).timestamp() * 1_000_000_000)
+    return int(datetime.fromisoformat(whole + "+00:00").timestamp()) * 1_000_000_000 + int(rest.ljust(9, "0") or 0)
+
+
+class StreamReader:
+    """Reads of one stream whose subjects are `<prefix><kind>.<id>`. May be used concurrently."""
+
+    def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = prefix
+        self._deadline = deadline
+        self._get = f"$JS.API.STREAM.MSG.GET.{stream}"
+        self._info = f"$JS.API.STREAM.INFO.{stream}"
+
+    async def head(self) -> LogHead:
+        """Bounds of the stream, from its leader.
+
+        raises    Misconfigured when the stream does not exist; NoAnswer after the deadline
+        """
+        try:
+            state = _decode_info(await patient_api(self._connection, self._info, b"", deadline=self._deadline)).state
+        except ApiError as error:
+            raise Misconfigured(f"{self._stream}: {error}") from error
+        return LogHead(max(1, state.first_seq), state.last_seq)
+
+    async def last_of(self, subject: str) -> StoredEvent | None:
+        """Newest message of one exact subject; None when there is none."""
+        return await self._message(_ByLast(subject))
+
+    async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
+        """First message of a subject, which may have wildcards, with sequence >= seq; None when there is none."""
+        return await self._message(_ByNext(subject, seq))
+
+    async def at(self, seq: int) -> StoredEvent | None:
+        """The message at a position; None when it is not kept (any more)."""
+        return await self._message(_BySequence(seq))
+
+    async def of_subject(self, subject: str, *, after: int = 0) -> list[StoredEvent]:
+        """All messages of one exact subject with sequence > after, in order."""
+        last = await self.last_of(subject)
+        if last is None or last.seq <= after:
+            return []
+        found: list[StoredEvent] = []
+        at = after
+        while at < last.seq:
+            event = await self.next_of(subject, at + 1)
+            if event is None:
+                break
+            found.append(event)
+            at = event.seq
+        return found
+
+    async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
+        """All messages of a subject, which may have wildcards, that were stored from `begin` to `end`, in order."""
+        found: list[StoredEvent] = []
+        event = await self._message(_BySince(subject, begin.astimezone(UTC).isoformat()))
+        while event is not None and event.stored_at_ns <= end.timestamp() * 1_000_000_000:
+            found.append(event)
+            event = await self.next_of(subject, event.seq + 1)
+        return found
+
+    async def _message(self, request: msgspec.Struct) -> StoredEvent | None:
+        try:
+            data = await patient_api(self._connection, self._get, _encode(request), deadline=self._deadline)
+        except ApiError as error:
+            if error.err_code == NOT_FOUND[0]:
+                return None
+            raise Misconfigured(f"{self._stream}: {error}") from error
+        raw = _decode_message(data).message
+        kind, _, id_ = raw.subject.removeprefix(self._prefix).partition(".")
+        return StoredEvent(raw.seq, AggregateRef(kind, id_), decode_headers(raw.hdrs), raw.data, nanoseconds(raw.time))

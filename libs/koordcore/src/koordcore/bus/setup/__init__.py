@@ -1,0 +1,1 @@
+"""What exists on the server: streams, consumers, users and their permissions."""

@@ -1,0 +1,101 @@
+"""The only place that creates or changes streams, buckets and stores on the server.
+
+Idempotent: run it at every start of the stack. A stream that exists with another configuration is changed only in
+fields that lose nothing; any other difference stops with its name, and a person decides.
+
+source    event-bus spec, 2 (rules), 9.2 (versions)
+"""
+
+import json
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, cast
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.read.stream_reader import ApiError, patient_api
+from koordcore.bus.setup.streams import StreamSpec
+
+MINIMUM_VERSION = (2, 12, 0)
+
+SAFE_FIELDS = frozenset({"description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"})
+"""Fields that may be changed on an existing stream. Growing `max_bytes` is how a full stream is opened again."""
+
+_ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
+
+
+class StreamDiffers(Exception):
+    """A stream exists with another configuration in fields that are not changed silently."""
+
+    def __init__(self, stream: str, differences: dict[str, tuple[Any, Any]]) -> None:
+        text = "; ".join(f"{field} is {found!r}, not {wanted!r}" for field, (found, wanted) in differences.items())
+        super().__init__(f"stream {stream} exists with another configuration: {text}")
+        self.stream = stream
+        self.differences = differences
+
+
+class ServerTooOld(Exception):
+    """The server lacks atomic batches."""
+
+
+class Change(StrEnum):
+    """What the bootstrap did to one stream."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
+    """Bring the server to the declared state; stream name -> what was done.
+
+    raises    ServerTooOld, StreamDiffers, ApiError (no space, no rights), NoAnswer
+    """
+    require_version(connection.server_version)
+    return {spec.name: await _ensure(connection, spec) for spec in specs}
+
+
+def require_version(version: str) -> None:
+    """Check a server's version text.
+
+    raises    ServerTooOld below 2.12
+    """
+    numbers = tuple(int(part) for part in version.split(".")[:3])
+    if numbers < MINIMUM_VERSION:
+        raise ServerTooOld(f"nats-server {version}: atomic batches need 2.12 or newer")
+
+
+async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
+    wanted = spec.config()
+    try:
+        data = await patient_api(connection, f"$JS.API.STREAM.INFO.{spec.name}", b"")
+    except ApiError as error:
+        if error.err_code != 10059:
+            raise
+        await patient_api(connection, f"$JS.API.STREAM.CREATE.{spec.name}", json.dumps(wanted).encode())
+        return Change.CREATED
+    found = cast("dict[str, Any]", json.loads(data)["config"])
+    differences = compare(found, wanted)
+    refused = {field: pair for field, pair in differences.items() if field not in SAFE_FIELDS}
+    if refused:
+        raise StreamDiffers(spec.name, refused)
+    if not differences:
+        return Change.UNCHANGED
+    await patient_api(connection, f"$JS.API.STREAM.UPDATE.{spec.name}", json.dumps({**found, **wanted}).encode())
+    return Change.UPDATED
+
+
+def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Fields in which an existing configuration differs: name -> (found, wanted). Fields that we leave out are free."""
+    differences: dict[str, tuple[Any, Any]] = {}
+    for field in sorted({*wanted, *(("republish",) if "republish" in found else ())}):
+        want = wanted.get(field)
+        have = found.get(field, _ABSENT_MEANS.get(field, False if isinstance(want, bool) else None))
+        if field == "republish" and isinstance(have, dict) and isinstance(want, dict):
+            have = {key: value for key, value in cast("dict[str, Any]", have).items() if key in want}
+        if field == "subjects":
+            same = set(cast("list[str]", have or [])) == set(cast("list[str]", want or []))
+        else:
+            same = have == want
+        if not same:
+            differences[field] = (have, want)
+    return differences

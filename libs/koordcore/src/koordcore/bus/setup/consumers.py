@@ -1,0 +1,76 @@
+"""Durable consumers of workers, as values. `bootstrap_consumers` creates them; services only bind.
+
+source    event-bus spec, 2 (rules), 3.2
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.read.stream_reader import ApiError, patient_api
+from koordcore.bus.setup.bootstrap import Change, StreamDiffers
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSpec:
+    """One durable pull consumer.
+
+    backoff_seconds     delays of our naks. Not the consumer's own `backoff`: that replaces `ack_wait`, so work that
+                        takes longer than its first value would be delivered a second time meanwhile
+    """
+
+    stream: str
+    durable: str
+    filter_subject: str
+    ack_wait_seconds: float = 60.0
+    max_deliver: int = 8
+    max_ack_pending: int = 64
+    backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
+
+    def delay_seconds(self, deliveries: int) -> float:
+        """How long to wait after so many failed deliveries (from 1)."""
+        return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
+
+    def config(self) -> dict[str, Any]:
+        """The configuration as the JetStream API spells it."""
+        return {
+            "durable_name": self.durable,
+            "filter_subject": self.filter_subject,
+            "ack_policy": "explicit",
+            "deliver_policy": "all",
+            "replay_policy": "instant",
+            "ack_wait": int(self.ack_wait_seconds * _SECOND),
+            "max_deliver": self.max_deliver,
+            "max_ack_pending": self.max_ack_pending,
+        }
+
+
+async def bootstrap_consumers(connection: BusConnection, specs: Iterable[ConsumerSpec]) -> dict[str, Change]:
+    """Create missing consumers; durable name -> what was done.
+
+    raises    StreamDiffers when one exists with another configuration; ApiError, NoAnswer
+    """
+    return {spec.durable: await _ensure(connection, spec) for spec in specs}
+
+
+async def _ensure(connection: BusConnection, spec: ConsumerSpec) -> Change:
+    wanted = spec.config()
+    try:
+        data = await patient_api(connection, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.durable}", b"")
+    except ApiError as error:
+        if error.err_code != 10014:  # consumer not found
+            raise
+        request = {"stream_name": spec.stream, "config": wanted, "action": "create"}
+        await patient_api(
+            connection, f"$JS.API.CONSUMER.DURABLE.CREATE.{spec.stream}.{spec.durable}", json.dumps(request).encode()
+        )
+        return Change.CREATED
+    found = cast("dict[str, Any]", json.loads(data)["config"])
+    differences = {field: (found.get(field), want) for field, want in wanted.items() if found.get(field) != want}
+    if differences:
+        raise StreamDiffers(f"{spec.stream}/{spec.durable}", differences)
+    return Change.UNCHANGED

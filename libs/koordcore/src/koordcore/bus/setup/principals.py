@@ -1,0 +1,146 @@
+"""Users of the server and what each may publish and subscribe to, generated from the service manifests.
+
+Everything that is not listed is denied. Nobody may subscribe to anything but the own inbox (agents: and their pushes).
+
+source    event-bus spec, 10
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.manifest import EMBEDDED, ServiceManifest
+from koordcore.embedded.keys import ensure_user_key
+from koordcore.embedded.nats_config import NatsUser, UserPermissions
+
+
+def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
+    """The allow lists of one principal."""
+    publish: list[str] = []
+    subscribe: list[str] = [f"_INBOX_{manifest.name}.>"]
+    ev = names.prefix("ev")
+    # Facts, and the leader reads that tell a conflict from a lost acknowledgement.
+    publish += [f"{ev}{kind}.*" for kind in manifest.appends]
+    if manifest.appends:
+        publish += _leader_reads(names.ev)
+    publish += [f"{names.prefix(class_)}{kind}.*" for class_, kind in manifest.reports]
+    for short in manifest.follows:
+        publish += _follow(_stream(names, short))
+    publish += [f"koord.{names.cluster}.cmd.{service}.*" for service in manifest.commands]
+    for short in manifest.works_on:
+        publish += _work(_stream(names, short))
+    if manifest.desired:
+        publish += [f"$JS.API.DIRECT.GET.{names.desired}.{_keys(names, manifest)}"]
+    if manifest.desired == "write":
+        publish += [f"$KV.{names.desired_bucket}.node.*"]
+    if manifest.snapshots:
+        publish += [f"$O.{names.snapshot_bucket}.>", f"$JS.API.STREAM.PURGE.{names.snapshots}"]
+    if manifest.snapshots or manifest.checkpoints:
+        publish += _object_reads(names)
+    if manifest.leads:
+        publish += _leader_bucket(names)
+    elif manifest.sees_leaders:
+        publish += _leader_reads(names.leader)
+    if manifest.parks:
+        publish += [f"koord.{names.cluster}.dlq.*", f"$JS.API.STREAM.MSG.DELETE.{names.dlq}"]
+        publish += _leader_reads(names.dlq)
+        publish += [f"$JS.API.STREAM.MSG.GET.{stream}" for stream in (names.ev, names.cmd)]
+    if manifest.agent_nodes:
+        node = manifest.agent_nodes
+        publish += [f"koord.{names.cluster}.obs.node.{node}", f"{ev}nodestate.{node}"]
+        # The agent is the only writer of its aggregate, so a direct get of its own subject settles a lost
+        # acknowledgement; leader reads would let it read every fact of the cluster.
+        publish += [f"$JS.API.DIRECT.GET.{names.ev}.{ev}nodestate.{node}"]
+        subscribe += [f"{names.prefix('push')}{kind}.{node}" for kind in ("node", "nodepolicy")]
+    if manifest.streams == "purge":
+        publish += [f"$JS.API.STREAM.PURGE.{names.ev}"]
+    if manifest.streams == "create":
+        publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE")]
+        publish += ["$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"]
+    return UserPermissions(publish_allow=tuple(dict.fromkeys(publish)), subscribe_allow=tuple(dict.fromkeys(subscribe)))
+
+
+def seed_file(directory: Path, principal: str) -> Path:
+    """Where the key of a principal is kept."""
+    return directory / f"{principal}.seed"
+
+
+def nats_users(
+    names: BusNames, directory: Path, manifests: Iterable[ServiceManifest] = EMBEDDED
+) -> tuple[NatsUser, ...]:
+    """The users of the server's configuration; missing keys are made, one file per principal, mode 0600.
+
+    raises    nkeys.NkeysError when a file holds no seed
+    """
+    return tuple(
+        NatsUser(
+            name=manifest.name,
+            public_key=ensure_user_key(seed_file(directory, manifest.name)).public_key,
+            permissions=permissions(manifest, names),
+        )
+        for manifest in manifests
+    )
+
+
+def _stream(names: BusNames, short: str) -> str:
+    return {
+        "ev": names.ev,
+        "obs": names.obs,
+        "why": names.explain,
+        "adv": names.adv,
+        "dlq": names.dlq,
+        "cmd": names.cmd,
+    }[short]
+
+
+def _keys(names: BusNames, manifest: ServiceManifest) -> str:
+    node = manifest.agent_nodes or "*"
+    return f"$KV.{names.desired_bucket}.node.{node}"
+
+
+def _leader_reads(stream: str) -> list[str]:
+    return [f"$JS.API.STREAM.MSG.GET.{stream}", f"$JS.API.STREAM.INFO.{stream}"]
+
+
+def _follow(stream: str) -> list[str]:
+    return [
+        *_leader_reads(stream),
+        f"$JS.API.CONSUMER.CREATE.{stream}.>",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",
+        f"$JS.API.CONSUMER.DELETE.{stream}.>",
+    ]
+
+
+def _work(stream: str) -> list[str]:
+    """A durable consumer that the bootstrap job made: take messages and acknowledge them, in both forms of address."""
+    return [
+        f"$JS.API.CONSUMER.INFO.{stream}.>",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",
+        f"$JS.ACK.{stream}.>",
+        f"$JS.ACK.*.*.{stream}.>",
+    ]
+
+
+def _object_reads(names: BusNames) -> list[str]:
+    stream = names.snapshots
+    return [
+        *_leader_reads(stream),
+        f"$JS.API.DIRECT.GET.{stream}.>",
+        f"$JS.API.CONSUMER.CREATE.{stream}",  # an unnamed consumer, as the library makes them
+        f"$JS.API.CONSUMER.CREATE.{stream}.>",
+        f"$JS.API.CONSUMER.DELETE.{stream}.>",
+        f"$JS.API.CONSUMER.INFO.{stream}.>",
+        f"$JS.FC.{stream}.>",
+    ]
+
+
+def _leader_bucket(names: BusNames) -> list[str]:
+    stream = names.leader
+    return [
+        f"$KV.{names.leader_bucket}.>",
+        *_leader_reads(stream),
+        f"$JS.API.CONSUMER.CREATE.{stream}.>",
+        f"$JS.API.CONSUMER.DELETE.{stream}.>",
+        f"$JS.API.CONSUMER.INFO.{stream}.>",
+        f"$JS.FC.{stream}.>",
+    ]

@@ -1,0 +1,1 @@
+"""Workers on durable consumers, and the dead-letter queue."""

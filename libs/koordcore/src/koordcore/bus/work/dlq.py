@@ -1,0 +1,151 @@
+"""Parked work items: a pointer to the original message and the error, until a person retries or drops them.
+
+The original stays in its stream (except for work queues, where the parked item carries it), so `show` reads it again.
+
+source    event-bus spec, 2 (KOORD_DLQ), 8
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.wire import encode_headers
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.follower import Follower
+from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
+from koordcore.bus.read.stream_reader import ApiError, StreamReader, api
+from koordcore.bus.write.outcome import read_answer
+from koordcore.events.envelope import StoredEvent
+from koordcore.values import codec
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker could not do.
+
+    stream, seq     the original message
+    subject, headers, body   of the original
+    deliveries      how often it was tried
+    error           the last error, one line
+    """
+
+    stream: str
+    seq: int
+    consumer: str
+    subject: str
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    deliveries: int = 1
+    error: str = ""
+    trace_id: str = ""
+    parked_at: str = ""
+
+
+class ParkedItem(msgspec.Struct, frozen=True):
+    """A parked item with its number in the list (its sequence in the DLQ stream)."""
+
+    number: int
+    parked: Parked
+
+
+class NoSuchItem(Exception):
+    """No parked item has this number (any more)."""
+
+
+class DeadLetters:
+    """The parked items of one cluster: parked by workers, handled by `koord bus dlq`."""
+
+    def __init__(self, connection: BusConnection, names: BusNames, *, follower: FollowerSettings = DEFAULTS) -> None:
+        self._connection = connection
+        self._names = names
+        prefix = f"koord.{names.cluster}."
+        self._reader = StreamReader(connection, names.dlq, prefix)
+        self._follower = Follower(
+            connection,
+            stream=names.dlq,
+            prefix=prefix,
+            reader=self._reader,
+            gaps_are_normal=True,
+            settings=follower,
+        )
+
+    async def park(self, parked: Parked) -> int:
+        """Store an item; gives its number. Parking the same message of the same consumer again changes nothing."""
+        header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
+        reply = await self._connection.request(
+            self._names.dlq_subject(parked.consumer), codec.encode(parked), header=header, timeout=5
+        )
+        answer = read_answer(reply.data)
+        if answer.code:
+            raise ApiError(answer.code, answer.err_code, answer.description)
+        return answer.seq
+
+    async def list(self, consumer: str | None = None) -> Sequence[ParkedItem]:
+        """All parked items, oldest first; of one consumer, or of all."""
+        head = await self._reader.head()
+        found: list[ParkedItem] = []
+        async for batch in self._follower.history(head.first_seq - 1, head.last_seq):
+            for stored in batch:
+                item = _item(stored)
+                if consumer is None or item.parked.consumer == consumer:
+                    found.append(item)
+        return found
+
+    async def show(self, number: int) -> ParkedItem:
+        """One item.
+
+        raises    NoSuchItem
+        """
+        stored = await self._reader.at(number)
+        if stored is None:
+            raise NoSuchItem(f"no parked item {number}")
+        return _item(stored)
+
+    async def retry(self, number: int) -> ParkedItem:
+        """Ask for the work again: the original is published once more on its subject, then the item is dropped.
+
+        Only requests (`cmd`) can be published again; facts are never appended twice, their workers are asked by a
+        request.
+
+        raises    NoSuchItem; ValueError for an item that is no request
+        """
+        item = await self.show(number)
+        parked = item.parked
+        if not parked.subject.startswith(f"koord.{self._names.cluster}.cmd."):
+            raise ValueError(f"item {number} is on {parked.subject}: only requests (cmd) can be sent again")
+        headers = {name: value for name, value in parked.headers.items() if not name.lower().startswith("nats-")}
+        headers["Nats-Msg-Id"] = f"retry:{parked.stream}:{parked.seq}:{number}"
+        reply = await self._connection.request(parked.subject, parked.body, header=encode_headers(headers), timeout=5)
+        answer = read_answer(reply.data)
+        if answer.code:
+            raise ApiError(answer.code, answer.err_code, answer.description)
+        await self.drop(number)
+        return item
+
+    async def drop(self, number: int) -> None:
+        """Forget an item.
+
+        raises    NoSuchItem
+        """
+        request = codec.encode({"seq": number, "no_erase": True})
+        try:
+            # Not repeated: after a lost answer the second attempt would find nothing to delete.
+            await api(self._connection, f"$JS.API.STREAM.MSG.DELETE.{self._names.dlq}", request)
+        except ApiError as error:
+            # The server has several words for a message that is not there, "stream store EOF" among them.
+            if await self._reader.at(number) is not None:
+                raise
+            raise NoSuchItem(f"no parked item {number}") from error
+
+    async def depths(self) -> dict[str, int]:
+        """Consumer -> number of parked items, for `koord_bus_dlq_depth`."""
+        depths: dict[str, int] = {}
+        for item in await self.list():
+            depths[item.parked.consumer] = depths.get(item.parked.consumer, 0) + 1
+            await asyncio.sleep(0)
+        return depths
+
+
+def _item(stored: StoredEvent) -> ParkedItem:
+    return ParkedItem(stored.seq, codec.decode(stored.body, Parked))

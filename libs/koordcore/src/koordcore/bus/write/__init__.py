@@ -1,0 +1,1 @@
+"""Appending facts with an expected position."""

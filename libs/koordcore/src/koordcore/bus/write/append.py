@@ -1,0 +1,286 @@
+"""Appending facts to the stream: the loop around `outcome.classify`.
+
+    encode once -> send (one message, or an atomic batch) -> classify the answer
+       stored                    -> Appended
+       conflict, or id known     -> read back at the leader: ours -> Appended, not ours -> Conflict
+       unknown, overload         -> the same bytes again, jittered, until the deadline -> Unavailable
+
+source    event-bus spec, 4
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import msgspec
+from nats.nuid import NUID
+
+from koordcore.bus.client.connection import BusConnection, Denied, NoAnswer, NoResponders, NotConnected
+from koordcore.bus.client.wire import encode_headers, hpub
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.names import BusNames, InvalidName
+from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, Answer, classify, read_answer
+from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.ports.eventlog import (
+    MOST_AT_ONCE,
+    Appended,
+    AppendOutcome,
+    Conflict,
+    Full,
+    Misconfigured,
+    TooLarge,
+    Unavailable,
+    Unsendable,
+)
+
+MAX_BATCHES_IN_FLIGHT = 20
+MAX_SINGLES_IN_FLIGHT = 1000
+PUBLISH_SECONDS = 2.0
+BACKOFF_SECONDS = (0.05, 2.0)
+IN_FLIGHT_WAIT_SECONDS = (0.005, 0.05)
+_BATCH_HEADERS_BYTES = 256
+"""No more is added to a message when it is sent in a batch."""
+_READS_AT_ONCE = 32
+_UNEXPLAINED_DUPLICATES = 5
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """An event as it is sent: subject, header lines with id and expectation, payload."""
+
+    subject: str
+    header: bytes
+    payload: bytes
+
+
+def encode_event(names: BusNames, event: NewEvent) -> Encoded:
+    """The bytes of an event, which never change between attempts.
+
+    raises    Unsendable when subject or headers cannot be sent
+    """
+    try:
+        subject = names.subject("ev", event.ref)
+        header = encode_headers(event.headers)
+    except (InvalidName, ValueError) as cause:
+        raise Unsendable(f"{event.ref}: {cause}") from cause
+    expectation = b"Nats-Expected-Last-Subject-Sequence: %d\r\n" % event.expected_last
+    return Encoded(subject, header + expectation, event.body)
+
+
+def require_distinct(events: Sequence[NewEvent]) -> None:
+    """An append is 1 to 1000 events of different aggregates with different ids.
+
+    raises    Unsendable
+    """
+    if not events or len(events) > MOST_AT_ONCE:
+        raise Unsendable(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
+    if len(events) > 1 and len({event.ref for event in events}) != len(events):
+        raise Unsendable("an append holds each aggregate once")
+    if len(events) > 1 and len({event.event_id for event in events}) != len(events):
+        raise Unsendable("an append holds each event id once")
+
+
+def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
+    """The server takes each message: it would end the connection of whoever sends it more.
+
+    raises    TooLarge
+    """
+    most = max_payload - _BATCH_HEADERS_BYTES
+    sizes = (len(message.header) + len(message.payload) for message in messages)
+    if large := [(event.ref, size) for event, size in zip(events, sizes, strict=True) if size > most]:
+        ref, size = large[0]
+        others = f", and {len(large) - 1} more such events" if len(large) > 1 else ""
+        text = f"{ref}: an event of {size:,} bytes{others}; the log takes {most:,}"
+        raise TooLarge(text, frozenset(ref for ref, _ in large))
+
+
+class Appender:
+    """Appends of one process. May be used concurrently; the caller keeps one append per aggregate in flight."""
+
+    def __init__(
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        reader: StreamReader,
+        *,
+        metrics: BusMetrics = NO_METRICS,
+        publish_seconds: float = PUBLISH_SECONDS,
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._reader = reader
+        self._metrics = metrics
+        self._publish_seconds = publish_seconds
+        self._batches = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
+        self._singles = asyncio.Semaphore(MAX_SINGLES_IN_FLIGHT)
+        self._nuid = NUID()
+
+    async def append(self, events: Sequence[NewEvent], deadline: float) -> AppendOutcome:
+        """See `koordcore.ports.eventlog.EventLog.append`."""
+        require_distinct(events)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        outcome_name = "misconfigured"
+        try:
+            encoded = [encode_event(self._names, event) for event in events]
+            require_small(events, encoded, self._connection.max_payload)
+            # Overload keeps its slot while it backs off, which is what lowers our own concurrency.
+            async with self._singles if len(events) == 1 else self._batches:
+                outcome = await self._until_known(events, encoded, started + deadline)
+            outcome_name = _name(outcome)
+            if isinstance(outcome, Conflict):
+                for kind in {ref.kind for ref, _ in outcome.moved}:
+                    self._metrics.conflict(kind)
+            return outcome
+        finally:
+            self._metrics.append(outcome_name, loop.time() - started)
+
+    async def _until_known(self, events: Sequence[NewEvent], encoded: list[Encoded], end: float) -> AppendOutcome:
+        loop = asyncio.get_running_loop()
+        pause = BACKOFF_SECONDS[0]
+        attempt = 0
+        unexplained = 0
+        while True:
+            attempt += 1
+            answer = await self._send(encoded, end)
+            action, reason = classify(answer)
+            outcome: AppendOutcome | None = None
+            try:
+                match action:
+                    case Action.STORED:
+                        return _appended(answer, len(events))
+                    case Action.STORED_BEFORE | Action.READ_BACK | Action.READ_BACK_ALL:
+                        outcome = await self._read_back(events)
+                    case Action.WAIT_AND_READ_BACK:
+                        await asyncio.sleep(random.uniform(*IN_FLIGHT_WAIT_SECONDS))  # noqa: S311
+                        outcome = await self._read_back(events)
+                        # Nothing of ours can be in flight at the first attempt: somebody else's append is.
+                        if outcome is None and attempt == 1:
+                            return Conflict()
+                    case Action.FULL:
+                        return Full(reason)
+                    case Action.STOP:
+                        raise Misconfigured(f"{encoded[0].subject}: {reason}")
+                    case Action.REPEAT | Action.BACK_OFF:
+                        pass
+            except NoAnswer as error:
+                reason = str(error)
+            if outcome is not None:
+                return outcome
+            if action in (Action.STORED_BEFORE, Action.READ_BACK_ALL):
+                # The id is known, yet none of our aggregates holds it: the event may still be on its way through the
+                # replicas; if it never shows up, the id was used for another event.
+                unexplained += 1
+                if unexplained >= _UNEXPLAINED_DUPLICATES:
+                    raise Unsendable(f"{encoded[0].subject}: an event id was used before for another event")
+            elif action is Action.READ_BACK and attempt == 1:
+                return Conflict()
+            if loop.time() + pause >= end or self._connection.is_closed:
+                return Unavailable(reason)
+            await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
+            pause = min(pause * 2, BACKOFF_SECONDS[1])
+
+    async def _send(self, encoded: list[Encoded], end: float) -> Answer:
+        """One attempt; what cannot be sent or is not answered is an answer, too."""
+        connection = self._connection
+        left = end - asyncio.get_running_loop().time()
+        if not await connection.wait_connected(max(0.0, left)):
+            return Answer(code=503, description="not connected")
+        token, future = connection.expect(tuple(message.subject for message in encoded))
+        try:
+            connection.write(self._commands(encoded, connection.address(token)))
+            reply = await connection.answer(future, max(0.05, min(self._publish_seconds, left)))
+        except NotConnected:
+            return Answer(code=503, description="not connected")
+        except NoResponders:
+            return NO_RESPONDERS
+        except NoAnswer as error:
+            return msgspec.structs.replace(NO_ANSWER, description=str(error))
+        except Denied as error:
+            raise Misconfigured(str(error)) from error
+        finally:
+            connection.forget(token)
+        return read_answer(reply.data)
+
+    def _commands(self, encoded: list[Encoded], reply_to: str) -> bytes:
+        if len(encoded) == 1:
+            only = encoded[0]
+            return hpub(only.subject, reply_to, only.header, only.payload)
+        # A fresh batch id per attempt: the server drops a batch whose id comes a second time. Ids, expectations and
+        # payloads of the events stay the same, and they are what makes the repetition safe.
+        batch_id = bytes(self._nuid.next())
+        commands: list[bytes] = []
+        last = len(encoded)
+        for position, message in enumerate(encoded, start=1):
+            header = message.header + b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: %d\r\n" % (batch_id, position)
+            if position == last:
+                commands.append(hpub(message.subject, reply_to, header + b"Nats-Batch-Commit: 1\r\n", message.payload))
+            else:
+                commands.append(hpub(message.subject, "", header, message.payload))
+        return b"".join(commands)
+
+    async def _read_back(self, events: Sequence[NewEvent]) -> AppendOutcome | None:
+        """What became of our events: stored, refused because an aggregate moved, or None (no aggregate moved yet).
+
+        raises    Unsendable when an id was used for another event that the caller had already folded; NoAnswer
+        """
+        gate = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def last_of(event: NewEvent) -> StoredEvent | None:
+            async with gate:
+                return await self._reader.last_of(self._names.subject("ev", event.ref))
+
+        lasts = await asyncio.gather(*(last_of(event) for event in events))
+        moved: list[tuple[AggregateRef, int]] = []
+        for event, last in zip(events, lasts, strict=True):
+            last_seq = last.seq if last is not None else 0
+            if last_seq != event.expected_last:
+                moved.append((event.ref, last_seq))
+        if not moved:
+            for event, last in zip(events, lasts, strict=True):
+                if last is not None and last.event_id == event.event_id:
+                    raise Unsendable(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
+            return None
+        seqs: list[int] = []
+        for event, last in zip(events, lasts, strict=True):
+            stored = await self._find(event, last)
+            if stored is None or not is_same_event(event, stored):
+                return Conflict(tuple(moved))
+            seqs.append(stored.seq)
+        return Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
+
+    async def _find(self, event: NewEvent, last: StoredEvent | None) -> StoredEvent | None:
+        """Our event among those after the expectation; None when it is not there."""
+        if last is None or last.seq <= event.expected_last:
+            return None
+        if last.event_id == event.event_id:
+            return last
+        subject = self._names.subject("ev", event.ref)
+        at = event.expected_last
+        while at < last.seq:
+            found = await self._reader.next_of(subject, at + 1)
+            if found is None:
+                return None
+            if found.event_id == event.event_id:
+                return found
+            at = found.seq
+        return None
+
+
+def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
+    """Whether the stored event with our id is the one that we want to store.
+
+    A process that was killed after its append and decides again gives the same id to other content. Its decision is
+    not in the log then, so the answer has to be a conflict, not "stored before".
+    """
+    return stored.event_id == event.event_id and stored.body == event.body and stored.ref == event.ref
+
+
+def _appended(answer: Answer, events: int) -> Appended:
+    return Appended(last_seq=answer.seq, seqs=tuple(range(answer.seq - events + 1, answer.seq + 1)))
+
+
+def _name(outcome: AppendOutcome) -> str:
+    if isinstance(outcome, Appended):
+        return "duplicate" if outcome.duplicate else "appended"
+    return type(outcome).__name__.lower()

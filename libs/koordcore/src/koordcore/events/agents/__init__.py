@@ -1,0 +1,1 @@
+"""Facts and observations that node agents write."""

@@ -1,0 +1,1 @@
+"""Mirrored API objects, and what the gateway to Kubernetes did."""

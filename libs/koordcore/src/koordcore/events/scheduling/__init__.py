@@ -1,0 +1,1 @@
+"""Facts and explanations that schedulers write."""

@@ -1,0 +1,55 @@
+"""Verdicts with reasons, one per attempt: the `why` stream. Subject `why.pod.<uid>`. Writer: schedulers.
+
+A verdict is not a fact that others build on; the stream keeps the latest ones of each pod.
+
+source    event-bus spec, 2 (KOORD_EXPLAIN); scheduler-core spec, 1.4 and 13
+"""
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+from koordcore.events.scheduling.diagnosis import Diagnosis
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import Turn
+
+
+@CATALOGUE.register(kind="pod", stream="why")
+class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """No node was feasible in this attempt.
+
+    message     one sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable."
+    retry_at    RFC 3339 time of the next attempt at the latest, "" when it waits for an event
+    diagnosis   the same node by node, with what preemption could do; None: no attempt was made at nodes
+    turn        where the attempt stood among its scheduler's decisions; None: the pod is told of another's attempt
+    """
+
+    namespace: str
+    name: str
+    attempt: int
+    queued_at: str
+    message: str
+    retry_at: str = ""
+    explanation: PlacementExplanation
+    diagnosis: Diagnosis | None = None
+    turn: Turn | None = None
+
+
+@CATALOGUE.register(kind="pod", stream="why")
+class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A decision was given up after repeated refusals of the log or an error of ours; the pod is requeued.
+
+    reason      what happened, with the id of the bug when it is one
+    """
+
+    namespace: str
+    name: str
+    attempt: int
+    reason: str
+
+
+@CATALOGUE.register(kind="pod", stream="why")
+class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The pod may not be attempted yet: a PreEnqueue plugin keeps it out of the queue. message: why, for a person."""
+
+    namespace: str
+    name: str
+    message: str

@@ -1,0 +1,1 @@
+"""Settings of a service: files, environment, flags and feature gates."""

@@ -1,0 +1,1 @@
+"""Leader election over a lease: in a KV bucket, as a Kubernetes object, or without election."""

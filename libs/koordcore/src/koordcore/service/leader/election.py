@@ -1,0 +1,286 @@
+"""Leader election over a lease: one record with a version, written only by whoever saw its last version.
+
+    candidate   looks every `retry`; takes the lease when it is absent, released, or unchanged for its whole duration
+    leader      renews every `retry`; has lost when it could not for `renew_deadline`, before anybody may take the lease
+
+Nobody compares clocks: a candidate counts the time since it first saw a version, a leader the time since it began its
+last successful write. So two candidates never lead at once as long as their clocks run at about the same rate, and
+epochs settle the rest.
+
+Where the lease is kept: `koordcore.service.leader.lease_kv` (JetStream), `koordcore.service.leader.lease_kubernetes`
+(coordination.k8s.io). Give it the host's clock unless the test is about leadership: at speed 60 a lease of 15 s is a
+quarter of a real second.
+
+source    Kubernetes' client-go leaderelection, whose rules and default durations these are; protocol spec, 11.4
+"""
+
+import asyncio
+import math
+from random import Random
+from typing import Final
+
+from koordcore.ports.clock import Clock
+from koordcore.ports.leadership import OnAcquired, OnLost, Term
+from koordcore.service.leader.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseStore,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
+from koordcore.service.telemetry.logging import logger
+
+_log: Final = logger("service.leadership")
+
+
+class LeaseElection:
+    """One candidate for a lease; implements `koordcore.ports.leadership.Leadership`.
+
+    holder    unique among all candidates, also across restarts (`unique_holder`)
+    jitter    spreads the looks of candidates that started together
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        *,
+        holder: str,
+        clock: Clock,
+        times: LeaseTimes | None = None,
+        jitter: Random | None = None,
+    ) -> None:
+        self.name = holder
+        self._store = store
+        self._clock = clock
+        self._times = times or LeaseTimes()
+        self._jitter = jitter or Random()  # noqa: S311  spreading load, not a secret
+        self._acquired: list[OnAcquired] = []
+        self._lost: list[OnLost] = []
+        self._term: Term | None = None
+        self._renewed_at = -math.inf
+        self._version = ""
+        self._seen_version: str | None = None
+        self._seen_at = 0.0
+        self._holder: str | None = None
+        self._resigned = False
+        self._complained = False
+        self._changed = asyncio.Event()
+        self._stepping: asyncio.Task[None] | None = None
+        self._lost_reasons: dict[int, str] = {}
+
+    @property
+    def term(self) -> Term | None:
+        """See `Leadership.term`."""
+        return self._term if self._clock.monotonic() < self._renewed_at + self._times.renew_deadline else None
+
+    @property
+    def holder(self) -> str | None:
+        """See `Leadership.holder`."""
+        return self._holder
+
+    def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
+        """See `Leadership.subscribe`."""
+        if acquired is not None:
+            self._acquired.append(acquired)
+        if lost is not None:
+            self._lost.append(lost)
+
+    async def acquired(self) -> Term:
+        """See `Leadership.acquired`."""
+        while (term := self.term) is None:
+            await self._next_change()
+        return term
+
+    async def lost(self, term: Term) -> str:
+        """See `Leadership.lost`."""
+        while term.epoch not in self._lost_reasons:
+            if self._term != term:
+                raise AssertionError(f"{term} was never led in by {self.name}")
+            await self._next_change()
+        return self._lost_reasons[term.epoch]
+
+    async def campaign(self) -> None:
+        """See `Leadership.campaign`. When it is cancelled the term is over, but the lease has to expire.
+
+        After `resign` it returns at once: a candidate stands for one campaign.
+        """
+        if self._resigned:
+            return
+        self._stepping = asyncio.create_task(self._steps())
+        watching = asyncio.create_task(self._watch_deadline())
+        try:
+            done, _ = await asyncio.wait((self._stepping, watching), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+        finally:
+            self._stepping.cancel()
+            watching.cancel()
+            self._lose("resigned" if self._resigned else "the campaign ended")
+
+    async def resign(self) -> None:
+        """See `Leadership.resign`. When the store does not answer the lease has to expire."""
+        self._resigned = True
+        term = self._term
+        if self._stepping is not None:
+            # Its write may be under way; if that still arrives the version is another one and the release is refused.
+            self._stepping.cancel()
+            await asyncio.wait((self._stepping,))
+        if term is None:
+            return
+        self._lose("resigned")
+        now = self._clock.unix()
+        released = LeaseRecord(
+            holder="", epoch=term.epoch, acquired_at_unix=now, renewed_at_unix=now, duration_seconds=1.0
+        )
+        try:
+            await self._bounded_write(released, self._version, acquiring=False)
+        except (LeaseConflict, LeaseUnavailable) as error:
+            _log.warning("lease_not_released", holder=self.name, epoch=term.epoch, error=str(error))
+
+    async def _steps(self) -> None:
+        while True:
+            await self._step()
+            spread = 1.0 if self._term is not None else 1.0 + 0.2 * self._jitter.random()
+            await self._clock.sleep(self._times.retry * spread)
+
+    async def _step(self) -> None:
+        try:
+            if self._term is not None and self.term is None:
+                self._lose(self._late())
+            if self._term is not None:
+                await self._renew(self._term)
+            else:
+                await self._try_to_take()
+        except LeaseConflict:
+            # Somebody was faster, or our own write of which we never heard arrived: the next look tells.
+            await self._look_after_conflict()
+        except LeaseUnavailable as error:
+            self._complain(error)
+        else:
+            self._complained = False
+
+    def _complain(self, error: LeaseUnavailable) -> None:
+        """Once for each time that the store is away, not for each look."""
+        if not self._complained:
+            _log.warning("lease_unavailable", holder=self.name, leading=self._term is not None, error=str(error))
+        self._complained = True
+
+    async def _renew(self, term: Term) -> None:
+        began = self._clock.monotonic()
+        record = self._record(term.epoch, term.acquired_at_unix)
+        written = await self._bounded_write(record, self._version, acquiring=False)
+        self._version = written.version
+        if self._term == term:  # else it was lost while the answer was under way
+            self._renewed_at = began
+            self._changed_now()
+
+    async def _try_to_take(self) -> None:
+        began = self._clock.monotonic()
+        seen = await self._bounded_read()
+        self._note(seen)
+        record = seen.record
+        mine = record is not None and record.holder == self.name
+        if record is not None and record.holder and not mine and not self._expired(record):
+            return
+        now = self._clock.unix()
+        wanted = self._record(1 if record is None else record.epoch + 1, now)
+        written = await self._bounded_write(wanted, seen.version, acquiring=True)
+        self._version = written.version
+        self._renewed_at = began
+        self._holder = self.name
+        self._term = Term(self.name, written.epoch, now)
+        _log.info(
+            "leadership_acquired", holder=self.name, epoch=written.epoch, before=record.holder if record else None
+        )
+        self._changed_now()
+        for tell in self._acquired:
+            tell(self._term)
+
+    async def _look_after_conflict(self) -> None:
+        try:
+            seen = await self._bounded_read()
+        except LeaseUnavailable as error:
+            self._complain(error)
+            return
+        self._note(seen)
+        term, record = self._term, seen.record
+        if term is None:
+            return
+        if record is not None and record.holder == self.name and record.epoch == term.epoch:
+            self._version = seen.version  # our own write, whose answer was lost; the next renewal builds on it
+        else:
+            self._lose(f"taken over by {record.holder}" if record and record.holder else "the lease was removed")
+
+    def _record(self, epoch: int, acquired_at_unix: float) -> LeaseRecord:
+        return LeaseRecord(
+            holder=self.name,
+            epoch=epoch,
+            acquired_at_unix=acquired_at_unix,
+            renewed_at_unix=self._clock.unix(),
+            duration_seconds=self._times.duration,
+        )
+
+    def _note(self, seen: SeenLease) -> None:
+        if seen.version != self._seen_version:
+            self._seen_version = seen.version
+            self._seen_at = self._clock.monotonic()
+        self._holder = (seen.record.holder or None) if seen.record is not None else None
+
+    def _expired(self, record: LeaseRecord) -> bool:
+        return self._clock.monotonic() >= self._seen_at + record.duration_seconds
+
+    def _late(self) -> str:
+        return f"not renewed for {self._times.renew_deadline:g} s"
+
+    def _lose(self, reason: str) -> None:
+        term = self._term
+        if term is None:
+            return
+        self._term = None
+        self._renewed_at = -math.inf
+        self._lost_reasons[term.epoch] = reason
+        _log.warning("leadership_lost", holder=self.name, epoch=term.epoch, reason=reason)
+        self._changed_now()
+        for tell in self._lost:
+            tell(term, reason)
+
+    async def _watch_deadline(self) -> None:
+        """Ends the term in time also while a renewal hangs."""
+        while True:
+            if self._term is None:
+                await self._next_change()
+                continue
+            left = self._renewed_at + self._times.renew_deadline - self._clock.monotonic()
+            if left > 0:
+                await self._clock.sleep(left)
+            else:
+                self._lose(self._late())
+
+    async def _bounded_read(self) -> SeenLease:
+        try:
+            async with asyncio.timeout(self._patience()):
+                return await self._store.read()
+        except TimeoutError as error:
+            raise LeaseUnavailable("no answer in time") from error
+
+    async def _bounded_write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+        try:
+            async with asyncio.timeout(self._patience()):
+                return await self._store.write(record, version, acquiring=acquiring)
+        except TimeoutError as error:
+            raise LeaseUnavailable("no answer in time") from error
+
+    def _patience(self) -> float | None:
+        """Real seconds for one call; a hanging one must leave time for another within the deadline."""
+        real = self._clock.real_seconds(self._times.renew_deadline / 2)
+        return real if math.isfinite(real) else None
+
+    def _changed_now(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _next_change(self) -> None:
+        await self._changed.wait()

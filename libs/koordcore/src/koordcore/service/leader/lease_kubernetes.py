@@ -1,0 +1,220 @@
+"""A lease as a Kubernetes object: `coordination.k8s.io/v1` Lease, guarded by its resourceVersion.
+
+Reads and writes go through `KubernetesHttp`, so that a Kubernetes client can take the place of the few lines of httpx
+here.
+
+source    https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/; client-go's LeaseLock
+"""
+
+import math
+import os
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from koordcore.ports.clock import Clock
+from koordcore.service.leader.election import LeaseElection
+from koordcore.service.leader.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_REQUEST_REAL_SECONDS: Final = 5.0
+_OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
+
+
+class KubernetesHttp(Protocol):
+    """Requests to an API server."""
+
+    async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Sends a JSON body, returns status and body. Raises LeaseUnavailable when there is no answer."""
+        ...
+
+
+class ServiceAccountHttp:
+    """httpx with the token and CA that Kubernetes mounts into a pod. The token is read for every request: it is
+    rotated.
+    """
+
+    def __init__(self, base_url: str, *, ca_file: Path | None, token_file: Path | None) -> None:
+        self._base_url = base_url
+        self._ca_file = ca_file
+        self._token_file = token_file
+        self._client: httpx.AsyncClient | None = None
+
+    @classmethod
+    def in_cluster(cls) -> "ServiceAccountHttp":
+        """From the environment and files of a pod; raises LeaseUnavailable outside of one."""
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise LeaseUnavailable("KUBERNETES_SERVICE_HOST is not set: not in a cluster")
+        shown = f"[{host}]" if ":" in host else host
+        return cls(f"https://{shown}:{port}", ca_file=SERVICE_ACCOUNT / "ca.crt", token_file=SERVICE_ACCOUNT / "token")
+
+    async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """See `KubernetesHttp.request`."""
+        import httpx
+
+        try:
+            if self._client is None:
+                verify = ssl.create_default_context(cafile=self._ca_file) if self._ca_file else True
+                self._client = httpx.AsyncClient(
+                    base_url=self._base_url, verify=verify, timeout=_REQUEST_REAL_SECONDS, trust_env=False
+                )
+            headers = {"content-type": "application/json", "accept": "application/json"}
+            if self._token_file is not None:
+                headers["authorization"] = f"Bearer {_read_token(self._token_file)}"
+            answer = await self._client.request(method, path, content=body, headers=headers)
+        except (httpx.HTTPError, OSError) as error:
+            raise LeaseUnavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        return answer.status_code, answer.content
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+
+def _read_token(file: Path) -> str:
+    return file.read_text(encoding="ascii").strip()
+
+
+class _Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """Fields of a Lease's spec that we use; each may be absent."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """Fields of an object's metadata that we write. Labels, annotations and owners are kept as they were read."""
+
+    name: str
+    namespace: str
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[dict[str, object]] | None = None
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    """The object."""
+
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+class KubernetesLeaseStore:
+    """One Lease object. The epoch is `leaseTransitions` + 1, so that the first term is 1 and 0 means "no term".
+
+    Removing the object starts the count anew; the log's expectations do not rely on it.
+    """
+
+    def __init__(self, http: KubernetesHttp, *, namespace: str, name: str) -> None:
+        self._http = http
+        self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._one = f"{self._all}/{name}"
+        self._metadata = _Metadata(name=name, namespace=namespace)
+
+    async def read(self) -> SeenLease:
+        """See `LeaseStore.read`."""
+        status, body = await self._http.request("GET", self._one, None)
+        if status == _NOT_FOUND:
+            self._metadata = _Metadata(name=self._metadata.name, namespace=self._metadata.namespace)
+            return SeenLease(None, "")
+        if status != _OK:
+            raise LeaseUnavailable(_refused("GET", self._one, status, body))
+        lease = _decode(body)
+        self._metadata = lease.metadata
+        spec = lease.spec
+        record = LeaseRecord(
+            holder=spec.holder_identity or "",
+            epoch=(spec.lease_transitions or 0) + 1,
+            acquired_at_unix=_unix(spec.acquire_time),
+            renewed_at_unix=_unix(spec.renew_time),
+            duration_seconds=float(spec.lease_duration_seconds or 0),
+        )
+        return SeenLease(record, lease.metadata.resource_version)
+
+    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+        """See `LeaseStore.write`. Version "" creates the object. A release leaves `holderIdentity` out, as client-go
+        does.
+        """
+        self._metadata.resource_version = version
+        spec = _Spec(
+            holder_identity=record.holder or None,
+            lease_duration_seconds=max(1, math.ceil(record.duration_seconds)),
+            acquire_time=_micro_time(record.acquired_at_unix),
+            renew_time=_micro_time(record.renewed_at_unix),
+            lease_transitions=record.epoch - 1,
+        )
+        body = msgspec.json.encode(_Lease(metadata=self._metadata, spec=spec))
+        method, path = ("PUT", self._one) if version else ("POST", self._all)
+        status, answer = await self._http.request(method, path, body)
+        if status == _CONFLICT or (status == _NOT_FOUND and version):
+            raise LeaseConflict(_refused(method, path, status, answer))
+        if status not in (_OK, _CREATED):
+            raise LeaseUnavailable(_refused(method, path, status, answer))
+        self._metadata = _decode(answer).metadata
+        return WrittenLease(self._metadata.resource_version, record.epoch)
+
+
+def _decode(body: bytes) -> _Lease:
+    try:
+        return msgspec.json.decode(body, type=_Lease)
+    except msgspec.DecodeError as error:
+        raise LeaseUnavailable(f"the API server's answer is not a Lease: {error}") from error
+
+
+def _refused(method: str, path: str, status: int, body: bytes) -> str:
+    return f"{method} {path}: {status} {body[:200].decode(errors='replace')}"
+
+
+def _micro_time(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _unix(text: str | None) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0  # informative only: expiry is counted from when a version was first seen
+
+
+class LeaseLeadership(LeaseElection):
+    """Leadership kept in a `coordination.k8s.io/v1` Lease, as users of Kubernetes expect (`kubectl get lease`).
+
+    http    how to reach the API server; None: from inside the cluster, with the service account's files
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        holder: str,
+        clock: Clock,
+        http: KubernetesHttp | None = None,
+        times: LeaseTimes | None = None,
+        jitter: Random | None = None,
+    ) -> None:
+        store = KubernetesLeaseStore(http or ServiceAccountHttp.in_cluster(), namespace=namespace, name=name)
+        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)

@@ -1,0 +1,139 @@
+"""A lease in one key of a JetStream KV bucket: compare-and-append on the key's subject, read at the stream's leader.
+
+source    event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
+"""
+
+import math
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from koordcore.ports.clock import Clock
+from koordcore.service.leader.election import LeaseElection
+from koordcore.service.leader.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+_WRONG_SEQUENCE: Final = frozenset((10071, 10164))
+_TTL_DISABLED: Final = 10166
+_PUBLISH_REAL_SECONDS: Final = 2.0
+
+
+class _Body(msgspec.Struct, frozen=True):
+    """What the key holds. epoch 0: the revision itself (the write that began the term could not know it)."""
+
+    holder: str
+    epoch: int
+    acquired_at_unix: float
+    renewed_at_unix: float
+    duration_seconds: float
+
+
+def lease_key(service: str) -> str:
+    """The key of the lease for which the instances of a service stand."""
+    return f"leader.{service}"
+
+
+class KvLeaseStore:
+    """One key.
+
+    ttl_real_seconds    after which the server removes a key that is not renewed; None: never
+    """
+
+    def __init__(self, js: "JetStreamContext", *, bucket: str, key: str, ttl_real_seconds: int | None) -> None:
+        self._js = js
+        self._stream = f"KV_{bucket}"
+        self._subject = f"$KV.{bucket}.{key}"
+        self._ttl = ttl_real_seconds
+
+    async def read(self) -> SeenLease:
+        """See `LeaseStore.read`. A removed key has the version of what stands in its place."""
+        try:
+            message = await self._js.get_last_msg(self._stream, self._subject)
+        except nats.js.errors.NotFoundError as error:
+            if error.err_code not in (10037, None):  # 10037: no message; others mean that the bucket is missing
+                raise LeaseUnavailable(f"{self._stream}: {error}") from error
+            return SeenLease(None, "0")
+        except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
+            raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
+        revision = message.seq or 0
+        if not message.data:  # removed by hand (KV-Operation) or by its time to live (Nats-Marker-Reason)
+            return SeenLease(None, str(revision))
+        try:
+            body = msgspec.json.decode(message.data, type=_Body)
+        except msgspec.DecodeError as error:
+            raise LeaseUnavailable(f"{self._subject} holds something else than a lease: {error}") from error
+        record = LeaseRecord(
+            holder=body.holder,
+            epoch=body.epoch or revision,
+            acquired_at_unix=body.acquired_at_unix,
+            renewed_at_unix=body.renewed_at_unix,
+            duration_seconds=body.duration_seconds,
+        )
+        return SeenLease(record, str(revision))
+
+    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+        """See `LeaseStore.write`. The epoch of a term is the revision that began it."""
+        body = _Body(
+            holder=record.holder,
+            epoch=0 if acquiring else record.epoch,
+            acquired_at_unix=record.acquired_at_unix,
+            renewed_at_unix=record.renewed_at_unix,
+            duration_seconds=record.duration_seconds,
+        )
+        headers = {"Nats-Expected-Last-Subject-Sequence": version}
+        if self._ttl is not None:
+            headers["Nats-TTL"] = f"{self._ttl}s"
+        try:
+            stored = await self._js.publish(
+                self._subject, msgspec.json.encode(body), headers=headers, timeout=_PUBLISH_REAL_SECONDS
+            )
+        except nats.js.errors.APIError as error:
+            if error.err_code in _WRONG_SEQUENCE:
+                raise LeaseConflict(f"{self._subject} is not at revision {version}") from error
+            if error.err_code == _TTL_DISABLED and self._ttl is not None:
+                self._ttl = None  # the bucket was made without; leases then only expire for those who watch them
+                return await self.write(record, version, acquiring=acquiring)
+            raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
+        except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
+            raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
+        return WrittenLease(str(stored.seq), stored.seq if acquiring else record.epoch)
+
+
+class KvLeadership(LeaseElection):
+    """Leadership kept in a key of a JetStream KV bucket; the bucket has been made by the bootstrap job.
+
+    key       one per thing that is led: `leader.manager`
+    The key is given a time to live when the bucket allows it (`allow_msg_ttl`), so that a candidate that starts later
+    need not wait for the lease of leaders who are long gone. The epoch is the revision that began the term: it grows
+    also when the key was removed.
+    """
+
+    def __init__(
+        self,
+        js: "JetStreamContext",
+        *,
+        bucket: str,
+        key: str,
+        holder: str,
+        clock: Clock,
+        times: LeaseTimes | None = None,
+        jitter: Random | None = None,
+    ) -> None:
+        times = times or LeaseTimes()
+        real = clock.real_seconds(times.duration)
+        # The server counts whole seconds, from 1. Longer than the lease is safe; shorter never happens.
+        ttl = max(1, math.ceil(real)) if math.isfinite(real) else None
+        store = KvLeaseStore(js, bucket=bucket, key=key, ttl_real_seconds=ttl)
+        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)

@@ -1,0 +1,164 @@
+"""Structured logs: one event name per place, fields instead of prose, secrets hidden.
+
+    log = logger("manager.gateway")
+    log.info("pod_bound", pod_uid=uid, node=node, seq=seq)
+
+Every line carries `time` (of the run's clock), `level`, `event`, `logger`, `service`, `instance`, `cluster`, and inside
+a span its `trace_id`. Lines of libraries that use the standard logging take the same way. Configured once, by
+`koordcore.service.run`.
+"""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final, Protocol, TextIO, cast
+
+import msgspec
+import structlog
+
+from koordcore.ports.clock import Clock
+from koordcore.service.clock import SystemClock
+from koordcore.service.telemetry.redaction import HIDDEN, is_secret_name, redact
+from koordcore.service.telemetry.tracing import current_context
+
+Fields = MutableMapping[str, Any]  # structlog's own event dictionary
+
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_QUIET: Final = ("uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio", "nats", "opentelemetry")
+
+
+class _Adjustable(structlog.make_filtering_bound_logger(_LEVELS["info"])):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  made by structlog
+    """What loggers are: the class stays, so that those in use follow when its methods are those of another level."""
+
+
+class Logger(Protocol):
+    """What our code logs with."""
+
+    def debug(self, event: str, /, **fields: object) -> object:
+        """Details for whoever debugs."""
+        ...
+
+    def info(self, event: str, /, **fields: object) -> object:
+        """One line per cycle, and what an operator wants to know."""
+        ...
+
+    def warning(self, event: str, /, **fields: object) -> object:
+        """Something that repairs itself but should not happen often."""
+        ...
+
+    def error(self, event: str, /, **fields: object) -> object:
+        """Somebody has to look. `exc_info=error` adds the trace of an exception."""
+        ...
+
+    def bind(self, **fields: object) -> "Logger":
+        """The same logger with more fields on every line."""
+        ...
+
+
+def logger(name: str) -> Logger:
+    """A logger with a name; may be made before logging is configured, at import (but `bind` only afterwards)."""
+    return cast("Logger", structlog.get_logger(name, logger_name=name))
+
+
+def configure_logging(
+    *,
+    service: str,
+    instance: str = "",
+    cluster: str = "",
+    level: str = "info",
+    form: str = "auto",
+    clock: Clock | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Sends every log line of the process, ours and the libraries', to `stream` (None: standard error).
+
+    level     debug, info, warning or error; libraries are kept one step quieter: their info is only shown at debug
+    form      json, console, or auto (console when the stream is a terminal); colours only on a terminal
+    """
+    out = sys.stderr if stream is None else stream
+    on_terminal = out.isatty()
+    as_json = form == "json" or (form == "auto" and not on_terminal)
+    run_clock: Clock = clock or SystemClock()
+    scaled = not isinstance(run_clock, SystemClock)
+    constant = {"service": service, "instance": instance, "cluster": cluster}
+    host = SystemClock()
+
+    def add_fields(_logger: object, method: str, fields: Fields) -> Fields:
+        # In the order in which a person reads a JSON line.
+        line: Fields = {
+            "time": _stamp(run_clock),
+            "level": fields.pop("level", method),
+            "event": fields.pop("event", ""),
+            "logger": fields.pop("logger_name", fields.pop("logger", "")),
+            **(constant if as_json else {}),
+        }
+        if scaled and as_json:
+            line["host_time"] = _stamp(host)
+        if (context := current_context()) is not None:
+            line["trace_id"] = context.trace_id
+        line.update(fields)
+        return line
+
+    render = _render_json if as_json else _console(on_terminal)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        add_fields,
+        structlog.processors.format_exc_info,  # before the redaction: the text of an exception may hold a secret
+        _hide_secrets,
+        render,
+    ]
+    structlog.configure(
+        processors=shared,
+        wrapper_class=_Adjustable,
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=stream is None,
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        if getattr(old, "koord", False):
+            root.removeHandler(old)
+    handler.koord = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  ours, to replace it on reconfiguration
+    root.addHandler(handler)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """From now on lines of at least this level are written, of existing loggers, too: see `configure_logging`."""
+    methods = vars(structlog.make_filtering_bound_logger(_LEVELS[level]))
+    for name, method in methods.items():
+        if not name.startswith("__"):
+            setattr(_Adjustable, name, method)
+    logging.getLogger().setLevel(_LEVELS[level])
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else max(logging.WARNING, _LEVELS[level]))
+
+
+def _console(colors: bool) -> structlog.dev.ConsoleRenderer:
+    # Not the default formatter of exceptions: where rich is installed it shows the values of local variables.
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def _stamp(clock: Clock) -> str:
+    return clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _hide_secrets(_logger: object, _method: str, fields: Fields) -> Fields:
+    for name, value in fields.items():
+        if is_secret_name(name):
+            fields[name] = HIDDEN
+        elif isinstance(value, (str, dict, list, tuple)):
+            fields[name] = redact(cast("object", value))
+    return fields
+
+
+def _render_json(_logger: object, _method: str, fields: Fields) -> str:
+    return msgspec.json.encode(fields, enc_hook=str).decode()

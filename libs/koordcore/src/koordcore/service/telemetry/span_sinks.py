@@ -1,0 +1,104 @@
+"""Where finished spans go: a file of JSON lines, and OTLP over HTTP through the OpenTelemetry SDK."""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from koordcore.service.telemetry.tracing import FinishedSpan
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+_log: Final = logging.getLogger("koordcore.tracing")
+
+
+class FileSink:
+    """One line per span, appended with one write: several services may share the file, and a killed one loses
+    nothing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, span: FinishedSpan) -> None:
+        """Appends the span; when the disk is full tracing to the file ends, with one warning."""
+        if self._file is None:
+            return
+        try:
+            os.write(self._file, self._encoder.encode(span) + b"\n")
+        except OSError as error:
+            _log.warning("trace_file_failed: %s", error)
+            self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def read_span_file(path: str) -> list[FinishedSpan]:
+    """The spans of a file that `FileSink` wrote, in the order in which they ended; a line cut off at the end is left
+    out.
+    """
+    spans: list[FinishedSpan] = []
+    decoder = msgspec.json.Decoder(FinishedSpan)
+    with open(path, "rb") as lines:  # noqa: PTH123  binary lines
+        spans.extend(decoder.decode(line) for line in lines if line.endswith(b"\n"))
+    return spans
+
+
+class OtlpSink:
+    """OTLP over HTTP: batches of spans, sent by a thread of the SDK; a full queue drops spans.
+
+    endpoint    base URL of a collector (`http://host:4318`); `/v1/traces` is added unless it is there
+    exporter    instead of the HTTP one, for tests
+    """
+
+    def __init__(
+        self, endpoint: str, *, service: str, instance: str, cluster: str, exporter: "SpanExporter | None" = None
+    ) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        if exporter is None:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            url = endpoint if endpoint.rstrip("/").endswith("/v1/traces") else endpoint.rstrip("/") + "/v1/traces"
+            exporter = OTLPSpanExporter(endpoint=url, timeout=5)
+        self._resource = Resource(
+            {"service.name": f"koord-{service}", "service.instance.id": instance, "koord.cluster": cluster}
+        )
+        self._processor = BatchSpanProcessor(exporter, export_timeout_millis=5_000)
+
+    def write(self, span: FinishedSpan) -> None:
+        """Queues the span."""
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace import Link, SpanContext, TraceFlags
+        from opentelemetry.trace.status import Status, StatusCode
+
+        def at(trace_id: str, span_id: str, *, remote: bool) -> SpanContext:
+            return SpanContext(int(trace_id, 16), int(span_id, 16), remote, TraceFlags(TraceFlags.SAMPLED))
+
+        links: Sequence[Link] = [Link(at(link["trace_id"], link["span_id"], remote=True)) for link in span.links]
+        self._processor.on_end(
+            ReadableSpan(
+                name=span.name,
+                context=at(span.trace_id, span.span_id, remote=False),
+                parent=at(span.trace_id, span.parent_id, remote=True) if span.parent_id else None,
+                resource=self._resource,
+                attributes=span.attributes,
+                links=links,
+                status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
+                start_time=round(span.start * 1e9),
+                end_time=round(span.end * 1e9),
+            )
+        )
+
+    def close(self) -> None:
+        """Sends what is queued; gives up after the export timeout."""
+        self._processor.shutdown()

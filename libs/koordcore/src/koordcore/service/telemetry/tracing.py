@@ -1,0 +1,348 @@
+"""Trace contexts in event headers, spans around consume-decide-publish, and where finished spans go.
+
+    headers of the cause --extract--> TraceContext --Tracer.span/consume--> Span --inject--> headers of what is
+    published
+
+The scheduler continues thousands of traces a second, so contexts and spans are our own small objects: continuing a
+trace without recording costs a few microseconds and imports nothing. Only the way out is OpenTelemetry: with an
+endpoint set, finished spans go through the SDK's batch processor to OTLP over HTTP; with a file set, each is one JSON
+line (`koordcore.service.telemetry.span_sinks`).
+
+Spans are timed by the host's clock also in a scaled run: they say how long our code took.
+
+source    W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents, for
+          fan-in)
+"""
+
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextvars import ContextVar, Token
+from random import SystemRandom
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import msgspec
+
+from koordcore.service.clock import host_unix_nanos
+
+Attribute = str | int | float | bool
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+
+# Version, trace id, parent id, flags; a later version may append more fields, which we do not need.
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_NO_TRACE: Final = "0" * 32
+_NO_SPAN: Final = "0" * 16
+_RATIO_BITS: Final = 56  # the random tail of a trace id that W3C lets samplers rely on
+
+
+class TraceContext(msgspec.Struct, frozen=True):
+    """One place in one trace.
+
+    trace_id  32 lower-case hex digits
+    span_id   16 lower-case hex digits
+    sampled   whether spans of this trace are recorded, decided by whoever began it
+    state     `tracestate`, carried along unread
+    """
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+    state: str = ""
+
+    @property
+    def traceparent(self) -> str:
+        """The header's value."""
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
+
+
+def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
+    """The context that a header names; None when it is not a valid one (then a new trace begins: W3C, 4.3)."""
+    match = _TRACEPARENT.fullmatch(text)
+    if match is None:
+        return None
+    version, trace_id, span_id, flags, more = match.groups()
+    if trace_id == _NO_TRACE or span_id == _NO_SPAN or version == "ff" or (version == "00" and more is not None):
+        return None
+    return TraceContext(trace_id, span_id, bool(int(flags, 16) & 1), state)
+
+
+def extract(headers: Mapping[str, str]) -> TraceContext | None:
+    """The trace context of a message; None when it has none or a broken one. Names are read in any case."""
+    text = headers.get(TRACEPARENT)
+    if text is not None:
+        return parse_traceparent(text, headers.get(TRACESTATE, ""))
+    lower = {name.lower(): name for name in headers}
+    name = lower.get(TRACEPARENT)
+    if name is None:
+        return None
+    return parse_traceparent(headers[name], headers[lower[TRACESTATE]] if TRACESTATE in lower else "")
+
+
+def inject(context: TraceContext, headers: MutableMapping[str, str]) -> None:
+    """Writes the context into the headers of a message."""
+    headers[TRACEPARENT] = context.traceparent
+    if context.state:
+        headers[TRACESTATE] = context.state
+
+
+class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A span as it is exported; the JSON line of the file has these fields.
+
+    start, end    seconds since 1970, of the host
+    parent_id     None: the root of its trace
+    error         empty: it ended well
+    """
+
+    name: str
+    service: str
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    links: list[dict[str, str]]
+    start: float
+    end: float
+    attributes: dict[str, Attribute]
+    error: str = ""
+
+
+class SpanSink(Protocol):
+    """Where finished spans go. Neither method may raise: losing a span is normal."""
+
+    def write(self, span: FinishedSpan) -> None:
+        """Takes one span; must not wait for the network."""
+        ...
+
+    def close(self) -> None:
+        """Delivers what is still held, within seconds."""
+        ...
+
+
+_current: ContextVar[TraceContext | None] = ContextVar("koord_trace", default=None)
+
+
+def current_context() -> TraceContext | None:
+    """The context of the innermost open span of this task; None outside of any. Logs take their `trace_id` from it."""
+    return _current.get()
+
+
+class Span:
+    """One piece of work, open between `with` and its end. Made by `Tracer`."""
+
+    __slots__ = ("_attributes", "_links", "_name", "_parent_id", "_start_nanos", "_token", "_tracer", "context")
+
+    def __init__(
+        self,
+        tracer: "Tracer",
+        name: str,
+        context: TraceContext,
+        parent_id: str | None,
+        links: Sequence[TraceContext],
+        attributes: Mapping[str, Attribute] | None,
+    ) -> None:
+        self.context = context
+        self._tracer = tracer
+        self._name = name
+        self._parent_id = parent_id
+        self._links = links
+        self._token: Token[TraceContext | None] | None = None
+        self._start_nanos = 0
+        self._attributes = attributes
+
+    @property
+    def recording(self) -> bool:
+        """Whether it will be exported: worth gathering costly attributes."""
+        return self.context.sampled and self._tracer.exports
+
+    def set(self, name: str, value: Attribute) -> None:
+        """Adds one attribute; nothing happens when the span is not recorded."""
+        if self.recording:
+            self._attributes = {**(self._attributes or {}), name: value}
+
+    def headers(self) -> dict[str, str]:
+        """New headers with this span's context: for messages that it causes."""
+        headers: dict[str, str] = {}
+        inject(self.context, headers)
+        return headers
+
+    def __enter__(self) -> Self:
+        self._token = _current.set(self.context)
+        if self.recording:
+            self._start_nanos = host_unix_nanos()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+        if self.recording:
+            self._tracer.finish(
+                self._name,
+                self.context,
+                self._parent_id,
+                links=self._links,
+                attributes=self._attributes,
+                start_nanos=self._start_nanos,
+                error="" if error is None else f"{type(error).__name__}: {error}",
+            )
+
+
+class Tracer:
+    """Makes contexts and spans for one service.
+
+    sample_ratio    share of the traces begun here that are recorded; traces that others began follow their flag
+    sinks           none: contexts are still made and passed on, nothing is recorded
+    """
+
+    def __init__(self, service: str, *, sample_ratio: float = 1.0, sinks: Sequence[SpanSink] = ()) -> None:
+        self.service = service
+        self._sinks = tuple(sinks)
+        self._threshold = round(sample_ratio * (1 << _RATIO_BITS))
+        # One system call per 4 KiB of randomness: SystemRandom per id would be one per id.
+        self._random = _Randomness()
+
+    @property
+    def exports(self) -> bool:
+        """Whether recorded spans go anywhere."""
+        return bool(self._sinks)
+
+    def begin(self) -> TraceContext:
+        """The context of a new trace."""
+        trace_id = self._random.hex(32)
+        sampled = int(trace_id[-_RATIO_BITS // 4 :], 16) < self._threshold
+        return TraceContext(trace_id, self._random.hex(16), sampled)
+
+    def child(self, parent: TraceContext | None) -> TraceContext:
+        """A new place in the trace of `parent`; without one the beginning of a new trace."""
+        if parent is None:
+            return self.begin()
+        return TraceContext(parent.trace_id, self._random.hex(16), parent.sampled, parent.state)
+
+    def span(
+        self,
+        name: str,
+        parent: TraceContext | None = None,
+        *,
+        links: Sequence[TraceContext] = (),
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> Span:
+        """A span to be entered with `with`. parent: None begins a new trace (pass `current_context()` to nest)."""
+        return Span(self, name, self.child(parent), parent.span_id if parent else None, links, attributes)
+
+    def consume(
+        self,
+        name: str,
+        causes: Sequence[Mapping[str, str] | TraceContext | None],
+        *,
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> Span:
+        """The span of consume-decide-publish, from the headers (or contexts) of what is consumed.
+
+        One cause: its trace goes on, the cause is the parent. Several causes (fan-in): a new trace that links to each.
+        None, or none with a context: a new trace. Publish with `inject(span.context, headers)`.
+        """
+        asked = (cause if isinstance(cause, TraceContext) else extract(cause) for cause in causes if cause)
+        contexts = [context for context in asked if context is not None]
+        match contexts:
+            case [only]:
+                return self.span(name, only, attributes=attributes)
+            case _:
+                return self.span(name, None, links=contexts, attributes=attributes)
+
+    def emit(
+        self,
+        name: str,
+        parent: TraceContext | None,
+        *,
+        links: Sequence[TraceContext] = (),
+        attributes: Mapping[str, Attribute] | None = None,
+        start_nanos: int | None = None,
+    ) -> TraceContext:
+        """A span that is over already, for loops that handle many traces in one go (a scheduling cycle: one per pod).
+
+        start_nanos   from `host_unix_nanos()`; None: it took no time
+        returns       its context, to be injected into what it published
+        """
+        context = self.child(parent)
+        if context.sampled and self._sinks:
+            self.finish(
+                name,
+                context,
+                parent.span_id if parent else None,
+                links=links,
+                attributes=attributes,
+                start_nanos=start_nanos if start_nanos is not None else host_unix_nanos(),
+                error="",
+            )
+        return context
+
+    def finish(
+        self,
+        name: str,
+        context: TraceContext,
+        parent_id: str | None,
+        *,
+        links: Sequence[TraceContext],
+        attributes: Mapping[str, Attribute] | None,
+        start_nanos: int,
+        error: str,
+    ) -> None:
+        """Hands a span that ends now to the sinks. `Span` and `emit` call it."""
+        span = FinishedSpan(
+            name=name,
+            service=self.service,
+            trace_id=context.trace_id,
+            span_id=context.span_id,
+            parent_id=parent_id,
+            links=[{"trace_id": link.trace_id, "span_id": link.span_id} for link in links],
+            start=start_nanos / 1e9,
+            end=host_unix_nanos() / 1e9,
+            attributes=dict(attributes or {}),
+            error=error,
+        )
+        for sink in self._sinks:
+            sink.write(span)
+
+    def close(self) -> None:
+        """Delivers what the sinks still hold."""
+        for sink in self._sinks:
+            sink.close()
+
+
+class _Randomness:
+    """Hex digits from the operating system's generator, fetched in blocks."""
+
+    __slots__ = ("_digits", "_position", "_source")
+
+    def __init__(self) -> None:
+        self._source = SystemRandom()
+        self._digits = ""
+        self._position = 0
+
+    def hex(self, count: int) -> str:
+        """`count` hex digits, not all zero."""
+        end = self._position + count
+        if end > len(self._digits):
+            self._digits = self._source.randbytes(4096).hex()
+            self._position, end = 0, count
+        digits = self._digits[self._position : end]
+        self._position = end
+        return digits if digits.strip("0") else self.hex(count)
+
+
+def make_tracer(
+    service: str, *, instance: str, cluster: str, otlp_endpoint: str | None, trace_file: str | None, sample_ratio: float
+) -> Tracer:
+    """The tracer that the settings ask for; the exporters are imported only when they are used."""
+    sinks: list[SpanSink] = []
+    if trace_file:
+        from koordcore.service.telemetry.span_sinks import FileSink
+
+        sinks.append(FileSink(trace_file))
+    if otlp_endpoint:
+        from koordcore.service.telemetry.span_sinks import OtlpSink
+
+        sinks.append(OtlpSink(otlp_endpoint, service=service, instance=instance, cluster=cluster))
+    return Tracer(service, sample_ratio=sample_ratio, sinks=sinks)

@@ -1,0 +1,291 @@
+"""The HTTP server of a process: `/healthz`, `/readyz`, `/metrics` and the service's own routes, inside its event loop.
+
+Starlette on uvicorn with httptools. Loopback by default; TLS when a certificate is configured, read again when it is
+rotated. What comes from outside passes the guard first: host names, size of the body, time to the start of the answer,
+and no more work once the service is stopping. A handler that raises `InvalidInput` answers 400 with the field, the rule
+and the value. A JSON document that is answered with another, hundreds of times a second, needs no more than that:
+`HttpServer.posts` are called by the guard itself.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+import ssl
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from koordcore.ports.clock import Clock
+from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.service.health import CheckResult, Health
+from koordcore.service.lifecycle import Service
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.web.http_guard import Guard, JsonPost, refusal_of
+from koordcore.values.invalid import InvalidInput
+
+_log: Final = logger("service.http")
+
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+ANSWER_SECONDS: Final = 60.0
+MAX_CONNECTIONS: Final = 1024
+CERTIFICATE_LOOK_SECONDS: Final = 10.0
+_LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class HttpServer:
+    """Serves until it is stopped. Used as a component: `start`, `run`, `stop`.
+
+    routes             add to it before `start`
+    posts              path -> what a JSON document that is posted there is answered with; add to it before `start`
+    max_body_bytes     a longer request body is refused with 413
+    answer_seconds     real seconds until the answer must have begun, else 503; a stream may then go on for ever
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        *,
+        service: Service,
+        health: Health,
+        metrics: Metrics,
+        clock: Clock,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.routes: list[BaseRoute] = []
+        self.posts: dict[str, JsonPost] = {}
+        self.max_body_bytes = max_body_bytes
+        self.answer_seconds = answer_seconds
+        self._settings = settings
+        self._service = service
+        self._health = health
+        self._metrics = metrics
+        self._clock = clock
+        self._server: _EmbeddedServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._port: int | None = None
+        self._certificate: _Certificate | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is served on; only after `start`."""
+        assert self._port is not None, "the server has not been started"
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Base URL for clients on this host; only after `start`."""
+        host = self._settings.http_host
+        if host in ("0.0.0.0", "::", ""):  # noqa: S104  every address includes the loopback one
+            host = "127.0.0.1"
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._certificate else 'http'}://{shown}:{self.port}"
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether requests are accepted."""
+        return self._serving is not None and not self._serving.done()
+
+    def reload_certificate(self) -> bool:
+        """Loads a rotated certificate now rather than at the next look; whether there was one."""
+        return self._certificate is not None and self._certificate.reload_when_rotated()
+
+    def app(self) -> ASGIApp:
+        """The application: probes, the service's routes, the guard around both."""
+        probes: list[BaseRoute] = [
+            Route("/healthz", self._healthz, methods=["GET"]),
+            Route("/livez", self._healthz, methods=["GET"]),
+            Route("/readyz", self._readyz, methods=["GET"]),
+            Route("/metrics", self._metrics_page, methods=["GET"]),
+        ]
+        app = Starlette(routes=[*probes, *self.routes], exception_handlers={InvalidInput: _refuse})
+        return Guard(
+            app,
+            self.posts,
+            service=self._service,
+            metrics=self._metrics,
+            hosts=_allowed_hosts(self._settings),
+            max_body_bytes=self.max_body_bytes,
+            answer_seconds=self.answer_seconds,
+        )
+
+    async def start(self) -> None:
+        """Binds and serves; returns when requests are accepted.
+
+        raises    OSError when the address is taken or the certificate cannot be read
+        """
+        settings = self._settings
+        if settings.http_cert_file is not None:
+            self._certificate = _Certificate(settings)
+        listener = _bind(settings.http_host, settings.http_port)
+        self._port = listener.getsockname()[1]
+        certificate = self._certificate
+        config = uvicorn.Config(
+            self.app(),
+            http="httptools",
+            ws="none",
+            loop="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            backlog=512,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=max(1, int(settings.shutdown_grace / 2)),
+            ssl_context_factory=None if certificate is None else lambda _config, _default: certificate.context,
+        )
+        self._server = _EmbeddedServer(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="http")
+        began = asyncio.create_task(self._server.began.wait())
+        await asyncio.wait((self._serving, began), return_when=asyncio.FIRST_COMPLETED)
+        began.cancel()
+        if self._serving.done():
+            self._serving.result()
+            raise OSError("the HTTP server ended while it started")
+        _log.info("http_listening", url=self.url, tls=certificate is not None)
+
+    async def run(self) -> None:
+        """Looks after the certificate; ends when the server has stopped."""
+        assert self._serving is not None, "the server has not been started"
+        watching = asyncio.create_task(self._watch_certificate())
+        try:
+            await asyncio.shield(self._serving)
+        finally:
+            watching.cancel()
+
+    async def stop(self) -> None:
+        """Accepts no more connections, finishes the requests in hand, cuts off what takes half of the grace."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await asyncio.shield(self._serving)
+
+    async def _watch_certificate(self) -> None:
+        while self._certificate is not None:
+            await self._clock.sleep(CERTIFICATE_LOOK_SECONDS)
+            self._certificate.reload_when_rotated()
+
+    async def _healthz(self, request: Request) -> Response:
+        return _answer(request, self._health.liveness())
+
+    async def _readyz(self, request: Request) -> Response:
+        return _answer(request, self._health.readiness())
+
+    async def _metrics_page(self, request: Request) -> Response:
+        page, content_type = self._metrics.render(request.headers.get("accept", ""))
+        return Response(page, headers={"content-type": content_type})
+
+
+class _EmbeddedServer(uvicorn.Server):
+    """uvicorn without its own signal handlers: the life cycle listens to signals."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.began = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leaves the signals alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts, then says so."""
+        await super().startup(sockets)
+        self.began.set()
+
+
+class _Certificate:
+    """The serving certificate; the context is kept and loads the new files when they were rotated."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        assert settings.http_cert_file is not None
+        self._cert: Path = settings.http_cert_file
+        self._key: Path | None = settings.http_key_file
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if settings.http_client_ca_file is not None:
+            self.context.load_verify_locations(settings.http_client_ca_file)
+            self.context.verify_mode = ssl.CERT_REQUIRED
+        self._seen = self._stamp()
+        self.context.load_cert_chain(self._cert, self._key)
+
+    def reload_when_rotated(self) -> bool:
+        """Whether a new certificate was loaded. A pair that does not fit yet (half rotated) is tried again next
+        time.
+        """
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return False
+            # A mismatched pair would spoil the live context, so it is tried on another one first.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)
+            self.context.load_cert_chain(self._cert, self._key)
+        except (OSError, ssl.SSLError) as error:
+            _log.warning("certificate_not_reloaded", file=str(self._cert), error=str(error))
+            return False
+        self._seen = stamp
+        _log.info("certificate_reloaded", file=str(self._cert))
+        return True
+
+    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
+        files = [self._cert] if self._key is None else [self._cert, self._key]
+        # stat follows links: Kubernetes rotates a mounted secret by changing a link.
+        return tuple((info.st_ino, info.st_mtime_ns, info.st_size) for info in map(os.stat, files))
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, since asyncio sends small answers at once (TCP_NODELAY) only on sockets that say TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot serve on {host}:{port}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
+    """The names that a request may give as its host; None: any.
+
+    On a loopback address only loopback names, so that a web page which resolves its own name to 127.0.0.1 (DNS
+    rebinding) cannot talk to us from a user's browser.
+    """
+    if settings.http_allowed_hosts:
+        return frozenset(name.lower() for name in settings.http_allowed_hosts) | _LOOPBACK_NAMES
+    try:
+        on_loopback = settings.http_host == "localhost" or ipaddress.ip_address(settings.http_host).is_loopback
+    except ValueError:
+        on_loopback = False
+    return _LOOPBACK_NAMES | {settings.http_host.lower()} if on_loopback else None
+
+
+def _answer(request: Request, results: Sequence[CheckResult]) -> Response:
+    failed = [result for result in results if not result.ok]
+    status = 503 if failed else 200
+    if "verbose" in request.query_params:
+        checks = [{"name": result.name, "ok": result.ok, "reason": result.reason} for result in results]
+        page = json.dumps({"status": "failed" if failed else "ok", "checks": checks}, indent=2) + "\n"
+        return Response(page, status, media_type="application/json")
+    text = "".join(f"{result.name}: {result.reason}\n" for result in failed) or "ok\n"
+    return PlainTextResponse(text, status)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, InvalidInput)
+    return refusal_of(error)

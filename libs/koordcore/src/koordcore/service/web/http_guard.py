@@ -1,0 +1,271 @@
+"""What stands before the application of an HTTP server, and what it answers itself.
+
+request -> host, size, stopping? -> a post by its path, else the application -> answer begun in time, counted
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from koordcore.service.clock import SystemClock
+from koordcore.service.lifecycle import Service
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.metrics import Metrics
+from koordcore.values.invalid import InvalidInput
+
+_log: Final = logger("service.http")
+
+PROBES: Final = frozenset(("/healthz", "/livez", "/readyz", "/metrics"))
+_JSON: Final = b"application/json"
+
+JsonPost = Callable[[bytes], Awaitable[bytes]]
+"""The answer (200) to a JSON document. Raises InvalidInput (400) or HTTPException; metrics go by its name."""
+
+
+class _Limits:
+    """Cancels the tasks whose answers have not begun in time; one timer for all, since hardly any is ever late.
+
+    seconds    from the beginning of a request to that of its answer
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._open: dict[_Limit, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> "_Limit":
+        """A request of the running task begins."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        limit = _Limit(task, loop.time() + self._seconds)
+        self._open[limit] = None
+        if self._timer is None:
+            self._timer = loop.call_at(limit.due, self._look, loop)
+        return limit
+
+    def end(self, limit: "_Limit") -> None:
+        """Its answer has begun, or there is none."""
+        self._open.pop(limit, None)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for limit in list(self._open):  # in the order in which they are due
+            if limit.due > now:
+                self._timer = loop.call_at(limit.due, self._look, loop)
+                return
+            del self._open[limit]
+            limit.expire()
+
+
+class _Limit:
+    """The time of one request."""
+
+    __slots__ = ("_asked_before", "_is_over", "_task", "due")
+
+    def __init__(self, task: "asyncio.Task[object]", due: float) -> None:
+        self.due = due
+        self._task = task
+        self._asked_before = task.cancelling()
+        self._is_over = False
+
+    def expire(self) -> None:
+        """The time is over: its task is cancelled."""
+        self._is_over = True
+        self._task.cancel()
+
+    def ended_it(self) -> bool:
+        """Whether the cancellation of the task is ours alone, which is taken back then."""
+        return self._is_over and self._task.uncancel() <= self._asked_before
+
+
+class Guard:
+    """What every request passes before the application sees it.
+
+    posts    by path; the guard answers them itself
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        posts: Mapping[str, JsonPost],
+        *,
+        service: Service,
+        metrics: Metrics,
+        hosts: frozenset[str] | None,
+        max_body_bytes: int,
+        answer_seconds: float,
+    ) -> None:
+        self._app = app
+        self._posts = posts
+        self._service = service
+        self._metrics = metrics
+        self._counted: dict[tuple[str, object, int], tuple[Counter, Histogram]] = {}
+        self._hosts = hosts
+        self._max_body_bytes = max_body_bytes
+        self._answer_seconds = answer_seconds
+        self._limits = _Limits(answer_seconds)
+        self._host_clock = SystemClock()
+        self._log = _log.bind()  # the one above asks at every line whether logging has been configured by now
+        self._is_served = lru_cache(maxsize=64)(self._is_served_under)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            self._count(scope, refusal.status_code, 0.0)
+            return
+        post = self._posts.get(scope["path"])
+        if post is not None:
+            scope["endpoint"] = post
+            await self._answer_post(post, scope, receive, send)
+        else:
+            await self._pass_on(scope, receive, send)
+
+    async def _answer_post(self, post: JsonPost, scope: Scope, receive: Receive, send: Send) -> None:
+        began_at = self._host_clock.monotonic()
+        answer = await self._answered(post, scope, receive)
+        if answer is None:
+            return
+        if isinstance(answer, Response):
+            self._count(scope, answer.status_code, self._host_clock.monotonic() - began_at)
+            await answer(scope, receive, send)
+            return
+        self._count(scope, 200, self._host_clock.monotonic() - began_at)
+        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", _JSON)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answered(self, post: JsonPost, scope: Scope, receive: Receive) -> bytes | Response | None:
+        """The JSON that is answered, or what is answered instead; None when the client has left."""
+        limit = self._limits.begin()
+        try:
+            if scope["method"] != "POST":
+                return PlainTextResponse("Method Not Allowed", 405, {"allow": "POST"})
+            body = await self._whole_body(receive)
+            return None if body is None else await post(body)
+        except InvalidInput as error:
+            return refusal_of(error)
+        except HTTPException as error:
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
+        except asyncio.CancelledError:
+            if not limit.ended_it():
+                raise
+            return self._too_late(scope)
+        except Exception as error:  # noqa: BLE001 - a bug of one handler: told with its trace, and the server goes on
+            self._log.error(
+                "http_post_failed", path=scope["path"], error=f"{type(error).__name__}: {error}", exc_info=error
+            )
+            return PlainTextResponse("Internal Server Error", 500)
+        finally:
+            self._limits.end(limit)
+
+    async def _whole_body(self, receive: Receive) -> bytes | None:
+        """The body of a request; None when the client has left before its end."""
+        parts: list[bytes] = []
+        length = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            length += len(parts[-1])
+            if length > self._max_body_bytes:
+                raise HTTPException(413, self._too_long_sentence())
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_at = self._host_clock.monotonic()
+        status = 0
+
+        async def counted_receive() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_body_bytes:
+                raise HTTPException(413, self._too_long_sentence())
+            return message
+
+        async def noted_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._limits.end(limit)  # the answer has begun: a stream may go on
+                self._count(scope, status, self._host_clock.monotonic() - began_at)
+            await send(message)
+
+        received = 0
+        limit = self._limits.begin()
+        try:
+            await self._app(scope, counted_receive, noted_send)
+        except asyncio.CancelledError:
+            if not limit.ended_it():
+                raise
+            if status != 0:
+                raise TimeoutError("the answer began as its time ended") from None
+            await self._too_late(scope)(scope, receive, noted_send)
+        finally:
+            self._limits.end(limit)
+
+    def _too_late(self, scope: Scope) -> Response:
+        self._log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
+        return PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = dict(scope["headers"])
+        if not self._is_served(headers.get(b"host", b"")):
+            return PlainTextResponse("this host name is not served here (http_allowed_hosts)\n", 421)
+        if self._service.stopping and scope["path"] not in PROBES:
+            return PlainTextResponse("stopping\n", 503, {"retry-after": "1", "connection": "close"})
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > self._max_body_bytes:
+            # Not `connection: close`: it would reset the connection under a client that is still sending, before it
+            # reads why.
+            return PlainTextResponse(self._too_long_sentence(), 413)
+        return None
+
+    def _is_served_under(self, host: bytes) -> bool:
+        return self._hosts is None or _host_name(host.decode("latin-1")) in self._hosts
+
+    def _too_long_sentence(self) -> str:
+        return f"the body must not be longer than {self._max_body_bytes} bytes\n"
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        method, endpoint = scope["method"], scope.get("endpoint")
+        kept = self._counted.get((method, endpoint, status))
+        if kept is None:
+            # Never the path: it is the client's text, and each would be a new series.
+            handler = _name_of(endpoint) if endpoint is not None else "none"
+            metrics = self._metrics
+            kept = metrics.http_requests.labels(method, handler, str(status)), metrics.http_seconds.labels(handler)
+            self._counted[method, endpoint, status] = kept
+        requests, time = kept
+        requests.inc()
+        time.observe(seconds)
+        self._log.debug("http_request", method=method, path=scope["path"], status=status, seconds=round(seconds, 6))
+
+
+def refusal_of(error: InvalidInput) -> Response:
+    """400 with the field, the rule and the value."""
+    body = {"error": error.sentence(), "field": error.path, "rule": error.rule, "value": str(error.value)[:200]}
+    return JSONResponse(body, 400)
+
+
+def _name_of(endpoint: object) -> str:
+    return str(getattr(endpoint, "__name__", type(endpoint).__name__)).strip("_")
+
+
+def _host_name(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()

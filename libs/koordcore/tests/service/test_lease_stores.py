@@ -1,0 +1,153 @@
+"""What only one place of leases has: its durations, its errors, how its lease looks."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from koordcore.ports.leadership import Leadership
+from koordcore.service.clock import ManualClock, SystemClock
+from koordcore.service.leader.election import LeaseElection
+from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, LeaseTimes, LeaseUnavailable, SeenLease
+from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
+from koordcore.service.leader.lease_kv import KvLeadership, KvLeaseStore
+from koordcore.values.invalid import InvalidInput
+from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
+
+
+def test_the_elections_are_the_port() -> None:
+    candidate: Leadership = LeaseElection(MemoryLeaseStore(), holder="a", clock=ManualClock())
+    assert candidate.term is None
+    assert candidate.holder is None
+
+
+@pytest.mark.parametrize("times", [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
+def test_durations_that_allow_two_leaders_are_refused(times: tuple[float, float, float]) -> None:
+    duration, renew, retry = times
+    with pytest.raises(InvalidInput, match="retry < renew deadline < lease duration"):
+        LeaseTimes(duration=duration, renew_deadline=renew, retry=retry)
+
+
+async def test_a_hanging_store_is_given_up_on_in_real_time() -> None:
+    class Hanging(MemoryLeaseStore):
+        async def read(self) -> SeenLease:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    times = LeaseTimes(duration=0.3, renew_deadline=0.1, retry=0.01)
+    candidate = LeaseElection(Hanging(), holder="a", clock=SystemClock(), times=times)
+    campaign = asyncio.create_task(candidate.campaign())
+    await asyncio.wait((campaign,), timeout=0.2)
+    assert not campaign.done()
+    campaign.cancel()
+    await asyncio.wait((campaign,))
+
+
+@pytest.mark.nats
+async def test_kv_key_is_removed_by_its_time_to_live_and_the_epoch_still_grows(nats_url: str) -> None:
+    async with kv_bucket(nats_url, "leader_ttl", limit_marker_ttl=1.0) as js:
+        times = LeaseTimes(duration=1.0, renew_deadline=0.6, retry=0.1)
+
+        def candidate(name: str) -> KvLeadership:
+            return KvLeadership(
+                js, bucket="leader_ttl", key="leader.demo", holder=name, clock=SystemClock(), times=times
+            )
+
+        first = candidate("a")
+        campaign = asyncio.create_task(first.campaign())
+        async with asyncio.timeout(10):
+            before = await first.acquired()
+        campaign.cancel()
+        await asyncio.wait((campaign,))
+        store = KvLeaseStore(js, bucket="leader_ttl", key="leader.demo", ttl_real_seconds=None)
+        async with asyncio.timeout(10):
+            while (await store.read()).record is not None:  # noqa: ASYNC110  the server's doing
+                await asyncio.sleep(0.05)
+        # A candidate that starts now has nobody to wait for.
+        second = candidate("b")
+        campaign = asyncio.create_task(second.campaign())
+        async with asyncio.timeout(0.5):
+            after = await second.acquired()
+        assert after.epoch > before.epoch
+        await second.resign()
+        await campaign
+
+
+@pytest.mark.nats
+async def test_kv_bucket_without_time_to_live_and_missing_bucket(nats_url: str) -> None:
+    async with kv_bucket(nats_url, "leader_plain") as js:
+        store = KvLeaseStore(js, bucket="leader_plain", key="k", ttl_real_seconds=5)
+        record = LeaseRecord(holder="a", epoch=1, acquired_at_unix=0, renewed_at_unix=0, duration_seconds=15)
+        written = await store.write(record, "0", acquiring=True)
+        assert written.epoch == int(written.version)
+        with pytest.raises(LeaseConflict):
+            await store.write(record, "0", acquiring=True)
+        missing = KvLeaseStore(js, bucket="no_such_bucket", key="k", ttl_real_seconds=None)
+        with pytest.raises(LeaseUnavailable):
+            await missing.read()
+        with pytest.raises(LeaseUnavailable):
+            await missing.write(record, "0", acquiring=True)
+        await js.publish("$KV.leader_plain.k", b"not a lease")
+        with pytest.raises(LeaseUnavailable, match="something else"):
+            await store.read()
+
+
+async def test_lease_looks_as_users_of_kubernetes_expect(tmp_path: Path) -> None:
+    async with api_server(tmp_path / "token") as (api, url):
+        http = ServiceAccountHttp(url, ca_file=None, token_file=tmp_path / "token")
+        candidate = LeaseLeadership(
+            namespace="koordinator-system",
+            name="koordinator-manager",
+            holder="pod-1_ab",
+            clock=SystemClock(),
+            http=http,
+        )
+        campaign = asyncio.create_task(candidate.campaign())
+        async with asyncio.timeout(10):
+            term = await candidate.acquired()
+        assert term.epoch == 1
+        lease = api.objects["koordinator-system/koordinator-manager"]
+        assert (lease["kind"], lease["apiVersion"]) == ("Lease", "coordination.k8s.io/v1")
+        spec = lease["spec"]
+        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("pod-1_ab", 15, 0)
+        assert str(spec["renewTime"]).endswith("Z")
+        lease["metadata"]["labels"] = {"kept": "yes"}
+        await candidate.resign()
+        await campaign
+        assert "holderIdentity" not in api.objects["koordinator-system/koordinator-manager"]["spec"]
+        await http.close()
+
+
+async def test_lease_store_translates_what_the_api_server_says(tmp_path: Path) -> None:
+    record = LeaseRecord(holder="a", epoch=1, acquired_at_unix=0, renewed_at_unix=0, duration_seconds=15)
+    async with api_server(tmp_path / "token") as (api, url):
+        http = ServiceAccountHttp(url, ca_file=None, token_file=tmp_path / "token")
+        store = KubernetesLeaseStore(http, namespace="ns", name="demo")
+        assert await store.read() == SeenLease(None, "")
+        first = await store.write(record, "", acquiring=True)
+        with pytest.raises(LeaseConflict, match="AlreadyExists"):
+            await store.write(record, "", acquiring=True)
+        await store.write(record, first.version, acquiring=False)
+        with pytest.raises(LeaseConflict, match="Conflict"):
+            await store.write(record, first.version, acquiring=False)
+        api.objects["ns/demo"]["metadata"]["labels"] = {"kept": "yes"}
+        await store.write(record, (await store.read()).version, acquiring=False)
+        assert api.objects["ns/demo"]["metadata"]["labels"] == {"kept": "yes"}
+        del api.objects["ns/demo"]
+        with pytest.raises(LeaseConflict, match="NotFound"):
+            await store.write(record, "5", acquiring=False)
+        (tmp_path / "token").write_text("rotated")
+        with pytest.raises(LeaseUnavailable, match="401"):
+            await store.read()
+        api.token = "rotated"
+        assert (await store.read()).record is None
+        await http.close()
+    with pytest.raises(LeaseUnavailable):
+        await store.read()
+
+
+def test_outside_of_a_cluster_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(LeaseUnavailable, match="not in a cluster"):
+        ServiceAccountHttp.in_cluster()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    ServiceAccountHttp.in_cluster()

@@ -1,0 +1,56 @@
+"""Verdicts as rows: why a pod could not be placed in one attempt."""
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+
+from koord_projector.domain.archive import LONGEST_TIME
+
+
+class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table `verdicts`.
+
+    attempt     0 of a pod that may not be attempted yet
+    based_on    highest fact that the scheduler had folded when it decided
+    """
+
+    uid: str
+    occurred_at: str
+    event_id: str
+    seq: int
+    type: str
+    attempt: int
+    based_on: int
+    actor: str
+    traceparent: str
+    body: str
+
+
+def verdict_row(stored: StoredEvent) -> VerdictRow | None:
+    """The row of a message of the stream EXPLAIN; None for what is no verdict that this code can read.
+
+    A verdict is no fact: one that cannot be read is passed over (the caller counts it), it halts nothing.
+    """
+    try:
+        event = CATALOGUE.read(stored)
+        body = stored.body.decode()
+    except (UnreadableEvent, UnicodeDecodeError):
+        return None
+    if not isinstance(event, (PodUnschedulable, DecisionAbandoned, PodGated)):
+        return None
+    if len(stored.ref.id) > 512 or len(stored.occurred_at) > LONGEST_TIME or len(stored.event_id) > 128:
+        return None
+    return VerdictRow(
+        uid=stored.ref.id,
+        occurred_at=stored.occurred_at,
+        event_id=stored.event_id,
+        seq=stored.seq,
+        type=stored.type,
+        attempt=0 if isinstance(event, PodGated) else event.attempt,
+        based_on=stored.based_on,
+        actor=stored.actor,
+        traceparent=stored.traceparent,
+        body=body,
+    )

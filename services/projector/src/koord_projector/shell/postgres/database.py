@@ -1,0 +1,96 @@
+"""Connections to Postgres, and the migration of its tables at start.
+
+Reads go through SQLAlchemy (`Database.engine`), each in one repeatable-read transaction; the writer (`writer`) uses a
+psycopg connection of its own, because COPY, temporary tables and session settings have no place in a pool.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import sqlalchemy.exc
+from alembic import command
+from alembic.config import Config
+from koordcore.service.telemetry.logging import Logger
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+MIGRATION_LOCK: Final = 0x6B6F6F7264  # "koord": one advisory lock for all projectors of one database
+READ_ERRORS: Final = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError)
+"""Postgres is away or ended the session; asking again later may help."""
+WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
+"""The same, of the writer's own connection."""
+
+
+RETRY_SECONDS: Final = 0.5
+
+
+class Database:
+    """The read side's engine.
+
+    dsn     `postgresql://user:password@host:port/database`
+    """
+
+    def __init__(self, dsn: str, *, pool_size: int = 5, statement_seconds: float = 20.0) -> None:
+        self.dsn = dsn
+        milliseconds = int(statement_seconds * 1000)
+        self.engine: AsyncEngine = create_async_engine(
+            _sqlalchemy_url(dsn),
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_timeout=5,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "options": f"-c statement_timeout={milliseconds} -c jit=off"},
+        )
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncConnection]:
+        """A read-only transaction that sees one moment.
+
+        raises    one of `READ_ERRORS` when Postgres is away
+        """
+        async with self.engine.connect() as connection:
+            await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            yield connection
+
+    async def migrate(self) -> None:
+        """Brings the tables to this code's version. Projectors that start together take turns.
+
+        raises    one of `READ_ERRORS` when Postgres is away
+        """
+        async with self.engine.begin() as connection:
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+            await connection.run_sync(upgrade_to_head)
+
+    async def migrate_patiently(self, log: Logger) -> None:
+        """As `migrate`, again and again while Postgres is away."""
+        while True:
+            try:
+                await self.migrate()
+            except READ_ERRORS as error:
+                log.warning("postgres_away", error=str(error).splitlines()[0], retry_seconds=RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def close(self) -> None:
+        """Lets go of all connections."""
+        await self.engine.dispose()
+
+
+def upgrade_to_head(connection: Connection) -> None:
+    """Runs the versions that the database lacks, in the connection's transaction."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _sqlalchemy_url(dsn: str) -> str:
+    for scheme in ("postgresql://", "postgres://"):
+        if dsn.startswith(scheme):
+            return "postgresql+psycopg://" + dsn.removeprefix(scheme)
+    return dsn

@@ -1,0 +1,119 @@
+"""The projector's memory from its tables: at start, and whenever the database turns out to stand elsewhere."""
+
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString
+
+import msgspec
+from koordcore.events.envelope import AggregateRef
+from koordcore.state.cluster import decode_state
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.rows import TupleRow
+
+from koord_projector.domain.nodes import NODE_KINDS, NodeFigures
+from koord_projector.domain.pods import Episode, PodFacts
+from koord_projector.domain.projection import Projection
+from koord_projector.domain.series import Series
+from koord_projector.shell.postgres.writer import FACTS, Writer, projection_schema
+
+_ROWS_AT_ONCE: Final = 5_000
+_LIVING_PODS: Final = """
+    SELECT uid, from_seq, namespace, name, qos, priority_class, requests, submitted_seq, submitted_at, node,
+           placed_seq, placed_at, started_seq, started_at, stopped_seq, deleted_seq
+      FROM pods WHERE to_seq IS NULL
+"""
+_NEWEST_NODES: Final = """
+    SELECT v.token, v."exists", v.unschedulable, v.cpu_milli, v.memory_bytes, v.gpus, v.cpu_requested,
+           v.memory_requested, v.gpus_requested, v.batch_cpu, v.batch_memory, v.batch_cpu_requested,
+           v.batch_memory_requested, v.pods, v.be_pods, v.pods_running, v.be_quota_us, v.host
+      FROM node_names AS n
+      CROSS JOIN LATERAL (SELECT * FROM node_versions WHERE token = n.token ORDER BY seq DESC LIMIT 1) AS v
+"""
+_STATES: Final = """
+    SELECT a.kind, a.id, a.state FROM unnest(%s::text[], %s::text[]) AS w(kind, id)
+      JOIN aggregates AS a ON a.kind = w.kind AND a.id = w.id
+"""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What the tables say.
+
+    event_id    id of the event at the position, "" at 0: tells whether the log is still the one that was folded
+    is_current  the tables were written by this version of the projection
+    """
+
+    projection: Projection
+    event_id: str
+    is_current: bool
+
+
+async def load_projection(writer: Writer) -> Loaded:
+    """Reads all that lives, in one transaction. Raises one of `WRITE_ERRORS`."""
+    connection = writer.connection
+    await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+    try:
+        async with connection.transaction():
+            return await _load(connection)
+    finally:
+        await connection.set_isolation_level(None)
+
+
+async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
+    rows = await _all(connection, "SELECT position, event_id, schema FROM projection WHERE stream = %s", (FACTS,))
+    position, event_id, schema = rows[0] if rows else (0, "", projection_schema())
+    projection = Projection(int(position))
+    async with connection.cursor(name="aggregate_keys") as cursor:
+        await cursor.execute("SELECT kind, id FROM aggregates")
+        while found := await cursor.fetchmany(_ROWS_AT_ONCE):
+            projection.know(AggregateRef(kind, id_) for kind, id_ in found)
+    async with connection.cursor(name="living_pods") as cursor:
+        await cursor.execute(_LIVING_PODS)
+        while found := await cursor.fetchmany(_ROWS_AT_ONCE):
+            for row in found:
+                projection.pods.load(_episode(row))
+    for token, *figures in await _all(connection, _NEWEST_NODES):
+        projection.nodes.load(token, NodeFigures(**dict(zip(NodeFigures.__struct_fields__, figures, strict=True))))
+    projection.load_totals()
+    for kind, id_, state in await _all(
+        connection, "SELECT kind, id, state FROM aggregates WHERE kind = ANY(%s)", (sorted(NODE_KINDS),)
+    ):
+        projection.lend(AggregateRef(kind, id_), decode_state(kind, state))
+    for second, seq in await _all(connection, "SELECT second, seq FROM cluster_series ORDER BY seq DESC LIMIT 1"):
+        projection.series = Series(second, seq)
+    return Loaded(projection, event_id, schema == projection_schema())
+
+
+async def lend_states(writer: Writer, projection: Projection, refs: Sequence[AggregateRef]) -> None:
+    """Gives the projection the states that it asked for. Raises one of `WRITE_ERRORS`."""
+    if not refs:
+        return
+    kinds, ids = [ref.kind for ref in refs], [ref.id for ref in refs]
+    for kind, id_, state in await _all(writer.connection, _STATES, (kinds, ids)):
+        projection.lend(AggregateRef(kind, id_), decode_state(kind, state))
+
+
+async def _all(
+    connection: AsyncConnection[TupleRow], statement: LiteralString, values: Sequence[Any] = ()
+) -> list[TupleRow]:
+    async with connection.cursor() as cursor:
+        await cursor.execute(statement, values)
+        return await cursor.fetchall()
+
+
+def _episode(row: TupleRow) -> Episode:
+    uid, from_seq, namespace, name, qos, priority_class, requests, *rest = row
+    submitted_seq, submitted_at, node, placed_seq, placed_at, started_seq, started_at, stopped_seq, deleted_seq = rest
+    return Episode(
+        uid=uid,
+        from_seq=from_seq,
+        facts=PodFacts(namespace, name, qos, priority_class, msgspec.json.decode(requests, type=dict[str, int])),
+        submitted_seq=submitted_seq,
+        submitted_at=submitted_at,
+        node=node,
+        placed_seq=placed_seq,
+        placed_at=placed_at,
+        started_seq=started_seq,
+        started_at=started_at,
+        stopped_seq=stopped_seq,
+        deleted_seq=deleted_seq,
+        stored=True,
+    )

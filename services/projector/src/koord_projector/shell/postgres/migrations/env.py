@@ -1,0 +1,10 @@
+"""What alembic runs: the versions against the connection that it was handed (never one of its own)."""
+
+from alembic import context
+
+from koord_projector.shell.postgres.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,158 @@
+"""Nodes as of a moment: their newest figures up to it, beside the newest report of their agents up to it."""
+
+import zlib
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.envelope import name_from_token, name_token
+from koordcore.values.timestamps import rfc3339
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from koord_projector.domain.archive import EXPIRED_AFTER_INTERVALS
+from koord_projector.domain.timeline import trace_id
+from koord_projector.shell.queries.answers import NodeAnswer, NodeEvent, NodeItem, PodUsagePoint, UsagePoint
+from koord_projector.shell.queries.moments import Moment
+from koord_projector.shell.queries.objects import state_at
+from koord_projector.shell.queries.pods import pods_on_node
+
+_NODES = """
+    SELECT v.*, o.cpu_used, o.memory_used, o.be_cpu_used, o.be_memory_used, o.reported_at, o.interval_seconds
+      FROM {names} AS n
+      CROSS JOIN LATERAL (
+           SELECT * FROM node_versions WHERE token = n.token AND seq <= :position ORDER BY seq DESC LIMIT 1
+      ) AS v
+      LEFT JOIN LATERAL (
+           SELECT * FROM observations WHERE token = n.token AND reported_at <= :until
+            ORDER BY reported_at DESC LIMIT 1
+      ) AS o ON true
+     WHERE v."exists"
+     ORDER BY v.token
+"""
+_ALL_NODES = text(_NODES.format(names="node_names"))
+_ONE_NODE = text(_NODES.format(names="(SELECT CAST(:token AS text) AS token)"))
+_USAGE = text(
+    """
+    SELECT reported_at, cpu_used, memory_used, be_cpu_used, be_memory_used, system_cpu_used FROM observations
+     WHERE token = :token AND reported_at <= :until ORDER BY reported_at DESC LIMIT :count
+    """
+)
+_REPORTS = text(
+    """
+    SELECT reported_at, body FROM observations
+     WHERE token = :token AND reported_at <= :until AND reported_at >= :since ORDER BY reported_at DESC LIMIT :count
+    """
+)
+_NODE_EVENTS = text(
+    """
+    SELECT seq, type, occurred_at, actor, traceparent, body FROM events
+     WHERE kind = :kind AND id = :token AND seq <= :position AND type = ANY(:types) ORDER BY seq DESC LIMIT :count
+    """
+)
+PROTECTION = ["PodsEvictedByAgent", "InterferenceDetected", "InterferenceEnded", "KnobsChanged", "AgentStopped"]
+_SHOWN_EVENTS = 50
+_SHOWN_REPORTS = 120
+_decode_report = msgspec.json.Decoder(NodeUsageReported).decode
+
+
+async def list_nodes(connection: AsyncConnection, moment: Moment) -> list[NodeItem]:
+    """Nodes that exist at the moment, by name."""
+    rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until": moment.until})
+    return [_item(row, moment) for row in rows]
+
+
+async def describe_node(connection: AsyncConnection, moment: Moment, name: str) -> NodeAnswer | None:
+    """One node with what explains it; None when it does not exist at the moment."""
+    token = name_token(name)
+    asked = {"token": token, "position": moment.position, "until": moment.until}
+    row = (await connection.execute(_ONE_NODE, asked)).first()
+    if row is None:
+        return None
+    item = _item(row, moment)
+    spec = await state_at(connection, moment, "nodespec", token)
+    usage = (await connection.execute(_USAGE, {**asked, "count": _SHOWN_REPORTS})).all()
+    return NodeAnswer(
+        moment=moment,
+        node=item,
+        object=None if spec is None else spec.get("object"),
+        pods=await pods_on_node(connection, moment, item.name),
+        overcommit=await _events(connection, moment, "nodepolicy", token, ["NodeOvercommitComputed"]),
+        suppression=await _events(connection, moment, "nodestate", token, ["BeCpuSuppressed", "BeCpuReleased"]),
+        protection=await _events(connection, moment, "nodestate", token, PROTECTION),
+        usage=[UsagePoint(*point) for point in reversed(usage)],
+    )
+
+
+async def pod_usage(
+    connection: AsyncConnection, moment: Moment, node: str, uid: str, since: str
+) -> list[PodUsagePoint]:
+    """Usage of a pod in the reports of its node since it was placed, oldest first."""
+    asked = {"token": name_token(node), "until": moment.until, "since": since, "count": _SHOWN_REPORTS}
+    points: list[PodUsagePoint] = []
+    for row in (await connection.execute(_REPORTS, asked)).all():
+        report = _decode_report(zlib.decompress(row.body))
+        points.extend(
+            PodUsagePoint(row.reported_at, pod.usage.cpu_milli, pod.usage.memory_bytes)
+            for pod in report.pods
+            if pod.uid == uid
+        )
+    return points[::-1]
+
+
+async def _events(
+    connection: AsyncConnection, moment: Moment, kind: str, token: str, types: list[str]
+) -> list[NodeEvent]:
+    asked = {"kind": kind, "token": token, "position": moment.position, "types": types, "count": _SHOWN_EVENTS}
+    return [
+        NodeEvent(
+            seq=row.seq,
+            type=row.type,
+            occurred_at=row.occurred_at,
+            actor=row.actor,
+            trace_id=trace_id(row.traceparent),
+            body=msgspec.json.decode(row.body),
+        )
+        for row in await connection.execute(_NODE_EVENTS, asked)
+    ]
+
+
+def _item(row: Row[Any], moment: Moment) -> NodeItem:
+    reports = row.reported_at is not None and not _is_expired(row, moment)
+    return NodeItem(
+        name=name_from_token(row.token),
+        seq=row.seq,
+        unschedulable=row.unschedulable,
+        host=row.host,
+        cpu_milli=row.cpu_milli,
+        memory_bytes=row.memory_bytes,
+        gpus=row.gpus,
+        cpu_requested=row.cpu_requested,
+        memory_requested=row.memory_requested,
+        gpus_requested=row.gpus_requested,
+        batch_cpu=row.batch_cpu,
+        batch_memory=row.batch_memory,
+        batch_cpu_requested=row.batch_cpu_requested,
+        batch_memory_requested=row.batch_memory_requested,
+        pods=row.pods,
+        be_pods=row.be_pods,
+        pods_running=row.pods_running,
+        be_quota_us=row.be_quota_us,
+        cpu_used=row.cpu_used if reports else None,
+        memory_used=row.memory_used if reports else None,
+        be_cpu_used=row.be_cpu_used if reports else None,
+        be_memory_used=row.be_memory_used if reports else None,
+        reported_at=row.reported_at,
+    )
+
+
+def _is_expired(row: Row[Any], moment: Moment) -> bool:
+    """Whether the newest report is too old to speak for a past moment (for the present its time is shown instead)."""
+    if moment.live or row.interval_seconds <= 0:
+        return False
+    try:
+        at = datetime.fromisoformat(moment.occurred_at)
+        return row.reported_at < rfc3339(at - timedelta(seconds=row.interval_seconds * EXPIRED_AFTER_INTERVALS))
+    except (ValueError, OverflowError):
+        return False

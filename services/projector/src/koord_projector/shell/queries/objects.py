@@ -1,0 +1,132 @@
+"""Aggregates as of a moment, and their hash: folded again from their own events, which stand in `events`.
+
+The present comes from `aggregates`; any earlier state from the subject's events up to it, by the same `evolve` that
+every fold uses. An aggregate is touched by few events, so no snapshots are needed here.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import (
+    HEADER_ACTOR,
+    HEADER_CAUSATION,
+    HEADER_CORRELATION,
+    HEADER_ID,
+    HEADER_OCCURRED_AT,
+    HEADER_SCHEMA,
+    HEADER_TYPE,
+    AggregateRef,
+    StoredEvent,
+)
+from koordcore.state.aggregates import STATE_TYPES, AggregateState
+from koordcore.state.cluster import combine_digests, evolve
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from koord_projector.shell.queries.answers import HashAnswer, ObjectAnswer, ObjectsAnswer
+from koord_projector.shell.queries.moments import Moment
+
+_EVENTS = """
+    SELECT seq, kind, id, type, schema, occurred_at, stored_at_ns, event_id, causation_id, correlation_id, actor, body
+      FROM events
+"""
+_OF_ONE = text(_EVENTS + " WHERE kind = :kind AND id = :id AND seq <= :position ORDER BY seq")
+_OF_SOME = text(_EVENTS + " WHERE kind = :kind AND id = ANY(:ids) AND seq <= :position ORDER BY seq")
+_IDS_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit")
+_IDS_THEN = text(
+    """
+    SELECT DISTINCT id COLLATE "C" AS id FROM events WHERE kind = :kind AND id COLLATE "C" > :after AND seq <= :position
+     ORDER BY 1 LIMIT :limit
+    """
+)
+_ROWS_AT_ONCE = 2_000
+
+
+def require_kind(kind: str) -> str:
+    """The kind itself. Raises InvalidInput for one that no aggregate has."""
+    if kind not in STATE_TYPES:
+        raise InvalidInput(f"one of {', '.join(sorted(STATE_TYPES))}", kind, "kind")
+    return kind
+
+
+async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: str) -> dict[str, Any] | None:
+    """State of one aggregate, as its canonical JSON says it; None when it does not exist at the moment."""
+    if moment.live:
+        row = (
+            await connection.execute(
+                text("SELECT state FROM aggregates WHERE kind = :kind AND id = :id"), {"kind": kind, "id": id_}
+            )
+        ).first()
+        return None if row is None else msgspec.json.decode(row.state)
+    rows = await connection.execute(_OF_ONE, {"kind": kind, "id": id_, "position": moment.position})
+    state: AggregateState | None = None
+    for row in rows:
+        state = _evolved(state, row)
+    return None if state is None else msgspec.json.decode(codec.encode_canonical(state))
+
+
+async def list_objects(
+    connection: AsyncConnection, moment: Moment, kind: str, *, after: str, limit: int
+) -> ObjectsAnswer:
+    """A page of aggregates of one kind by id; those that do not exist at the moment are left out."""
+    asked = {"kind": kind, "after": after, "limit": limit, "position": moment.position}
+    found: list[ObjectAnswer] = []
+    if moment.live:
+        rows = (await connection.execute(_IDS_NOW, asked)).all()
+        ids = [row.id for row in rows]
+        found = [
+            ObjectAnswer(moment=moment, kind=kind, id=row.id, state=msgspec.json.decode(row.state)) for row in rows
+        ]
+    else:
+        ids = [row.id for row in await connection.execute(_IDS_THEN, asked)]
+        states: dict[str, AggregateState | None] = {}
+        for row in await connection.execute(_OF_SOME, {**asked, "ids": ids}):
+            states[row.id] = _evolved(states.get(row.id), row)
+        for id_ in ids:
+            state = states.get(id_)
+            if state is not None:
+                plain = msgspec.json.decode(codec.encode_canonical(state))
+                found.append(ObjectAnswer(moment=moment, kind=kind, id=id_, state=plain))
+    return ObjectsAnswer(moment=moment, kind=kind, objects=found, after=ids[-1] if len(ids) == limit else None)
+
+
+async def aggregates_hash(connection: AsyncConnection) -> HashAnswer:
+    """Hash of the rows of `aggregates` with the position that belongs to them: one transaction sees both.
+
+    Equal to `ClusterState.hash()` of a fold at that position, because a row holds the canonical JSON of its state.
+    """
+    position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
+    total = 0
+    result = await connection.stream(text("SELECT kind, id, state FROM aggregates"))
+    async for partition in result.partitions(_ROWS_AT_ONCE):
+        total += sum(_digest(row.kind, row.id, row.state) for row in partition)
+    return HashAnswer(position, combine_digests([total]))
+
+
+def _digest(kind: str, id_: str, state: str) -> int:
+    """`koordcore.state.cluster.aggregate_digest` of a state that is canonical JSON already."""
+    return int.from_bytes(hashlib.blake2b(f"{kind}.{id_}\n{state}".encode(), digest_size=16).digest(), "big")
+
+
+def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | None:
+    stored = stored_event(row)
+    event = CATALOGUE.read(stored)
+    return state if event is None else evolve(state, event, stored)
+
+
+def stored_event(row: Row[Any]) -> StoredEvent:
+    """The event of a row of `events`, as the log gave it (headers that no fold reads left out)."""
+    headers = {
+        HEADER_TYPE: row.type,
+        HEADER_SCHEMA: str(row.schema),
+        HEADER_ID: row.event_id,
+        HEADER_OCCURRED_AT: row.occurred_at,
+        HEADER_CAUSATION: row.causation_id,
+        HEADER_CORRELATION: row.correlation_id,
+        HEADER_ACTOR: row.actor,
+    }
+    return StoredEvent(row.seq, AggregateRef(row.kind, row.id), headers, row.body.encode(), row.stored_at_ns)

@@ -1,0 +1,273 @@
+"""Pods as of a moment: episodes that hold there, their phase told by the positions in the row (`domain.pods`)."""
+
+from typing import Any
+
+import msgspec
+from koordcore.events.envelope import name_token
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.values.invalid import InvalidInput
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from koord_projector.domain.explanations import VerdictRow
+from koord_projector.domain.pending import count_reasons
+from koord_projector.domain.timeline import Fact, TimelineEntry, pod_timeline
+from koord_projector.shell.queries.answers import PendingAnswer, PendingReason, PodItem, PodsAnswer
+from koord_projector.shell.queries.moments import Moment
+
+MAX_PAGE = 1000
+_JUDGED_PODS = 5_000
+_SHOWN_PENDING = 200
+_SUPPRESSIONS = 30
+
+_PHASE = """
+    CASE WHEN deleted_seq <= :position THEN 'terminating'
+         WHEN placed_seq IS NULL OR placed_seq > :position THEN 'pending'
+         WHEN started_seq <= :position AND (stopped_seq IS NULL OR stopped_seq > :position) THEN 'running'
+         ELSE 'placed' END
+"""
+_HOLDS = {
+    True: "to_seq IS NULL",
+    False: "from_seq <= :position AND (to_seq IS NULL OR to_seq > :position)",
+}
+_COLUMNS = f"""
+    uid, namespace, name, {_PHASE} AS phase, qos, priority_class, requests, submitted_seq, submitted_at,
+    CASE WHEN placed_seq <= :position THEN node ELSE '' END AS node,
+    CASE WHEN placed_seq <= :position THEN placed_at ELSE '' END AS placed_at,
+    CASE WHEN started_seq <= :position THEN started_at ELSE '' END AS started_at
+"""
+_VERDICT_OF_PENDING = """
+    LEFT JOIN LATERAL (
+         SELECT v.body, v.type AS verdict,
+                (SELECT max(a.attempt) FROM verdicts AS a WHERE a.uid = p.uid AND a.occurred_at <= :until) AS attempt
+           FROM verdicts AS v
+          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until
+          ORDER BY v.occurred_at DESC LIMIT 1
+    ) AS w ON true
+"""
+_decode_unschedulable = msgspec.json.Decoder(PodUnschedulable).decode
+_decode_gated = msgspec.json.Decoder(PodGated).decode
+_decode_abandoned = msgspec.json.Decoder(DecisionAbandoned).decode
+_decode_requests = msgspec.json.Decoder(dict[str, int]).decode
+
+
+class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods are asked for; "" leaves a field open. `contains`: a part of `<namespace>/<name>`, or the uid."""
+
+    namespace: str = ""
+    phase: str = ""
+    qos: str = ""
+    node: str = ""
+    contains: str = ""
+
+
+async def list_pods(
+    connection: AsyncConnection, moment: Moment, wanted: PodFilter, *, limit: int, cursor: str | None
+) -> PodsAnswer:
+    """A page of pods. Raises InvalidInput for a cursor that is none of ours."""
+    where, values = _conditions(wanted)
+    values |= {"position": moment.position, "until": moment.until}
+    inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
+    counted = await connection.execute(
+        text(f"SELECT phase, count(*) AS pods FROM ({inner}) AS p {where} GROUP BY phase"),  # noqa: S608
+        values,
+    )
+    counts = {row.phase: row.pods for row in counted}
+    if cursor:
+        if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            raise InvalidInput("a cursor from the page before", cursor, "cursor")
+        where += (" AND" if where else "WHERE") + " submitted_seq < :before"
+        values["before"] = int(cursor)
+    page = f"SELECT * FROM ({inner}) AS p {where} ORDER BY submitted_seq DESC LIMIT :limit"  # noqa: S608
+    rows = (
+        await connection.execute(
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
+            {**values, "limit": limit + 1},
+        )
+    ).all()
+    more = len(rows) > limit
+    items = [_item(row) for row in rows[:limit]]
+    return PodsAnswer(
+        moment=moment,
+        total=sum(counts.values()),
+        counts=counts,
+        pods=items,
+        cursor=str(items[-1].submitted_seq) if more else None,
+    )
+
+
+async def pods_on_node(connection: AsyncConnection, moment: Moment, node: str) -> list[PodItem]:
+    """Pods on a node at the moment, at most 500."""
+    page = await list_pods(connection, moment, PodFilter(node=node), limit=500, cursor=None)
+    return page.pods
+
+
+async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, int]:
+    """Pods by phase at the moment."""
+    statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM pods WHERE {_HOLDS[moment.live]} GROUP BY 1"  # noqa: S608
+    rows = await connection.execute(text(statement), {"position": moment.position})
+    return {row.phase: row.pods for row in rows}
+
+
+async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
+    """The pod as it is at the moment, or as it was when it ended before; None when there never was one until then."""
+    statement = f"""
+        SELECT p.*, w.* FROM (
+            SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
+                   priority_class, requests, submitted_seq, submitted_at, node, placed_at, started_at
+              FROM (SELECT {_COLUMNS}, from_seq, to_seq FROM pods WHERE uid = :uid AND from_seq <= :position) AS q
+             ORDER BY from_seq DESC LIMIT 1
+        ) AS p {_VERDICT_OF_PENDING}
+    """  # noqa: S608  constants
+    values = {"uid": uid, "position": moment.position, "until": moment.until}
+    row = (await connection.execute(text(statement), values)).first()
+    return None if row is None else _item(row)
+
+
+async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
+    """Uid of the newest pod of that name up to the moment; None when there was none."""
+    statement = text(
+        "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
+        " ORDER BY from_seq DESC LIMIT 1"
+    )
+    values = {"namespace": namespace, "name": name, "position": moment.position}
+    return (await connection.execute(statement, values)).scalar()
+
+
+async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
+    """Everything that is known of one pod up to the moment, oldest first."""
+    episodes = (
+        await connection.execute(
+            text("SELECT * FROM pods WHERE uid = :uid AND from_seq <= :position ORDER BY from_seq"),
+            {"uid": uid, "position": moment.position},
+        )
+    ).all()
+    marks = {seq for row in episodes for seq in (row.started_seq, row.stopped_seq) if seq is not None}
+    facts = (
+        await connection.execute(
+            text(
+                """
+                SELECT seq, kind, id, type, occurred_at, actor, event_id, traceparent, body FROM events
+                 WHERE ((kind IN ('podspec', 'pod', 'eviction') AND id = :uid) OR seq = ANY(:marks))
+                   AND seq <= :position
+                 ORDER BY seq LIMIT 500
+                """
+            ),
+            {"uid": uid, "marks": sorted(marks), "position": moment.position},
+        )
+    ).all()
+    rows = [*facts, *await _suppressions(connection, moment, episodes)]
+    verdicts = await connection.execute(
+        text(
+            "SELECT uid, occurred_at, event_id, seq, type, attempt, based_on, actor, traceparent, body FROM verdicts"
+            " WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT 200"
+        ),
+        {"uid": uid, "until": moment.until},
+    )
+    return pod_timeline(
+        (
+            Fact(
+                seq=row.seq,
+                kind=row.kind,
+                id=row.id,
+                type=row.type,
+                occurred_at=row.occurred_at,
+                actor=row.actor,
+                event_id=row.event_id,
+                traceparent=row.traceparent,
+                body=msgspec.json.decode(row.body),
+            )
+            for row in rows
+        ),
+        (VerdictRow(**dict(row._mapping)) for row in verdicts),  # pyright: ignore[reportPrivateUsage]  public despite its name
+    )
+
+
+async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: Any) -> list[Row[Any]]:
+    """The newest changes of the best-effort quota on the pod's nodes while it ran there, if it is best-effort."""
+    found: list[Row[Any]] = []
+    for row in episodes:
+        if row.qos != "BE" or row.started_seq is None:
+            continue
+        until = min(moment.position, (row.stopped_seq or row.to_seq or moment.position))
+        asked = {"token": name_token(row.node), "since": row.started_seq, "until": until, "count": _SUPPRESSIONS}
+        statement = text(
+            """
+            SELECT seq, kind, id, type, occurred_at, actor, event_id, traceparent, body FROM events
+             WHERE kind = 'nodestate' AND id = :token AND seq > :since AND seq <= :until
+               AND type IN ('BeCpuSuppressed', 'BeCpuReleased') ORDER BY seq DESC LIMIT :count
+            """
+        )
+        found.extend((await connection.execute(statement, asked)).all())
+    return list({row.seq: row for row in found}.values())
+
+
+async def explain_pending(connection: AsyncConnection, moment: Moment) -> PendingAnswer:
+    """Pending pods with the reasons of their last verdicts, counted over the oldest 5,000."""
+    values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
+    inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
+    page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608
+    rows = (
+        await connection.execute(
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
+            values,
+        )
+    ).all()
+    counts = await pod_counts(connection, moment)
+    verdicts = [_decode_unschedulable(row.body) for row in rows if row.verdict == PodUnschedulable.__name__]
+    return PendingAnswer(
+        moment=moment,
+        pending=counts.get("pending", 0),
+        judged=sum(row.body is not None for row in rows),
+        attempted=sum((row.attempt or 0) > 0 for row in rows),
+        examined=len(rows),
+        reasons=[
+            PendingReason(plugin=each.plugin, reason=each.reason, pods=each.pods, nodes_max=each.nodes_max)
+            for each in count_reasons(verdicts)
+        ],
+        pods=[_item(row) for row in rows[:_SHOWN_PENDING]],
+    )
+
+
+def _conditions(wanted: PodFilter) -> tuple[str, dict[str, Any]]:
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
+    for column in ("namespace", "phase", "qos", "node"):
+        value = getattr(wanted, column)
+        if value:
+            conditions.append(f"{column} = :{column}")
+            values[column] = value
+    if wanted.contains:
+        conditions.append("(position(lower(:contains) in lower(namespace || '/' || name)) > 0 OR uid = :contains)")
+        values["contains"] = wanted.contains
+    return ("WHERE " + " AND ".join(conditions) if conditions else ""), values
+
+
+def _item(row: Row[Any]) -> PodItem:
+    return PodItem(
+        uid=row.uid,
+        namespace=row.namespace,
+        name=row.name,
+        phase=row.phase,
+        qos=row.qos,
+        priority_class=row.priority_class,
+        node=row.node,
+        requests=_decode_requests(row.requests),
+        submitted_seq=row.submitted_seq,
+        submitted_at=row.submitted_at,
+        placed_at=row.placed_at,
+        started_at=row.started_at,
+        message=_message(row),
+        attempts=row.attempt or 0,
+    )
+
+
+def _message(row: Row[Any]) -> str:
+    """What the last verdict of a pending pod says; "" without one."""
+    if row.body is None:
+        return ""
+    if row.verdict == PodGated.__name__:
+        return _decode_gated(row.body).message
+    if row.verdict == DecisionAbandoned.__name__:
+        return _decode_abandoned(row.body).reason
+    return _decode_unschedulable(row.body).message

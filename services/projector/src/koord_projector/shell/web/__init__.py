@@ -1,0 +1,1 @@
+"""The read API and the dashboard over HTTP."""

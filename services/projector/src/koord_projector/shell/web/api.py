@@ -1,0 +1,221 @@
+"""The read API: `endpoints_of` is the whole of it; the router and `/openapi.json` are made from that."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from koord_projector.shell.postgres.database import READ_ERRORS
+from koord_projector.shell.queries.answers import (
+    ClusterAnswer,
+    EventItem,
+    EventsAnswer,
+    HashAnswer,
+    NodeAnswer,
+    NodesAnswer,
+    ObjectAnswer,
+    ObjectsAnswer,
+    PendingAnswer,
+    PodAnswer,
+    PodsAnswer,
+    RebuildAnswer,
+    SeriesAnswer,
+    StatusAnswer,
+)
+from koord_projector.shell.web.endpoints import Endpoint, Parameter, json_answer, refusal
+from koord_projector.shell.web.handlers import Handlers
+from koord_projector.shell.web.openapi import openapi_document
+from koord_projector.shell.web.parameters import (
+    AFTER,
+    AT,
+    BEFORE,
+    BODIES,
+    LIMIT_EVENTS,
+    LIMIT_OBJECTS,
+    LIMIT_PODS,
+    PHASES,
+    POINTS,
+    QOS,
+    SEQ,
+    SINCE,
+    UNTIL,
+)
+
+
+def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
+    """The whole API."""
+    no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
+    return (
+        Endpoint(
+            path="/api/status",
+            handler=handlers.status,
+            about="How far the projector is, and what is in its way.",
+            answer=StatusAnswer,
+        ),
+        Endpoint(
+            path="/api/cluster",
+            handler=handlers.cluster,
+            about="The cluster in numbers.",
+            answer=ClusterAnswer,
+            parameters=(AT,),
+        ),
+        Endpoint(
+            path="/api/series",
+            handler=handlers.series,
+            about="Totals of the cluster over time.",
+            answer=SeriesAnswer,
+            parameters=(SINCE, UNTIL, POINTS),
+        ),
+        Endpoint(
+            path="/api/nodes",
+            handler=handlers.nodes,
+            about="Nodes with what is requested, used and reclaimed on them.",
+            answer=NodesAnswer,
+            parameters=(AT,),
+        ),
+        Endpoint(
+            path="/api/nodes/{name}",
+            handler=handlers.node,
+            about="One node, with the terms of its overcommitment and the history of its suppression.",
+            answer=NodeAnswer,
+            parameters=(_path("name", "Name of the node."), AT),
+            missing=no_node,
+        ),
+        Endpoint(
+            path="/api/pods",
+            handler=handlers.pods,
+            about="Pods that match a filter, newest submission first.",
+            answer=PodsAnswer,
+            parameters=(
+                _query("namespace", "Only pods of this namespace."),
+                _query("phase", "Only pods in this phase.", PHASES),
+                _query("qos", "Only pods of this QoS class.", QOS),
+                _query("node", "Only pods on this node."),
+                _query("text", "Only pods with this in namespace/name, or with this uid."),
+                LIMIT_PODS,
+                _query("cursor", "From the page before."),
+                AT,
+            ),
+        ),
+        Endpoint(
+            path="/api/pods/{uid}",
+            handler=handlers.pod,
+            about="One pod and its life: every step with who, when and why.",
+            answer=PodAnswer,
+            parameters=(_path("uid", "Uid of the pod."), AT),
+            missing=no_pod,
+        ),
+        Endpoint(
+            path="/api/namespaces/{namespace}/pods/{name}",
+            handler=handlers.pod_by_name,
+            about="The newest pod of that name and its life.",
+            answer=PodAnswer,
+            parameters=(_path("namespace", "Namespace of the pod."), _path("name", "Name of the pod."), AT),
+            missing=no_pod,
+        ),
+        Endpoint(
+            path="/api/pending",
+            handler=handlers.pending,
+            about="Why pods are pending: reasons of their last verdicts, counted.",
+            answer=PendingAnswer,
+            parameters=(AT,),
+        ),
+        Endpoint(
+            path="/api/events",
+            handler=handlers.events,
+            about="Facts as they stand in the log, newest first.",
+            answer=EventsAnswer,
+            parameters=(
+                _query("kind", "Only facts of this kind of aggregate."),
+                _query("id", "Only facts of this aggregate."),
+                _query("type", "Only facts of this type."),
+                BEFORE,
+                AFTER,
+                LIMIT_EVENTS,
+                BODIES,
+            ),
+        ),
+        Endpoint(
+            path="/api/events/stream",
+            handler=handlers.stream,
+            about="Facts as they are committed, as server-sent events: `facts` (a list), `skipped` (too many).",
+            answer=None,
+            parameters=(AFTER,),
+        ),
+        Endpoint(
+            path="/api/events/{seq}",
+            handler=handlers.event,
+            about="One fact with its body.",
+            answer=EventItem,
+            parameters=(SEQ,),
+            missing="No fact is kept at that position.",
+        ),
+        Endpoint(
+            path="/api/objects/{kind}",
+            handler=handlers.objects,
+            about="States of all aggregates of one kind.",
+            answer=ObjectsAnswer,
+            parameters=(
+                _path("kind", "Kind of the aggregates."),
+                _query("after", "Only ids after this one."),
+                LIMIT_OBJECTS,
+                AT,
+            ),
+        ),
+        Endpoint(
+            path="/api/objects/{kind}/{id}",
+            handler=handlers.object,
+            about="State of one aggregate; null when it does not exist at that moment.",
+            answer=ObjectAnswer,
+            parameters=(_path("kind", "Kind of the aggregate."), _path("id", "Its id as in the subject."), AT),
+        ),
+        Endpoint(
+            path="/api/hash",
+            handler=handlers.hash,
+            about="Canonical hash of the stored state, and the position that it belongs to.",
+            answer=HashAnswer,
+        ),
+        Endpoint(
+            path="/admin/rebuild",
+            handler=handlers.rebuild,
+            about="Drop what is folded from the facts and fold it again from the first one. Needs a JSON body {}.",
+            answer=RebuildAnswer,
+            method="POST",
+        ),
+    )
+
+
+def routes_of(handlers: Handlers) -> list[Route]:
+    """For the service's HTTP server."""
+    endpoints = endpoints_of(handlers)
+    document = openapi_document(endpoints)
+
+    async def describe(_request: Request) -> Response:
+        return json_answer(document)
+
+    return [
+        *(Route(each.path, _guarded(each.handler), methods=[each.method]) for each in endpoints),
+        Route("/openapi.json", describe, methods=["GET"]),
+    ]
+
+
+def _path(name: str, about: str) -> Parameter:
+    return Parameter(name=name, about=about, where="path")
+
+
+def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
+    return Parameter(name=name, about=about, choices=choices)
+
+
+def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Postgres being away is an answer (503), not a crash."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except READ_ERRORS as error:
+            return refusal(503, f"Postgres is away: {str(error).splitlines()[0]}")
+
+    guarded.__name__ = handler.__name__  # names the handler in the metrics
+    return guarded

@@ -1,0 +1,109 @@
+"""What an endpoint is: one definition for the router and for `/openapi.json`, so that they cannot disagree."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from starlette.requests import Request
+from starlette.responses import Response
+
+from koord_projector.shell.queries.answers import ErrorAnswer
+
+LONGEST_TEXT = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a query or a path.
+
+    choices            the only values accepted; empty: any text
+    minimum, maximum   both given: an integer
+    """
+
+    name: str
+    about: str
+    where: str = "query"
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    default: int | None = None
+
+    @property
+    def schema(self) -> dict[str, object]:
+        """Its JSON Schema."""
+        if self.maximum is not None:
+            found: dict[str, object] = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+            return found if self.default is None else {**found, "default": self.default}
+        if self.choices:
+            return {"type": "string", "enum": list(self.choices)}
+        return {"type": "string", "maxLength": LONGEST_TEXT, "minLength": 1 if self.where == "path" else 0}
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One operation.
+
+    answer    the body of status 200 (202 for POST); None: a stream of `text/event-stream`
+    missing   what a 404 means; "": it never answers so
+    """
+
+    path: str
+    handler: Handler
+    about: str
+    answer: type[msgspec.Struct] | None
+    parameters: tuple[Parameter, ...] = ()
+    method: str = "GET"
+    missing: str = ""
+
+
+def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ()) -> str:
+    """A text parameter, "" when it is absent.
+
+    raises    InvalidInput for a text that no row can hold, or one that is not among the choices
+    """
+    value = source.get(name, "")
+    if len(value) > LONGEST_TEXT or "\0" in value or not _is_utf8(value):
+        raise InvalidInput(f"UTF-8 text of at most {LONGEST_TEXT} characters without NUL", value, name)
+    if choices and name in source and value not in choices:
+        raise InvalidInput(f"one of {', '.join(choices)}", value, name)
+    return value
+
+
+def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
+    """An integer parameter; its default when it is absent.
+
+    raises    InvalidInput for anything but digits within the parameter's bounds
+    """
+    assert parameter.minimum is not None
+    assert parameter.maximum is not None
+    text = source.get(parameter.name)
+    if text is None:
+        return parameter.default
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        value = int(text)
+        if parameter.minimum <= value <= parameter.maximum:
+            return value
+    raise InvalidInput(f"an integer from {parameter.minimum} to {parameter.maximum}", text, parameter.name)
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    """A JSON response; never cached, because the next answer may differ."""
+    return Response(codec.encode(value), status, {"cache-control": "no-store"}, "application/json")
+
+
+def refusal(status: int, sentence: str) -> Response:
+    """An error as JSON."""
+    return json_answer(ErrorAnswer(sentence), status)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

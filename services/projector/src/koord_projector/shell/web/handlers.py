@@ -1,0 +1,255 @@
+"""The handlers of the read API: each reads one consistent moment from Postgres and says which moment it was."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+from koordcore.ports.clock import Clock
+from koordcore.values.invalid import InvalidInput
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.queries.answers import (
+    ClusterAnswer,
+    NodesAnswer,
+    ObjectAnswer,
+    PodAnswer,
+    RebuildAnswer,
+    StatusAnswer,
+)
+from koord_projector.shell.queries.cluster import series, sum_nodes
+from koord_projector.shell.queries.events import EventFilter, find_event, page_events
+from koord_projector.shell.queries.moments import resolve
+from koord_projector.shell.queries.nodes import describe_node, list_nodes, pod_usage
+from koord_projector.shell.queries.objects import aggregates_hash, list_objects, require_kind, state_at
+from koord_projector.shell.queries.pods import (
+    PodFilter,
+    explain_pending,
+    find_pod,
+    find_uid,
+    list_pods,
+    pod_counts,
+    pod_life,
+)
+from koord_projector.shell.web.endpoints import json_answer, number_of, refusal, text_of
+from koord_projector.shell.web.parameters import (
+    AFTER,
+    BEFORE,
+    BODIES,
+    LIMIT_EVENTS,
+    LIMIT_OBJECTS,
+    LIMIT_PODS,
+    PHASES,
+    POINTS,
+    QOS,
+    SEQ,
+    SINCE,
+    UNTIL,
+)
+
+_OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
+
+
+class FoldState(Protocol):
+    """What the API tells about the fold itself."""
+
+    head: int
+    position: int
+    observations: int
+    verdicts: int
+    trouble: str
+
+    def lag_seconds(self, now: datetime) -> float:
+        """Age of the newest folded fact while newer ones wait."""
+        ...
+
+
+class Handlers:
+    """One for each endpoint of `api`.
+
+    want_rebuild    asks the fold to begin again from zero
+    stream          handler of the live tail (`live`)
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        cluster: str,
+        fold: FoldState,
+        clock: Clock,
+        want_rebuild: Callable[[], None],
+        stream: Callable[[Request], Awaitable[Response]],
+    ) -> None:
+        self._database = database
+        self._cluster = cluster
+        self._fold = fold
+        self._clock = clock
+        self._want_rebuild = want_rebuild
+        self.stream = stream
+
+    async def status(self, _request: Request) -> Response:
+        """`GET /api/status`."""
+        fold = self._fold
+        async with self._database.reading() as connection:
+            newest = await resolve(connection, None)
+            oldest = (await connection.execute(_OLDEST)).scalar()
+        return json_answer(
+            StatusAnswer(
+                cluster=self._cluster,
+                position=newest.position,
+                head=max(fold.head, newest.position),
+                lag_events=max(0, fold.head - newest.position),
+                lag_seconds=fold.lag_seconds(self._clock.now()),
+                trouble=fold.trouble,
+                observations=fold.observations,
+                verdicts=fold.verdicts,
+                first_at=oldest or "",
+                last_at=newest.occurred_at,
+            )
+        )
+
+    async def cluster(self, request: Request) -> Response:
+        """`GET /api/cluster`."""
+        at = text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            nodes = await list_nodes(connection, moment)
+            pods = await pod_counts(connection, moment)
+        return json_answer(
+            ClusterAnswer(
+                moment=moment,
+                nodes=len(nodes),
+                nodes_reporting=sum(1 for node in nodes if node.cpu_used is not None),
+                pods={phase: pods.get(phase, 0) for phase in PHASES},
+                **sum_nodes(nodes),
+            )
+        )
+
+    async def series(self, request: Request) -> Response:
+        """`GET /api/series`."""
+        query = request.query_params
+        since, until = number_of(query, SINCE), number_of(query, UNTIL)
+        if since is not None and until is not None and since > until:
+            raise InvalidInput("not before `since`", until, "until")
+        points = number_of(query, POINTS) or 300
+        async with self._database.reading() as connection:
+            return json_answer(await series(connection, since=since, until=until, points=points))
+
+    async def nodes(self, request: Request) -> Response:
+        """`GET /api/nodes`."""
+        at = text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
+
+    async def node(self, request: Request) -> Response:
+        """`GET /api/nodes/{name}`."""
+        name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            found = await describe_node(connection, await resolve(connection, at), name)
+        return json_answer(found) if found else refusal(404, "there is no such node at that moment")
+
+    async def pods(self, request: Request) -> Response:
+        """`GET /api/pods`."""
+        query = request.query_params
+        wanted = PodFilter(
+            namespace=text_of(query, "namespace"),
+            phase=text_of(query, "phase", PHASES),
+            qos=text_of(query, "qos", QOS),
+            node=text_of(query, "node"),
+            contains=text_of(query, "text"),
+        )
+        limit, cursor, at = number_of(query, LIMIT_PODS) or 100, text_of(query, "cursor"), text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await list_pods(connection, moment, wanted, limit=limit, cursor=cursor))
+
+    async def pod(self, request: Request) -> Response:
+        """`GET /api/pods/{uid}`."""
+        uid, at = text_of(request.path_params, "uid"), text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            return await _pod_answer(connection, uid, at)
+
+    async def pod_by_name(self, request: Request) -> Response:
+        """`GET /api/namespaces/{namespace}/pods/{name}`."""
+        namespace, name = text_of(request.path_params, "namespace"), text_of(request.path_params, "name")
+        at = text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            uid = await find_uid(connection, await resolve(connection, at), namespace, name)
+            return await _pod_answer(connection, uid or "", at)
+
+    async def pending(self, request: Request) -> Response:
+        """`GET /api/pending`."""
+        at = text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            return json_answer(await explain_pending(connection, await resolve(connection, at)))
+
+    async def events(self, request: Request) -> Response:
+        """`GET /api/events`."""
+        query = request.query_params
+        wanted = EventFilter(kind=text_of(query, "kind"), id=text_of(query, "id"), type=text_of(query, "type"))
+        before, after = number_of(query, BEFORE), number_of(query, AFTER) or 0
+        limit = number_of(query, LIMIT_EVENTS) or 100
+        bodies = text_of(query, "bodies", BODIES.choices) == "true"
+        async with self._database.reading() as connection:
+            page = await page_events(connection, wanted, before=before, after=after, limit=limit, bodies=bodies)
+        return json_answer(page)
+
+    async def event(self, request: Request) -> Response:
+        """`GET /api/events/{seq}`."""
+        seq = number_of(request.path_params, SEQ)
+        async with self._database.reading() as connection:
+            found = await find_event(connection, seq or 0)
+        return json_answer(found) if found else refusal(404, "no fact is kept at that position")
+
+    async def objects(self, request: Request) -> Response:
+        """`GET /api/objects/{kind}`."""
+        query = request.query_params
+        kind = require_kind(text_of(request.path_params, "kind"))
+        after, limit, at = text_of(query, "after"), number_of(query, LIMIT_OBJECTS) or 100, text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await list_objects(connection, moment, kind, after=after, limit=limit))
+
+    async def object(self, request: Request) -> Response:
+        """`GET /api/objects/{kind}/{id}`."""
+        kind, id_ = require_kind(text_of(request.path_params, "kind")), text_of(request.path_params, "id")
+        at = text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            state = await state_at(connection, moment, kind, id_)
+        return json_answer(ObjectAnswer(moment=moment, kind=kind, id=id_, state=state))
+
+    async def hash(self, _request: Request) -> Response:
+        """`GET /api/hash`."""
+        async with self._database.reading() as connection:
+            return json_answer(await aggregates_hash(connection))
+
+    async def rebuild(self, request: Request) -> Response:
+        """`POST /admin/rebuild`. A page of another site cannot send this content type without being asked first."""
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return refusal(415, "the content type must be application/json")
+        self._want_rebuild()
+        return json_answer(RebuildAnswer(True), 202)
+
+
+async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Response:
+    moment = await resolve(connection, at)
+    pod = await find_pod(connection, moment, uid) if uid else None
+    if pod is None:
+        return refusal(404, "there was no such pod up to that moment")
+    spec = await state_at(connection, moment, "podspec", uid)
+    usage = await pod_usage(connection, moment, pod.node, uid, pod.placed_at) if pod.node else []
+    return json_answer(
+        PodAnswer(
+            moment=moment,
+            pod=pod,
+            object=None if spec is None else spec.get("object"),
+            timeline=await pod_life(connection, moment, uid),
+            usage=usage,
+        )
+    )

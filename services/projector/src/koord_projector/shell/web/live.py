@@ -1,0 +1,103 @@
+"""The live tail: facts as server-sent events, as they are committed. A slow reader skips, it never holds anybody up."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final
+
+from koordcore.values import codec
+from sqlalchemy import text
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from koord_projector.shell.postgres.database import READ_ERRORS, Database
+from koord_projector.shell.queries.answers import EventItem
+from koord_projector.shell.queries.events import event_item
+from koord_projector.shell.web.endpoints import Parameter, number_of, refusal
+
+AT_ONCE: Final = 100
+"""Facts of one message; of more that came meanwhile only the newest are sent, with the number of those left out."""
+REST_SECONDS: Final = 0.25
+"""Real seconds between two messages to one reader."""
+QUIET_SECONDS: Final = 15.0
+"""A comment is sent after so much silence, so that proxies keep the connection."""
+MAX_READERS: Final = 50
+_AFTER: Final = Parameter(name="after", about="", minimum=0, maximum=2**62)
+_NEWEST: Final = text("SELECT * FROM events WHERE seq > :after ORDER BY seq DESC LIMIT :limit")
+
+
+class LiveTail:
+    """Serves `/api/events/stream`.
+
+    news        waits for the next commit
+    position    newest committed fact
+    stopped     waits until the service begins to stop
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        news: Callable[[], Awaitable[None]],
+        position: Callable[[], int],
+        stopped: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._database = database
+        self._news = news
+        self._position = position
+        self._stopped = stopped
+        self._readers = 0
+
+    async def events_stream(self, request: Request) -> Response:
+        """One reader. Without `after` (or `Last-Event-ID`) it begins at the present."""
+        if self._readers >= MAX_READERS:
+            return refusal(503, f"{MAX_READERS} live tails are open already")
+        after = number_of(request.query_params, _AFTER)
+        resumed = request.headers.get("last-event-id", "")
+        if resumed.isascii() and resumed.isdigit() and len(resumed) < 19:
+            after = int(resumed)
+        start = self._position() if after is None else after
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._messages(start), headers=headers, media_type="text/event-stream")
+
+    async def _messages(self, after: int) -> AsyncGenerator[bytes]:
+        self._readers += 1
+        stopping = asyncio.ensure_future(self._stopped())
+        try:
+            yield b"retry: 2000\n\n"
+            while not stopping.done():
+                if self._position() <= after:
+                    news = asyncio.ensure_future(self._news())
+                    try:
+                        await asyncio.wait((news, stopping), timeout=QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        news.cancel()
+                    if self._position() <= after:
+                        yield b": still here\n\n"
+                        continue
+                try:
+                    found = await self._read(after)
+                except READ_ERRORS:
+                    await asyncio.wait((stopping,), timeout=QUIET_SECONDS / 10)
+                    continue
+                if not found:
+                    after = self._position()
+                    continue
+                skipped = found[0].seq - after - 1
+                after = found[-1].seq
+                if skipped > 0:
+                    yield _message("skipped", {"skipped": skipped}, None)
+                yield _message("facts", found, after)
+                await asyncio.wait((stopping,), timeout=REST_SECONDS)
+        finally:
+            self._readers -= 1
+            stopping.cancel()
+
+    async def _read(self, after: int) -> list[EventItem]:
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(_NEWEST, {"after": after, "limit": AT_ONCE})).all()
+        return [event_item(row, with_body=False) for row in reversed(rows)]
+
+
+def _message(event: str, data: object, seq: int | None) -> bytes:
+    head = f"event: {event}\n" + ("" if seq is None else f"id: {seq}\n")
+    return head.encode() + b"data: " + codec.encode(data) + b"\n\n"

@@ -1,0 +1,23 @@
+"""Parameters of the read API."""
+
+from typing import Final
+
+from koord_projector.shell.queries.events import MAX_PAGE as MAX_EVENTS
+from koord_projector.shell.queries.pods import MAX_PAGE as MAX_PODS
+from koord_projector.shell.web.endpoints import Parameter
+
+PHASES: Final = ("pending", "placed", "running", "terminating")
+QOS: Final = ("LSE", "LSR", "LS", "BE", "SYSTEM")
+_MAX_SEQ: Final = 2**62
+_MAX_SECOND: Final = 253_402_300_799
+AT: Final = Parameter(name="at", about="A position of the log or an RFC 3339 time with its zone; absent: now.")
+LIMIT_PODS: Final = Parameter(name="limit", about="Pods per page.", minimum=1, maximum=MAX_PODS, default=100)
+LIMIT_EVENTS: Final = Parameter(name="limit", about="Facts per page.", minimum=1, maximum=MAX_EVENTS, default=100)
+LIMIT_OBJECTS: Final = Parameter(name="limit", about="Objects per page.", minimum=1, maximum=500, default=100)
+BEFORE: Final = Parameter(name="before", about="Only facts before this position.", minimum=0, maximum=_MAX_SEQ)
+AFTER: Final = Parameter(name="after", about="Only facts after this position.", minimum=0, maximum=_MAX_SEQ, default=0)
+SINCE: Final = Parameter(name="since", about="First second since 1970.", minimum=0, maximum=_MAX_SECOND)
+UNTIL: Final = Parameter(name="until", about="Last second since 1970.", minimum=0, maximum=_MAX_SECOND)
+POINTS: Final = Parameter(name="points", about="About so many points.", minimum=10, maximum=2000, default=300)
+BODIES: Final = Parameter(name="bodies", about="Whether bodies are wanted.", choices=("true", "false"))
+SEQ: Final = Parameter(name="seq", about="Position of the fact.", where="path", minimum=0, maximum=_MAX_SEQ)
