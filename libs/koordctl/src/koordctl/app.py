@@ -56,7 +56,7 @@ COMMANDS = (
         "verify",
         LOG,
         "Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.",
-        "replay.replay",
+        "verify",
         "verify",
     ),
     Entry("bus", LOG, "The log itself: streams, how far services are behind, parked work, skips.", "bus"),

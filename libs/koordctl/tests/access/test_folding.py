@@ -8,7 +8,7 @@ from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, 
 from koordcore.state import ClusterState
 from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import LogTrouble
-from koordctl.access.verification import Standing, Verdict
+from koordctl.access.verification import FoldPosition, Verification
 from support.histories import every_kind_once, history
 
 POISON = ({HEADER_TYPE: "NoSuchEvent", HEADER_SCHEMA: "1"}, b"{}")
@@ -60,20 +60,20 @@ async def test_unreadable_event_is_said_unless_it_was_recorded_as_skipped() -> N
     assert folded.hashes[bad] == folded.hash
 
 
-def verdict(live: Standing, projector: Standing, hashes: dict[int, str]) -> Verdict:
-    return Verdict(live=live, projector=projector, folded=Folded(hashes=hashes, hash=hashes[max(hashes)]))
+def verdict(live: FoldPosition, projector: FoldPosition, hashes: dict[int, str]) -> Verification:
+    return Verification(live=live, projector=projector, folded=Folded(hashes=hashes, hash=hashes[max(hashes)]))
 
 
 def test_three_equal_hashes_at_one_position_agree() -> None:
-    assert verdict(Standing(5, "a"), Standing(5, "a"), {5: "a"}).equal
+    assert verdict(FoldPosition(5, "a"), FoldPosition(5, "a"), {5: "a"}).equal
 
 
 def test_moving_folds_agree_when_the_fold_from_zero_passes_through_both() -> None:
-    found = verdict(Standing(5, "a"), Standing(7, "b"), {5: "a", 7: "b"})
+    found = verdict(FoldPosition(5, "a"), FoldPosition(7, "b"), {5: "a", 7: "b"})
     assert found.equal
     assert found.position == 7
 
 
 @pytest.mark.parametrize(("live", "rows"), [("x", "b"), ("a", "x"), ("b", "a")])
 def test_one_different_hash_is_a_difference(live: str, rows: str) -> None:
-    assert not verdict(Standing(5, live), Standing(7, rows), {5: "a", 7: "b"}).equal
+    assert not verdict(FoldPosition(5, live), FoldPosition(7, rows), {5: "a", 7: "b"}).equal

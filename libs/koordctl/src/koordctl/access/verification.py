@@ -26,7 +26,7 @@ ANSWER_SECONDS: Final = 30.0
 """The projector reads all its rows for one answer."""
 
 
-class Standing(NamedTuple):
+class FoldPosition(NamedTuple):
     """Where a fold stands, and its hash there."""
 
     position: int
@@ -34,11 +34,11 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verification:
     """The live fold and the projector's rows, with the fold from zero at the position of each."""
 
-    live: Standing
-    projector: Standing
+    live: FoldPosition
+    projector: FoldPosition
     folded: Folded
 
     @property
@@ -54,35 +54,35 @@ class Verdict:
     @property
     def equal(self) -> bool:
         """Whether the fold from zero passes through both."""
-        return all(self.folded.hashes[standing.position] == standing.hash for standing in (self.live, self.projector))
+        return all(self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector))
 
 
-async def verify_now(log: EventLog, *, manager: str, projector: str, seconds: float) -> Verdict:
+async def verify_now(log: EventLog, *, manager: str, projector: str, seconds: float) -> Verification:
     """Compares the three folds.
 
     manager, projector   base URLs
     seconds              real; how long manager and projector may take to answer at all
     raises               LogTrouble when a service does not answer
     """
-    live, rows = await _standings(manager, projector, seconds)
+    live, rows = await _fold_positions(manager, projector, seconds)
     folded = await fold_to(log, max(live.position, rows.position), marks=(live.position, rows.position))
-    return Verdict(live=live, projector=rows, folded=folded)
+    return Verification(live=live, projector=rows, folded=folded)
 
 
-async def _standings(manager: str, projector: str, seconds: float) -> tuple[Standing, Standing]:
+async def _fold_positions(manager: str, projector: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
     """Both at one position if they are found there in time, else wherever they stand."""
     began = time.monotonic()
     async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
         while True:
             # The rows take longer to hash than the live fold: asked first, they tell where the other should stand.
-            rows = await _standing(client, "projector", f"{projector}/api/hash", began + seconds)
-            live = await _standing(client, "manager", f"{manager}/v1/state", began + seconds)
+            rows = await _fold_position(client, "projector", f"{projector}/api/hash", began + seconds)
+            live = await _fold_position(client, "manager", f"{manager}/v1/state", began + seconds)
             if live.position == rows.position or time.monotonic() - began > min(TRIES_SECONDS, seconds):
                 return live, rows
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _standing(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> Standing:
+async def _fold_position(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> FoldPosition:
     """Where a service's fold stands; patient while it cannot say, e.g. while Postgres comes back.
 
     raises    LogTrouble after the deadline
@@ -95,7 +95,7 @@ async def _standing(client: httpx.AsyncClient, who: str, url: str, deadline: flo
         else:
             if answer.is_success:
                 body: dict[str, Any] = answer.json()
-                return Standing(int(body["position"]), str(body["hash"]))
+                return FoldPosition(int(body["position"]), str(body["hash"]))
             problem = f"{refusal(answer)} (HTTP {answer.status_code})"
         if time.monotonic() > deadline:
             raise LogTrouble(f"{who} at {url}: {problem}")

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.commands.replay.admission import show_admission
 from koordctl.commands.replay.recommendations import show_recommendations
-from koordctl.commands.replay.replay import target
+from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.document_files import documents_of
 from koordctl.documents.tried_files import config_remarks, profile_remarks
 from koordctl.explain.node_policy import formula_line, mid_line
@@ -186,8 +186,8 @@ def _naming(file: Path) -> Generator[None]:
 
 async def _compare(question: Question, begin: str | None, to: str | None) -> ManagerComparison:
     async with open_log() as log:
-        start = 0 if begin is None else await target(log, begin, "--from")
-        end = await target(log, to)
+        start = 0 if begin is None else await resolve_position(log, begin, "--from")
+        end = await resolve_position(log, to, "--to")
         if start > end:
             fail(f"--from {start} lies behind --to {end}", status=2)
         asked = replace(question, begin=start, end=end)

@@ -1,4 +1,4 @@
-"""`koord replay`, `koord verify`: the state from zero, and whether everybody agrees on it."""
+"""`koord replay`: rebuild the state from the log alone and compare it with the projector's rows."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -7,15 +7,12 @@ import httpx
 import typer
 from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
-from koordcore.bus.folds.replay import position_at_time
-from koordcore.values.timestamps import rfc3339
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from koordctl.access.clients import find_service, service_url
+from koordctl.access.clients import find_service
 from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import OpenLog, open_log, wait_for
-from koordctl.access.positions import given_position, parse_moment
-from koordctl.access.verification import Verdict, verify_now
+from koordctl.commands.replay.window import resolve_position
 from koordctl.demo.summary import by_count
 from koordctl.render.output import Format, console, errors, fail, show_table
 from koordctl.render.units import duration_text
@@ -173,7 +170,7 @@ def replay(
 
 async def _replay(to: str | None, *, speed_report: bool) -> None:
     async with open_log() as log:
-        upto = await target(log, to)
+        upto = await resolve_position(log, to, "--to")
         folded = await _fold_with_progress(log, upto)
     console.print(
         f"folded {folded.events:,} events to position {upto:,} in {duration_text(folded.seconds)}"
@@ -199,20 +196,6 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
         fail(f"the projector's rows at position {upto} differ: {standing[1]}")
 
 
-async def target(log: OpenLog, to: str | None, option: str = "--to") -> int:
-    """The position that an option means; None: the newest event. Ends the command for what is none."""
-    head = await log.bus.events.head()
-    if to is None:
-        return head.last_seq
-    position = given_position(option, to, head.last_seq)
-    if position is not None:
-        return position
-    try:
-        return await position_at_time(log.bus.events, rfc3339(parse_moment(to)))
-    except ValueError:
-        fail(f"{option} must be a position or an RFC 3339 time, got {to!r}", status=2)
-
-
 async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
     """The fold, with a bar on a terminal and nothing elsewhere."""
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -235,39 +218,3 @@ async def _projector() -> tuple[int, str] | None:
         return None
     body: dict[str, Any] = answer.json()
     return int(body["position"]), str(body["hash"])
-
-
-def verify(
-    seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = 60.0,
-) -> None:
-    """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
-
-    Exit status 0 when the hashes are equal, 1 when they differ or somebody does not answer.
-
-    Examples:
-
-      koord verify
-    """
-    verdict = wait_for(_verify(seconds))
-    folds = [("manager, live", verdict.live), ("projector, rows", verdict.projector)]
-    marks = sorted({standing.position for _, standing in folds})
-    show_table(
-        ["fold", "position", "hash"],
-        [
-            *([name, standing.position, standing.hash] for name, standing in folds),
-            *(["from zero", position, verdict.folded.hashes[position]] for position in marks),
-        ],
-    )
-    if not verdict.equal:
-        fail(f"the folds differ at position {verdict.position}")
-    rate = verdict.folded.events_per_second
-    console.print(
-        f"equal; {verdict.folded.events:,} events folded at {rate:,.0f} events/s", style="green", highlight=False
-    )
-
-
-async def _verify(seconds: float) -> Verdict:
-    async with open_log() as log:
-        return await verify_now(
-            log.bus.events, manager=service_url("manager"), projector=service_url("projector"), seconds=seconds
-        )

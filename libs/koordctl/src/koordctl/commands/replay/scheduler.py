@@ -9,7 +9,7 @@ from koord_scheduler.domain.what_if import Fate
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
-from koordctl.commands.replay.replay import target
+from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.scheduler_config import Compared, compared_with_force, scheduler_configuration
 from koordctl.render.output import Format, console, errors, fail, show_document, show_table
 from koordctl.what_if.scheduler import Comparison, compare, recomputed
@@ -74,8 +74,8 @@ async def _take_again(configuration: EffectiveConfiguration, seq: int) -> Recomp
 
 async def _compare(configuration: EffectiveConfiguration, begin: str | None, to: str | None) -> Comparison:
     async with open_log() as log:
-        start = 0 if begin is None else await target(log, begin, "--from")
-        end = await target(log, to)
+        start = 0 if begin is None else await resolve_position(log, begin, "--from")
+        end = await resolve_position(log, to, "--to")
         if start > end:
             fail(f"--from {start} lies behind --to {end}", status=2)
         return await _with_progress(log, configuration, start, end)

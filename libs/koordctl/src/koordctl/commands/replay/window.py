@@ -1,0 +1,25 @@
+"""The window of the log that `koord replay` works on: what --from and --to mean."""
+
+from koordcore.bus.folds.replay import position_at_time
+from koordcore.values.timestamps import rfc3339
+
+from koordctl.access.log import OpenLog
+from koordctl.access.positions import given_position, parse_moment
+from koordctl.render.output import fail
+
+
+async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
+    """Return the position that the value of an option means: a position, a time, or the newest event for None.
+
+    If the value is neither a position nor a time, end the command with exit status 2.
+    """
+    head = await log.bus.events.head()
+    if text is None:
+        return head.last_seq
+    position = given_position(option, text, head.last_seq)
+    if position is not None:
+        return position
+    try:
+        return await position_at_time(log.bus.events, rfc3339(parse_moment(text)))
+    except ValueError:
+        fail(f"{option} must be a position or an RFC 3339 time, got {text!r}", status=2)

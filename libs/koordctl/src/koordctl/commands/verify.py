@@ -1,0 +1,46 @@
+"""`koord verify`: compare the live folds of the services with a state rebuilt from the log."""
+
+from typing import Annotated
+
+import typer
+
+from koordctl.access.clients import service_url
+from koordctl.access.log import open_log, wait_for
+from koordctl.access.verification import Verification, verify_now
+from koordctl.render.output import console, fail, show_table
+
+
+def verify(
+    seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = 60.0,
+) -> None:
+    """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
+
+    Exit status 0 when the hashes are equal, 1 when they differ or somebody does not answer.
+
+    Examples:
+
+      koord verify
+    """
+    found = wait_for(_verify(seconds))
+    folds = [("manager, live", found.live), ("projector, rows", found.projector)]
+    marks = sorted({fold.position for _, fold in folds})
+    show_table(
+        ["fold", "position", "hash"],
+        [
+            *([name, fold.position, fold.hash] for name, fold in folds),
+            *(["from zero", position, found.folded.hashes[position]] for position in marks),
+        ],
+    )
+    if not found.equal:
+        fail(f"the folds differ at position {found.position}")
+    rate = found.folded.events_per_second
+    console.print(
+        f"equal; {found.folded.events:,} events folded at {rate:,.0f} events/s", style="green", highlight=False
+    )
+
+
+async def _verify(seconds: float) -> Verification:
+    async with open_log() as log:
+        return await verify_now(
+            log.bus.events, manager=service_url("manager"), projector=service_url("projector"), seconds=seconds
+        )
