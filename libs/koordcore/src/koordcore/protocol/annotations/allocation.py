@@ -1,0 +1,248 @@
+"""The Kubernetes form of an allocation: annotations of a pod or of a Reservation.
+
+The gateway renders them when it binds a pod; whoever meets a pod that somebody else bound parses them. Nothing else
+reads or writes these annotations.
+
+    resource-status       CPUs and amounts per NUMA zone
+    resource-spec         the bind policy that was applied, unless the user's own annotation says the same
+    device-allocated      devices
+    reservation-allocated the reservation, without the amounts taken from it
+
+Source: scheduler-fine-grained spec, 1.8 (7), 2.9, 3.1; protocol spec, 4.2 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.objects import Quantities
+from koordcore.protocol.resource_names import DEPRECATED, rename_resources
+from koordcore.values import codec
+from koordcore.values.allocation import (
+    NOTHING,
+    AllocatedDevice,
+    Allocation,
+    ReservationUse,
+    VirtualFunction,
+    ZoneAmounts,
+    combined,
+)
+from koordcore.values.cpuset import parse_cpuset
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts, parse_amounts, quantity_of
+
+_DEFAULT_POLICY: Final = "Default"
+_NOT_EXCLUSIVE: Final = "None"
+
+T = TypeVar("T")
+
+
+class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Base of the annotations' objects."""
+
+
+class _ZoneResources(_Wire, frozen=True):
+    node: int
+    resources: Quantities = {}
+
+
+class _ResourceStatus(_Wire, frozen=True):
+    cpuset: str = ""
+    numa_node_resources: list[_ZoneResources] | None = None
+
+
+class _ResourceSpec(_Wire, frozen=True):
+    required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
+    preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
+    exclusive: str = msgspec.field(default="", name="preferredCPUExclusivePolicy")
+
+    @property
+    def bind_policy(self) -> str:
+        """The policy that is in force; empty if the pod leaves it to the scheduler."""
+        policy = self.required or self.preferred
+        return "" if policy == _DEFAULT_POLICY else policy
+
+    @property
+    def exclusive_policy(self) -> str:
+        """The exclusive policy; empty if the pod asks for none."""
+        return "" if self.exclusive == _NOT_EXCLUSIVE else self.exclusive
+
+
+class _VirtualFunction(msgspec.Struct, frozen=True):
+    minor: int = 0
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class _Extension(_Wire, frozen=True):
+    vfs: list[_VirtualFunction] | None = None
+    template: str = msgspec.field(default="", name="gpuSharedResourceTemplate")
+
+
+class _Device(msgspec.Struct, frozen=True):
+    minor: int
+    resources: Quantities = {}
+    id: str = ""
+    extension: _Extension | None = None
+
+
+class _Reservation(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that binding a pod with this allocation sets on it.
+
+    A binding cannot remove an annotation. If the pod was created with an allocation that it was not given, the
+    annotation is set to the empty text, which means that there is none.
+
+    Args:
+        allocation: What the pod was given.
+        present: Annotations of the pod object.
+    """
+    written = {key: "" for key in _PARSERS if present.get(key)} if present else {}
+    if allocation is NOTHING:
+        return written
+    if allocation.cpuset or allocation.zones:
+        zones = [_ZoneResources(zone.zone, _texts(zone.amounts)) for zone in allocation.zones]
+        written[keys.RESOURCE_STATUS] = _text(_ResourceStatus(allocation.cpuset, zones or None))
+    spec = _completed_spec(allocation, present)
+    if spec is not None:
+        written[keys.RESOURCE_SPEC] = spec
+    if allocation.devices:
+        devices: dict[str, list[dict[str, object]]] = {}
+        for device in allocation.devices:
+            devices.setdefault(device.type, []).append(_device_object(device))
+        written[keys.DEVICE_ALLOCATED] = _text(devices)
+    if allocation.reservation is not None:
+        used = _Reservation(allocation.reservation.name, allocation.reservation.uid)
+        written[keys.RESERVATION_ALLOCATED] = _text(used)
+    return written
+
+
+def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
+    """Read the allocation of a pod that another scheduler bound, or that a lost log once knew.
+
+    An absent or empty annotation adds nothing. The amounts taken from a reservation and the quota are not stated.
+
+    Raises:
+        InvalidInput: An annotation is not valid JSON, or one of its values is invalid.
+    """
+    return combined([parse(annotations) for key, parse in _PARSERS.items() if annotations.get(key)])
+
+
+def allocation_of(annotations: Mapping[str, str]) -> Allocation:
+    """Read the same, ignoring each annotation that is invalid."""
+    parts: list[Allocation] = []
+    for key, parse in _PARSERS.items() if annotations else ():
+        if annotations.get(key):
+            try:
+                parts.append(parse(annotations))
+            except InvalidInput:
+                continue
+    return combined(parts) if parts else NOTHING
+
+
+def _cpus_and_zones(annotations: Mapping[str, str]) -> Allocation:
+    status = _decoded(annotations, keys.RESOURCE_STATUS, _ResourceStatus)
+    try:
+        parse_cpuset(status.cpuset)
+        zones = tuple(ZoneAmounts(zone.node, _amounts(zone.resources)) for zone in status.numa_node_resources or ())
+    except InvalidInput as error:
+        raise error.at(f"[{keys.RESOURCE_STATUS}]") from error
+    spec = _spec_of(annotations) if status.cpuset else _ResourceSpec()
+    return Allocation(
+        cpuset=status.cpuset,
+        cpu_bind_policy=spec.bind_policy,
+        cpu_exclusive_policy=spec.exclusive_policy,
+        zones=zones,
+    )
+
+
+def _devices(annotations: Mapping[str, str]) -> Allocation:
+    by_type = _decoded(annotations, keys.DEVICE_ALLOCATED, dict[str, list[_Device] | None])
+    try:
+        return Allocation(
+            devices=tuple(_device(type_, device) for type_, devices in by_type.items() for device in devices or ())
+        )
+    except InvalidInput as error:
+        raise error.at(f"[{keys.DEVICE_ALLOCATED}]") from error
+
+
+def _device(type_: str, device: _Device) -> AllocatedDevice:
+    extension = device.extension or _Extension()
+    return AllocatedDevice(
+        type=type_,
+        minor=device.minor,
+        id=device.id,
+        amounts=_amounts(device.resources),
+        virtual_functions=tuple(VirtualFunction(each.minor, each.bus_id) for each in extension.vfs or ()),
+        template=extension.template,
+    )
+
+
+def _reservation(annotations: Mapping[str, str]) -> Allocation:
+    used = _decoded(annotations, keys.RESERVATION_ALLOCATED, _Reservation)
+    return Allocation(reservation=ReservationUse(name=used.name, uid=used.uid))
+
+
+_PARSERS: Final[Mapping[str, Callable[[Mapping[str, str]], Allocation]]] = {
+    keys.RESOURCE_STATUS: _cpus_and_zones,
+    keys.DEVICE_ALLOCATED: _devices,
+    keys.RESERVATION_ALLOCATED: _reservation,
+}
+
+
+def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:
+    try:
+        return lenient_json.decode(annotations[key], kind)
+    except InvalidInput as error:
+        raise error.at(f"[{key}]") from error
+
+
+def _spec_of(annotations: Mapping[str, str]) -> _ResourceSpec:
+    """Return the user's wishes; none if the annotation is invalid, which PreFilter reports."""
+    text = annotations.get(keys.RESOURCE_SPEC)
+    try:
+        return lenient_json.decode(text, _ResourceSpec) if text else _ResourceSpec()
+    except InvalidInput:
+        return _ResourceSpec()
+
+
+def _completed_spec(allocation: Allocation, present: Mapping[str, str]) -> str | None:
+    """Return the pod's resource-spec with the policies that were applied; None if it states them already."""
+    if not allocation.cpu_bind_policy and not allocation.cpu_exclusive_policy:
+        return None
+    written = _spec_of(present)
+    completed = written
+    if written.bind_policy != allocation.cpu_bind_policy:
+        completed = msgspec.structs.replace(completed, required="", preferred=allocation.cpu_bind_policy)
+    if written.exclusive_policy != allocation.cpu_exclusive_policy:
+        completed = msgspec.structs.replace(completed, exclusive=allocation.cpu_exclusive_policy)
+    return None if completed is written else _text(completed)
+
+
+def _device_object(device: AllocatedDevice) -> dict[str, object]:
+    written: dict[str, object] = {"minor": device.minor, "resources": _texts(device.amounts)}
+    if device.id:
+        written["id"] = device.id
+    if device.virtual_functions or device.template:
+        functions = [_VirtualFunction(each.minor, each.bus_id) for each in device.virtual_functions]
+        written["extension"] = _Extension(functions or None, device.template)
+    return written
+
+
+def _amounts(resources: Quantities) -> Amounts:
+    return parse_amounts(rename_resources(resources, DEPRECATED))
+
+
+def _texts(amounts: Amounts) -> Quantities:
+    return {name: quantity_of(name, amounts[name]).canonical() for name in sorted(amounts)}
+
+
+def _text(value: object) -> str:
+    return codec.encode(value).decode()

@@ -1,0 +1,150 @@
+"""What a pod was given on its node beyond amounts: CPUs, NUMA zones, devices, a reservation's share, a quota's.
+
+Plugins contribute parts at Reserve, `combined` makes one value of them. It is a fact: it travels in `PodPlaced`, in the
+node's ledger and in the desired state of the agent. Its Kubernetes form is in `protocol.annotations.allocation`, the
+rules that all allocations of a node obey are in `state.allocation_rules`.
+
+Amounts are integers: milli-cores for `cpu`, whole units for every other resource.
+
+Source: scheduler-fine-grained spec, 1.8 (6, 7), 2.9, 3.9, 6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from koordcore.values.cpuset import CpuSet, parse_cpuset
+
+
+class ZoneAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Amounts taken from one NUMA zone."""
+
+    zone: int
+    amounts: dict[str, int] = {}
+
+
+class VirtualFunction(msgspec.Struct, frozen=True, gc=False):
+    """A virtual function of a device; `bus_id` is unique on its node."""
+
+    minor: int
+    bus_id: str
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A device, or a share of one.
+
+    Attributes:
+        type: `gpu`, `rdma`, `fpga` or a vendor's type.
+        minor: Index of the device; with the type it is the key on the node.
+        id: UUID or bus id as the Device object states it; empty if unknown.
+        amounts: What was taken of the device, by resource name; 100 is a whole device for percentages.
+        virtual_functions: Virtual functions of the device that the pod holds.
+        template: Name of the shared-resource template; empty without one.
+    """
+
+    type: str
+    minor: int
+    id: str = ""
+    amounts: dict[str, int] = {}
+    virtual_functions: tuple[VirtualFunction, ...] = ()
+    template: str = ""
+
+
+class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a pod takes from a reservation.
+
+    Attributes:
+        name: Name of the Reservation.
+        uid: Its uid; the reservation's own entry in the node's ledger has the same.
+        amounts: What the pod takes from the reservation and not from the node, by resource name. Empty if another
+            scheduler bound the pod: the annotation does not state it.
+    """
+
+    name: str
+    uid: str
+    amounts: dict[str, int] = {}
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a pod was given on its node beyond its requests. Most pods are given `NOTHING`.
+
+    Attributes:
+        version: Version of this shape. A reader refuses a version that it does not know.
+        cpuset: CPUs that the pod owns, as a valid Linux list (`0-3,8`); empty if it owns none. The scheduler writes the
+            canonical form; a list that another scheduler wrote is kept as it is.
+        cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`, as it was applied; empty without a cpuset.
+        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod asked for none.
+        zones: Amounts per NUMA zone, ascending by zone; empty if no zones were recorded.
+        devices: Ascending by type and minor.
+        reservation: None if the pod uses no reservation.
+        quota: Name of the quota that the pod is charged to; empty if it has none of its own.
+    """
+
+    version: Literal[1] = 1
+    cpuset: str = ""
+    cpu_bind_policy: str = ""
+    cpu_exclusive_policy: str = ""
+    zones: tuple[ZoneAmounts, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
+    reservation: ReservationUse | None = None
+    quota: str = ""
+
+    @property
+    def cpus(self) -> CpuSet:
+        """The CPUs of `cpuset`, parsed at each call."""
+        return parse_cpuset(self.cpuset)
+
+
+NOTHING: Final = Allocation()
+"""The allocation of a plain pod. Use this object: a field that holds it is left out of JSON."""
+
+
+class ContributedTwice(Exception):
+    """Two plugins contributed the same part of one allocation: a bug in one of them, or in the configuration."""
+
+
+def combined(contributions: Iterable[Allocation]) -> Allocation:
+    """Merge what several plugins contribute to one allocation.
+
+    The parts are the CPUs with their policies, the zones, the devices of one type, the reservation, and the quota.
+    Each part comes from at most one contribution; their order does not matter.
+
+    Returns:
+        The merged allocation in canonical order; the object `NOTHING` if nobody contributes anything.
+
+    Raises:
+        ContributedTwice: Two contributions have the same part.
+    """
+    given = [each for each in contributions if each is not NOTHING and each != NOTHING]
+    if not given:
+        return NOTHING
+    twice = [part for part, count in Counter(part for each in given for part in _parts(each)).items() if count > 1]
+    if twice:
+        raise ContributedTwice(f"the allocation's {' and '.join(sorted(twice))} were contributed more than once")
+    zones = [zone for each in given for zone in each.zones]
+    devices = [device for each in given for device in each.devices]
+    return Allocation(
+        cpuset="".join(each.cpuset for each in given),
+        cpu_bind_policy="".join(each.cpu_bind_policy for each in given),
+        cpu_exclusive_policy="".join(each.cpu_exclusive_policy for each in given),
+        zones=tuple(sorted(zones, key=lambda zone: zone.zone)),
+        devices=tuple(sorted(devices, key=lambda device: (device.type, device.minor))),
+        reservation=next((each.reservation for each in given if each.reservation is not None), None),
+        quota="".join(each.quota for each in given),
+    )
+
+
+def _parts(contribution: Allocation) -> Iterator[str]:
+    if contribution.cpuset or contribution.cpu_bind_policy or contribution.cpu_exclusive_policy:
+        yield "CPUs"
+    if contribution.zones:
+        yield "zones"
+    yield from {f"devices of type {device.type}" for device in contribution.devices}
+    if contribution.reservation is not None:
+        yield "reservation"
+    if contribution.quota:
+        yield "quota"
