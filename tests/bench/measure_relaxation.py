@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from random import Random
 
 from bench.results import Better, Result
-from koord_scheduler.domain.columns import node_shape
+from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.decision import Placed
-from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.occupant import Occupant
-from koord_scheduler.domain.optimisations import Optimisations
-from koord_scheduler.domain.profiles import frameworks_of
+from koord_scheduler.domain.evaluate.decision import Placed
+from koord_scheduler.domain.evaluate.optimisations import Optimisations
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
 from support.scheduler.scheduling import node, pod
@@ -32,7 +32,7 @@ def _cluster(*, relaxed: bool) -> Frameworks:
     random = Random(1)
     cluster = made.cluster
     taken = [
-        cluster.templates.read(pod(f"t{cpu}", {"cpu": str(cpu), "memory": f"{cpu}Gi"})).subject for cpu in range(9)
+        cluster.pod_classes.read(pod(f"t{cpu}", {"cpu": str(cpu), "memory": f"{cpu}Gi"})).subject for cpu in range(9)
     ]
     for number in range(NODES):
         one = node(f"node-{number}", cpu=str(random.choice((16, 32, 48, 64))), memory="128Gi")
@@ -40,7 +40,7 @@ def _cluster(*, relaxed: bool) -> Frameworks:
         row, _ = cluster.nodes.put(one.metadata.name, shape)
         cluster.put_node(row, one, shape)
         subject = random.choice(taken)
-        cluster.occupancy.take(row, Occupant(f"t-{number}", subject.template.demand, subject.template, subject.kind))
+        cluster.accounting.take(row, PodInfo(f"t-{number}", subject.pod_class.demand, subject.pod_class, subject.kind))
     return made
 
 
@@ -49,7 +49,7 @@ def _placed(*, relaxed: bool, kinds: int) -> tuple[float, float]:
     made = _cluster(relaxed=relaxed)
     cluster, engine = made.cluster, made.first.engine
     wanted = [
-        cluster.templates.read(pod(f"kind-{kind}", {"cpu": f"{100 + kind}m", "memory": "200Mi"})).subject
+        cluster.pod_classes.read(pod(f"kind-{kind}", {"cpu": f"{100 + kind}m", "memory": "200Mi"})).subject
         for kind in range(kinds)
     ]
     totals: list[int] = []
@@ -59,7 +59,7 @@ def _placed(*, relaxed: bool, kinds: int) -> tuple[float, float]:
         decision = engine.decide(subject, uid, BasedOn(number, 0))
         assert isinstance(decision, Placed)
         totals.append(decision.explanation.top[0].total)
-        cluster.occupancy.take(decision.row, Occupant(uid, subject.template.demand, subject.template, subject.kind))
+        cluster.accounting.take(decision.row, PodInfo(uid, subject.pod_class.demand, subject.pod_class, subject.kind))
     return PODS / (time.perf_counter() - began), statistics.mean(totals)
 
 

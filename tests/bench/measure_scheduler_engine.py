@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_scheduler.domain.cluster import Cluster
-from koord_scheduler.domain.columns import node_shape
-from koord_scheduler.domain.decision import Placed
-from koord_scheduler.domain.occupant import Occupant
+from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.evaluate.decision import Placed
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.runtime.cluster import Cluster
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node
 from support.scheduler.scheduling import frameworks, node, pod
@@ -31,7 +31,7 @@ def decisions_a_second(nodes: int, kinds: int) -> float:
         name = f"node-{number}"
         register(cluster, node(name, cpu="64", memory="256Gi", pods="1000"))
     wanted = [
-        cluster.templates.read(pod(f"kind-{kind}", {"cpu": f"{100 + 10 * kind}m", "memory": "200Mi"})).subject
+        cluster.pod_classes.read(pod(f"kind-{kind}", {"cpu": f"{100 + 10 * kind}m", "memory": "200Mi"})).subject
         for kind in range(kinds)
     ]
     began = time.perf_counter()
@@ -40,7 +40,7 @@ def decisions_a_second(nodes: int, kinds: int) -> float:
         uid = f"uid-{number}"
         decision = engine.decide(subject, uid, BasedOn(number, 0))
         assert isinstance(decision, Placed)
-        cluster.occupancy.take(decision.row, Occupant(uid, subject.template.demand, subject.template, subject.kind))
+        cluster.accounting.take(decision.row, PodInfo(uid, subject.pod_class.demand, subject.pod_class, subject.kind))
     return PODS / (time.perf_counter() - began)
 
 
@@ -50,7 +50,7 @@ def refusals_a_second(nodes: int) -> float:
     cluster, engine = made.cluster, made.first.engine
     for number in range(nodes):
         register(cluster, node(f"node-{number}", cpu="1"))
-    subject = cluster.templates.read(pod("big", {"cpu": "2"})).subject
+    subject = cluster.pod_classes.read(pod("big", {"cpu": "2"})).subject
     began = time.perf_counter()
     for number in range(PODS):
         engine.decide(subject, f"uid-{number}", BasedOn(number, 0))

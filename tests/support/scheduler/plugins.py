@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
-from koord_scheduler.domain.profiles import frameworks_of
-from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
+from koord_scheduler.domain.runtime.cluster import Cluster
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.state.state import SchedulerState, Settings
 from koord_scheduler.shell.configuration import known_plugins
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import Node, Pod

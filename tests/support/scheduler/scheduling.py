@@ -2,7 +2,7 @@
 
 `SmallLog` keeps the two promises that scheduling rests on (all or nothing; every aggregate's expectation is checked),
 so that properties can be tried over thousands of interleavings without a loop. The real adapters are tried in
-`tests/contract`, two whole schedulers on one log in `test_scheduler_service.py`.
+`tests/contract`, two whole schedulers on one log in `services/scheduler/tests/service/test_service.py`.
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from koord_scheduler.domain.appending import BatchDrafts, confirmed, drafts_of, refused
+from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.commit.work import NodeWork
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.deciding import decide_next, give_up_overdue, release_due
+from koord_scheduler.domain.cycle.appending import BatchDrafts, confirmed, drafts_of, refused
+from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue, release_due
+from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_refused, status_write_stored
+from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.folding.log import fold, fold_ahead
-from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.notices import TakenNotice
-from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.pod_verdicts import Verdict
-from koord_scheduler.domain.profiles import frameworks_of
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored
-from koord_scheduler.domain.waking import wake
-from koord_scheduler.domain.work import NodeWork
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.state.queueing_hints import wake
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
@@ -195,8 +195,8 @@ class Scheduler:
         return decided
 
     def send(self, most: int = 200) -> None:
-        """Seal the next batch: one append per node, or one for a whole gang; and every notice."""
-        while (taken := next_notice(self.state)) is not None:
+        """Seal the next batch: one append per node, or one for a whole gang; and every status write."""
+        while (taken := next_status_write(self.state)) is not None:
             self._notify(taken)
         drafts = drafts_of(self.state, self.state.outbox.take(most))
         for part in [drafts] if drafts.gang is not None else [BatchDrafts([node]) for node in drafts.nodes]:
@@ -217,13 +217,13 @@ class Scheduler:
             occurred_at="2026-01-01T00:00:00.000000Z",
         )
 
-    def _notify(self, taken: TakenNotice) -> None:
-        stored = self.log.append(CATALOGUE.seal(list(taken.drafts), self._origin(taken.notice.uid)))
+    def _notify(self, taken: TakenStatusWrite) -> None:
+        stored = self.log.append(CATALOGUE.seal(list(taken.drafts), self._origin(taken.write.uid)))
         if stored is None:
             self._refold([draft.ref for draft in taken.drafts])
-            notice_refused(self.state, taken)
+            status_write_refused(self.state, taken)
         else:
-            notice_stored(self.state, taken, [one.seq for one in stored])
+            status_write_stored(self.state, taken, [one.seq for one in stored])
             for draft in taken.drafts:
                 if draft.ref.kind == "eviction" and self.log.last_seq(AggregateRef("podspec", draft.ref.id)):
                     self.log.remove_pod(draft.ref.id)
@@ -267,7 +267,9 @@ class Scheduler:
             self.send()
             while self.in_flight:
                 self.land(now=now)
-            idle = not len(self.state.outbox) and not len(self.state.notices) and not self.state.queue.has_active()
+            idle = (
+                not len(self.state.outbox) and not len(self.state.status_writes) and not self.state.queue.has_active()
+            )
             if idle and self.state.position == len(self.log.events) and not self.state.to_release:
                 return
         raise AssertionError("the scheduler does not come to rest")

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
-from koord_scheduler.domain.deciding import give_up_overdue, release_due
+from koord_scheduler.domain.cycle.deciding import give_up_overdue, release_due
+from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.folding.log import fold_report
-from koord_scheduler.domain.optimisations import ALL_ON, Optimisations
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, name_token

@@ -1,8 +1,8 @@
 """What the scheduler asks of an installed package: what the plugin is called and takes, and how to make it."""
 
-from koord_scheduler.domain.cluster import Cluster
 from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
 from koord_scheduler.domain.config.effective import EffectiveProfile
+from koord_scheduler.domain.runtime.cluster import Cluster
 
 from cheap_nodes.plugin import CheapNodes, CheapNodesArgs
 

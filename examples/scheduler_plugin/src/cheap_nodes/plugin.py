@@ -5,10 +5,10 @@ from decimal import Decimal, InvalidOperation
 from typing import cast
 
 import numpy as np
-from koord_scheduler.domain.columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.wire import Text, WireModel
-from koord_scheduler.domain.plugins.interface import Reads
-from koord_scheduler.domain.templates import PodTemplate
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
 from koordcore.protocol.objects import Pod
@@ -82,20 +82,20 @@ class CheapNodes:
         """What the pod's node may cost; None: anything."""
         return millis(pod.metadata.annotations.get(MAX_PRICE, ""))
 
-    def filter(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """1 for each node that costs too much."""
         most = cast("int | None", pod.aspects.get(self.name))
         return None if most is None else (self._prices(nodes, rows) > most).astype(np.int64)
 
-    def reasons(self, pod: PodTemplate, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """What code 1 means."""
         return (f"node(s) cost more than {cast('int', pod.aspects[self.name]) / 1000} an hour",)
 
-    def unresolvable(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """No pod's leaving makes a node cheaper."""
         return np.ones(len(rows), np.bool_)
 
-    def score(self, pod: PodTemplate, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """The price, twice the highest for a node without one; `normalize` turns it round."""
         return np.minimum(self._prices(nodes, rows), 2 * max(self.prices.values(), default=0))
 

@@ -15,11 +15,11 @@ from koordcore.service.run import Shell
 from koordcore.service.telemetry.logging import set_level
 
 from koord_scheduler.cycle import Cycle
-from koord_scheduler.domain.controllers import CONTROLLERS, chosen_controllers, enabled_plugins
-from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.profiles import frameworks_of
-from koord_scheduler.domain.snapshot import schema_fingerprint
-from koord_scheduler.domain.state import SchedulerState, Settings
+from koord_scheduler.domain.controllers.statuses import CONTROLLERS, chosen_controllers, enabled_plugins
+from koord_scheduler.domain.replay.snapshot import schema_fingerprint
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.state.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.collectors import StateFigures
 from koord_scheduler.shell.configuration import installed_makers, load_configuration

@@ -16,15 +16,15 @@ from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 
-from koord_scheduler.domain.appending import withdraw_all
-from koord_scheduler.domain.controllers import next_status_due, status_facts
-from koord_scheduler.domain.deciding import decide_next, gated, give_up_overdue, release_due
-from koord_scheduler.domain.explaining import hear
-from koord_scheduler.domain.pod_verdicts import Verdict
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.timed import Stopwatch, measured
-from koord_scheduler.domain.waking import wake
-from koord_scheduler.domain.work import Place
+from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.controllers.schedule_explanations import hear
+from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
+from koord_scheduler.domain.cycle.appending import withdraw_all
+from koord_scheduler.domain.cycle.deciding import decide_next, gated, give_up_overdue, release_due
+from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.runtime.timed import Stopwatch, measured
+from koord_scheduler.domain.state.queueing_hints import wake
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
@@ -114,7 +114,7 @@ class Cycle:
             hear(state, verdicts)
             # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
             self._say_how_it_stands(now)
-            # 6. placements and notices to the log, without waiting for it; verdicts to their stream
+            # 6. placements and status writes to the log, without waiting for it; verdicts to their stream
             self.publisher.pump()
             for verdict in verdicts:
                 await self.publisher.say(verdict)
@@ -161,7 +161,7 @@ class Cycle:
         self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
         return verdicts, is_cut_off and not self.publisher.is_busy()
 
-    def _decide(self, now: float) -> Place | list[Verdict] | None:
+    def _decide(self, now: float) -> Placement | list[Verdict] | None:
         """One decision; the calls of plugins are measured in few of them, at the cost of none."""
         if next(self._attempts) % MEASURED_EVERY:
             return decide_next(self.state, now)
@@ -173,10 +173,10 @@ class Cycle:
 
     def _say_how_it_stands(self, now: float) -> None:
         began = _HOST.monotonic()
-        notices = status_facts(self.state, now)
-        for notice in notices:
-            self.state.notices.put(notice)
-        if notices:
+        status_writes = status_facts(self.state, now)
+        for write in status_writes:
+            self.state.status_writes.put(write)
+        if status_writes:
             self.metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     async def _something_happens(self, due: float | None) -> None:

@@ -10,7 +10,7 @@ from koordcore.service.configuration.settings import Flag, Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
-from koord_scheduler.domain.optimisations import Optimisations
+from koord_scheduler.domain.evaluate.optimisations import Optimisations
 
 
 class SchedulerSettings(ElectedSettings):

@@ -6,24 +6,24 @@ from typing import NamedTuple
 
 import numpy as np
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.columns import NodeColumns, Rows, node_shape, row_list
-from koord_scheduler.domain.plugins.inter_pod_affinity import (
+from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_shape, row_list
+from koord_scheduler.domain.framework.interface import CrossNodeFilter, CrossNodeScore
+from koord_scheduler.domain.nodes.population import Population
+from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import (
     AFFINITY,
     ANTI_AFFINITY,
     EXISTING_ANTI_AFFINITY,
     InterPodAffinity,
     InterPodAffinityArgs,
 )
-from koord_scheduler.domain.plugins.interface import CoupledFilter, CoupledScore
-from koord_scheduler.domain.plugins.pod_topology_spread import (
+from koord_scheduler.domain.plugins.affinity.pod_topology_spread import (
     MISSING_LABEL,
     SKEW,
     PodTopologySpread,
     PodTopologySpreadArgs,
 )
-from koord_scheduler.domain.population import Population
-from koord_scheduler.domain.spread_defaults import OwnerSelectors
-from koord_scheduler.domain.templates import Subject, Templates
+from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
+from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
 from koordcore.protocol.objects import Pod, TopologySpreadConstraint, node_from_json, pod_from_json
 from koordcore.values import codec
 
@@ -56,7 +56,7 @@ def _world(given: dict[str, Json]) -> _World:
             "spec": {"taints": node.get("taints", []), "unschedulable": node.get("unschedulable", False)},
         }
         nodes.put(node["name"], node_shape(node_from_json(raw)))
-    population, templates = Population(nodes), Templates(nodes)
+    population, pod_classes = Population(nodes), PodClasses(nodes)
     namespaces: dict[str, dict[str, str]] = given.get("namespaces") or {}
     for name, labels in namespaces.items():
         population.put_namespace(name, labels)
@@ -65,15 +65,15 @@ def _world(given: dict[str, Json]) -> _World:
         pod = _pod(raw)
         row = nodes.row(pod.spec.node_name)
         assert row is not None
-        population.arrive(row, templates.read(pod).subject.kind)
-    return _World(nodes, population, templates.read(_pod(given["pod"])).subject)
+        population.arrive(row, pod_classes.read(pod).subject.kind)
+    return _World(nodes, population, pod_classes.read(_pod(given["pod"])).subject)
 
 
 def _answer(
     world: _World,
     words: dict[int, str],
-    judge: CoupledFilter | None,
-    score: CoupledScore | None,
+    judge: CrossNodeFilter | None,
+    score: CrossNodeScore | None,
     given: dict[str, Json],
 ) -> dict[str, Json]:
     rows = world.rows()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.columns import IntArray, NodeColumns, node_shape
-from koord_scheduler.domain.plugins.node_resources_fit import FitArgs, NodeResourcesFit
-from koord_scheduler.domain.plugins.resource_scores import ShapePoint, balanced_allocation
-from koord_scheduler.domain.plugins.taint_toleration import TaintToleration, first_untolerated
-from koord_scheduler.domain.templates import PodTemplate, Templates
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, node_shape
+from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration, first_untolerated
+from koord_scheduler.domain.plugins.resources.node_resources_fit import FitArgs, NodeResourcesFit
+from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint, balanced_allocation
+from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.resource_names import CPU, MEMORY
 
@@ -16,7 +16,7 @@ from koordcore.protocol.resource_names import CPU, MEMORY
 def _columns(nodes: dict[str, Json]) -> NodeColumns:
     """Columns of nodes given as name -> {"allocatable", "taints", "pods"}."""
     columns = NodeColumns()
-    templates = Templates(columns)
+    pod_classes = PodClasses(columns)
     for name, given in nodes.items():
         raw = {
             "metadata": {"name": name},
@@ -25,12 +25,12 @@ def _columns(nodes: dict[str, Json]) -> NodeColumns:
         }
         row, _ = columns.put(name, node_shape(node_from_json(raw)))
         for pod in given.get("pods", []):
-            columns.take(row, templates.of(pod_from_json(pod)).demand)
+            columns.take(row, pod_classes.of(pod_from_json(pod)).demand)
     return columns
 
 
-def _template(columns: NodeColumns, pod: Json) -> PodTemplate:
-    return Templates(columns).of(pod_from_json(pod))
+def _template(columns: NodeColumns, pod: Json) -> PodClass:
+    return PodClasses(columns).of(pod_from_json(pod))
 
 
 def _rows(columns: NodeColumns) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -76,7 +76,7 @@ def fit_score(given: dict[str, Json]) -> dict[str, Json]:
     return {"score": 0 if scores is None else int(scores[0])}
 
 
-def _balanced(nodes: NodeColumns, pod: PodTemplate, resources: list[str]) -> dict[str, Json]:
+def _balanced(nodes: NodeColumns, pod: PodClass, resources: list[str]) -> dict[str, Json]:
     asked = [(name, pod.requests.get(name, 0)) for name in resources]
     if not any(amount for _, amount in asked):
         return {"skip": True}

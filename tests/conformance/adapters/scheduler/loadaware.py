@@ -7,12 +7,12 @@ from typing import TypeVar
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.wire import read
+from koord_scheduler.domain.evaluate.sampling import feasible_nodes_to_find
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, assigned_pod
 from koord_scheduler.domain.loadaware.estimate import estimate_node, estimate_pod
 from koord_scheduler.domain.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECONDS, NodeMetric, PodUsage
-from koord_scheduler.domain.loadaware.verdict import filter_node, node_facts, pod_load, score_node
-from koord_scheduler.domain.preemption_pick import Candidate, Victim, pick_candidate
-from koord_scheduler.domain.sampling import feasible_nodes_to_find
+from koord_scheduler.domain.loadaware.rules import filter_node, node_facts, pod_load, score_node
+from koord_scheduler.domain.preempt.pick import Candidate, Victim, pick_candidate
 from koordcore.protocol.objects import node_from_json, pod_from_json, without_nulls
 from koordcore.protocol.resource_names import rename_pod
 from koordcore.values.resources import parse_amounts

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.quota.accounting import add
-from koord_scheduler.domain.quota.admission import NO_QUOTA, Standing, admit
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.membership import Membership
-from koord_scheduler.domain.quota.objects import QuotaSpec, quota_spec
-from koord_scheduler.domain.quota.overuse import RunningPod, pods_to_revoke
-from koord_scheduler.domain.quota.pods import PodFacts, pod_facts
-from koord_scheduler.domain.quota.reports import QuotaReports
-from koord_scheduler.domain.quota.settings import QuotaGates, QuotaSettings, unlimited
+from koord_scheduler.domain.quota.specs.membership import Membership
+from koord_scheduler.domain.quota.specs.objects import QuotaSpec, quota_spec
+from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
+from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings, unlimited
+from koord_scheduler.domain.quota.status.reports import QuotaReports
+from koord_scheduler.domain.quota.tree.accounting import add
+from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Standing, admit
+from koord_scheduler.domain.quota.tree.overuse import RunningPod, pods_to_revoke
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests

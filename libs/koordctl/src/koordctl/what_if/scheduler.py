@@ -10,14 +10,14 @@ from typing import Any
 
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.folding.log import fold, skip
-from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.packing import Packing, packing_of
-from koord_scheduler.domain.profiles import frameworks_of
-from koord_scheduler.domain.recompute import NotRecomputable, Recomputed, recompute
-from koord_scheduler.domain.recording import Nomination, recording_of
-from koord_scheduler.domain.state import SchedulerState, Settings
-from koord_scheduler.domain.templates import scheduler_name_of
-from koord_scheduler.domain.what_if import Fate, WhatIf
+from koord_scheduler.domain.pods.equivalence_classes import scheduler_name_of
+from koord_scheduler.domain.replay.packing import Packing, packing_of
+from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed, recompute
+from koord_scheduler.domain.replay.recording import Nomination, recording_of
+from koord_scheduler.domain.replay.what_if import Fate, WhatIf
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.state.state import SchedulerState, Settings
 from koord_scheduler.shell.configuration import installed_makers
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent

@@ -7,15 +7,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from koord_scheduler.domain.gang.summary import waiting_groups
-from koord_scheduler.domain.queue import Place
-from koord_scheduler.domain.quota.gauges import SPEC, STATUS, quota_gauges
-from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.queue.scheduling_queue import QueueState
+from koord_scheduler.domain.quota.status.gauges import SPEC, STATUS, quota_gauges
+from koord_scheduler.domain.state.state import SchedulerState
 
 _QUEUES: Final = {
-    Place.ACTIVE: "active",
-    Place.BACKOFF: "backoff",
-    Place.UNSCHEDULABLE: "unschedulable",
-    Place.GATED: "gated",
+    QueueState.ACTIVE: "active",
+    QueueState.BACKOFF: "backoff",
+    QueueState.UNSCHEDULABLE: "unschedulable",
+    QueueState.GATED: "gated",
 }
 _MOST_POWER: Final = 23
 _QUOTA_LABELS: Final = ("name", "resource", "tree", "is_parent", "parent", "field")

@@ -14,10 +14,10 @@ from koordcore.events.scheduling.placement_explanation import NodeScore
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.engine import TOP_SCORES
-from koord_scheduler.domain.frameworks import Frameworks
-from koord_scheduler.domain.pod_verdicts import Verdict
-from koord_scheduler.domain.work import Place
+from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.evaluate.engine import TOP_SCORES
+from koord_scheduler.domain.runtime.frameworks import Frameworks
 
 FLAGS: Final = ("v", "s", "f", "d", "db")
 _DEBUG_VERBOSITY: Final = 4
@@ -88,9 +88,9 @@ class DecisionLog:
             case _:
                 raise KeyError(flag)
 
-    def tell(self, decision: Place | list[Verdict]) -> None:
+    def tell(self, decision: Placement | list[Verdict]) -> None:
         """What the flags ask about a decision."""
-        if isinstance(decision, Place):
+        if isinstance(decision, Placement):
             if self.flags.top_scores:
                 table = score_table(f"{decision.namespace}/{decision.name}", decision.explanation.top)
                 self._logger.info("scores", pod_uid=decision.uid, table=table)

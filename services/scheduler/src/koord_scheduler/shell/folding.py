@@ -12,8 +12,8 @@ from koordcore.events.objects.custom import plural_of
 from koordcore.service.clock import SystemClock
 
 from koord_scheduler.domain.folding.log import fold, skip
-from koord_scheduler.domain.snapshot import Picture, load_state
-from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.replay.snapshot import Picture, load_state
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 _HOST: Final = SystemClock()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from koordcore.ports.clock import Clock
 from koordcore.service.telemetry.logging import Logger
 
-from koord_scheduler.domain.work import Place, Work
+from koord_scheduler.domain.commit.work import Placement, Work
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 
@@ -15,7 +15,7 @@ class _Watched:
     """Placements of one append. began: monotonic seconds."""
 
     began: float
-    placements: Sequence[Place]
+    placements: Sequence[Placement]
     is_told: bool = False
 
 
@@ -39,7 +39,7 @@ class Monitor:
     def begin(self, works: Sequence[Work]) -> int:
         """Decisions are on their way to the log; returns the key for `end`."""
         self._begun += 1
-        placements = [work for work in works if isinstance(work, Place)]
+        placements = [work for work in works if isinstance(work, Placement)]
         self._watched[self._begun] = _Watched(self.clock.monotonic(), placements)
         return self._begun
 

@@ -7,10 +7,10 @@ from typing import Final
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.cycle.pod_explanations import Verdict
 from koord_scheduler.domain.gang.round import EndedRound, JobAttempt
-from koord_scheduler.domain.pod_verdicts import Verdict
-from koord_scheduler.domain.timed import Stopwatch
-from koord_scheduler.domain.work import Place as Placement
+from koord_scheduler.domain.runtime.timed import Stopwatch
 from koord_scheduler.shell.collectors import NodeCounts
 
 _ATTEMPT_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)

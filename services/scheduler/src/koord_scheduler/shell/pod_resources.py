@@ -12,8 +12,8 @@ from koordcore.protocol.pod_resources import pod_limits, pod_requests
 from koordcore.protocol.resource_names import CPU, EPHEMERAL_STORAGE, MEMORY
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.pods import PodRecord
-from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.state.state import SchedulerState
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PODS_AT_A_TIME: Final = 200

@@ -25,14 +25,14 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
-from koord_scheduler.domain.appending import confirmed, drafts_of, refused
+from koord_scheduler.domain.commit.outbox import MOST_PER_BATCH
+from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.commit.work import Placement, node_ref, pod_ref
+from koord_scheduler.domain.cycle.appending import confirmed, drafts_of, refused
+from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_refused, status_write_stored
 from koord_scheduler.domain.folding.log import fold_ahead
-from koord_scheduler.domain.notices import TakenNotice
-from koord_scheduler.domain.outbox import MOST_PER_BATCH
-from koord_scheduler.domain.pod_verdicts import Verdict
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.telling import next_notice, notice_refused, notice_stored
-from koord_scheduler.domain.work import Place, node_ref, pod_ref
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.patience import patiently
@@ -110,7 +110,7 @@ class Publisher:
                 batch = self._start(work)
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
-        while (taken := next_notice(self._state)) is not None:
+        while (taken := next_status_write(self._state)) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
 
@@ -174,23 +174,23 @@ class Publisher:
             self._failure = error
         self._changed()
 
-    async def _notify(self, taken: TakenNotice, events: Sequence[NewEvent]) -> None:
+    async def _notify(self, taken: TakenStatusWrite, events: Sequence[NewEvent]) -> None:
         try:
             outcome = await self._append(events)
         except TooLarge as error:
             # Not decided anew, which would come to the same: what it tells of is stated when it changes.
             self._logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
-            self._state.notices.landed(taken)
+            self._state.status_writes.landed(taken)
             return
         match outcome:
             case Appended(seqs=seqs):
-                notice_stored(self._state, taken, seqs)
+                status_write_stored(self._state, taken, seqs)
             case Conflict():
                 for event in events:
                     await self._read_ahead(event.ref, event.expected_last)
-                notice_refused(self._state, taken)
+                status_write_refused(self._state, taken)
             case Full():
-                notice_refused(self._state, taken)
+                status_write_refused(self._state, taken)
 
     async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
@@ -219,7 +219,7 @@ class Publisher:
                         self._confirm(node, seqs[until], seqs[at:until], started_nanos)
                         at = until + 1
                     if part.gang is not None:
-                        self._state.notices.seqs[part.gang.ref] = seqs[at]
+                        self._state.status_writes.seqs[part.gang.ref] = seqs[at]
                         at += 1
             case Conflict(moved=moved):
                 await self._one_by_one(parts, {ref for ref, _ in moved}, started_nanos)
@@ -266,7 +266,7 @@ class Publisher:
         confirmed(self._state, part.drafts.work, node_seq, pod_seqs, part.node.event_id)
         now = self._clock.unix()
         for item, (context, parent) in zip(part.drafts.work.items, part.spans, strict=True):
-            if not isinstance(item, Place):
+            if not isinstance(item, Placement):
                 continue
             self._metrics.of(self._state.profile_of(item.uid)).scheduled.inc()
             if item.queued_at:
@@ -344,7 +344,7 @@ def _at_fault(part: Part, large: Container[AggregateRef]) -> frozenset[str]:
     """The pods because of which a part is too large: whose own event is, all of a gang, or the one of which the most
     is said, where they are too much together.
     """
-    places = [item.uid for node in part.nodes for item in node.drafts.work.items if isinstance(item, Place)]
+    places = [item.uid for node in part.nodes for item in node.drafts.work.items if isinstance(item, Placement)]
     if part.gang is not None:
         return frozenset(places)
     sizes = {event.ref.id: len(event.body) for event in part.events() if event.ref.kind == "pod"}

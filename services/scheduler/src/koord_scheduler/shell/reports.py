@@ -8,7 +8,7 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.folding.log import fold_report
-from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.patience import patiently
 
 

@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from koord_scheduler.domain.controllers.node_page import node_page
+from koord_scheduler.domain.framework.lifecycle_hooks import Answer
 from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views
 from koord_scheduler.domain.loadaware.debugging import describe_node
-from koord_scheduler.domain.node_page import node_page
-from koord_scheduler.domain.plugins.beside import Answer
-from koord_scheduler.domain.plugins.load_aware_scheduling import LoadAwareScheduling
-from koord_scheduler.domain.quota.reports import QuotaReports
-from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
+from koord_scheduler.domain.quota.status.reports import QuotaReports
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import FLAGS, DecisionLog
 from koord_scheduler.shell.pod_resources import CONTENT_TYPE, resources_page
 

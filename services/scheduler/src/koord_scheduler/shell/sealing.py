@@ -18,9 +18,9 @@ from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, sea
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_traceparent
 
-from koord_scheduler.domain.appending import NodeDrafts
-from koord_scheduler.domain.notices import TakenNotice
-from koord_scheduler.domain.work import Place, Work
+from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.commit.work import Placement, Work
+from koord_scheduler.domain.cycle.appending import NodeDrafts
 
 _PLACED_INDEX: Final = 0
 _RELEASED_INDEX: Final = 1
@@ -91,7 +91,7 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
         # A trace that nobody records is passed on as it came: ids for new places in it would be made in vain.
         context = parent if parent is not None and not tracer.exports else tracer.child(parent)
         spans.append((context, parent.span_id if parent is not None else None))
-        index = _PLACED_INDEX if isinstance(item, Place) else _RELEASED_INDEX
+        index = _PLACED_INDEX if isinstance(item, Placement) else _RELEASED_INDEX
         pods.append(_seal(draft, item, item.trigger, index, header, context))
     first = drafts.work.items[0]
     node = _seal(drafts.node, first, pods[0].event_id, len(pods), header, spans[0][0])
@@ -118,18 +118,18 @@ def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEve
     return _sealed(draft, header, cause=first.event_id, correlation=draft.ref.id, index=0)
 
 
-def seal_notice(taken: TakenNotice, header: Header) -> list[NewEvent]:
-    """The events of a notice, all caused by what led to it."""
-    notice = taken.notice
+def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
+    """The events of a status write, all caused by what led to it."""
+    write = taken.write
     return [
         _sealed(
             draft,
             header,
-            cause=f"{notice.trigger}/{draft.ref}/{draft.expected_last}",
-            correlation=notice.uid or draft.ref.id,
+            cause=f"{write.trigger}/{draft.ref}/{draft.expected_last}",
+            correlation=write.uid or draft.ref.id,
             index=index,
-            traceparent=notice.traceparent,
-            tracestate=notice.tracestate,
+            traceparent=write.traceparent,
+            tracestate=write.tracestate,
         )
         for index, draft in enumerate(taken.drafts)
     ]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
-from koord_scheduler.domain.recompute import NotRecomputable, Recomputed
-from koord_scheduler.domain.what_if import Fate
+from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed
+from koord_scheduler.domain.replay.what_if import Fate
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for

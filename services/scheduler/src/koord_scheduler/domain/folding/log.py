@@ -27,8 +27,8 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 
 from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.waking import room_appeared, room_appeared_anywhere
+from koord_scheduler.domain.state.queueing_hints import room_appeared, room_appeared_anywhere
+from koord_scheduler.domain.state.state import SchedulerState
 
 _KINDS: Final = (
     "podspec",
@@ -137,6 +137,6 @@ def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
         case "node":
             return stored.seq <= state.ledgers.seq(name_from_token(stored.ref.id))
         case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology":
-            return stored.seq <= state.notices.seqs.get(stored.ref, 0)
+            return stored.seq <= state.status_writes.seqs.get(stored.ref, 0)
         case _:
             return False

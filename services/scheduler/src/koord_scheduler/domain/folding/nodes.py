@@ -7,13 +7,13 @@ from koordcore.events.management.adjustment import NodeHealthAssessed
 from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
 from koordcore.protocol.objects import Node
 
-from koord_scheduler.domain.columns import node_shape
-from koord_scheduler.domain.node_policies import NO_POLICY
-from koord_scheduler.domain.pods import Phase
-from koord_scheduler.domain.retracting import give_up, recheck_node
-from koord_scheduler.domain.settling import settle
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.waking import room_appeared
+from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.nodes.policies import NO_POLICY
+from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.state.forget import give_up, recheck_node
+from koord_scheduler.domain.state.queueing_hints import room_appeared
+from koord_scheduler.domain.state.reconcile import settle
+from koord_scheduler.domain.state.state import SchedulerState
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:

@@ -7,10 +7,10 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain import explained
-from koord_scheduler.domain.cluster import DEFAULT_TOPOLOGY, PLURALS
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.waking import wake_activated
+from koord_scheduler.domain.runtime.cluster import DEFAULT_TOPOLOGY, PLURALS
+from koord_scheduler.domain.state.queueing_hints import wake_activated
+from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.status import schedule_explanations as explained
 
 KINDS: Final = ("namespace", "workloadspec", "customspec")
 

@@ -8,14 +8,14 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced
 from koordcore.values.timestamps import unix_seconds
 
-from koord_scheduler.domain import nominees
-from koord_scheduler.domain.ledger import Source
-from koord_scheduler.domain.occupant import Occupant
-from koord_scheduler.domain.on_node import demand_of, occupant_with
-from koord_scheduler.domain.pods import PodRecord
-from koord_scheduler.domain.retracting import facts_changed, give_up, recheck_node
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.waking import room_appeared
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.on_node import demand_of, pod_info_with
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.state import nominees
+from koord_scheduler.domain.state.forget import facts_changed, give_up, recheck_node
+from koord_scheduler.domain.state.queueing_hints import room_appeared
+from koord_scheduler.domain.state.state import SchedulerState
 
 
 def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
@@ -31,7 +31,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
     if pod.uid in state.cluster.quotas.pods:
         state.cluster.quotas.reserve(pod.uid)
     if pod.subject is not None:  # the node's ledger may have been read ahead, when nothing was known of the pod
-        state.ledgers.describe(event.node, pod.occupant())
+        state.ledgers.describe(event.node, pod.pod_info())
     bound(state, pod, event.node)
     facts_changed(state, pod, stored.event_id)
 
@@ -113,9 +113,9 @@ def resources_returned(state: SchedulerState, stored: StoredEvent, event: NodeRe
         room_appeared(state, node, stored.event_id)
 
 
-def occupant_of(state: SchedulerState, item: PodOnNode) -> Occupant:
+def occupant_of(state: SchedulerState, item: PodOnNode) -> PodInfo:
     """The pod of a ledger event as it counts on the node; with the event's requests if they are others."""
     pod = state.pods.get(item.uid)
     if pod is None or pod.subject is None:
-        return Occupant(item.uid, demand_of(state.nodes, item.requests))
-    return occupant_with(state.nodes, pod, item.requests)
+        return PodInfo(item.uid, demand_of(state.nodes, item.requests))
+    return pod_info_with(state.nodes, pod, item.requests)

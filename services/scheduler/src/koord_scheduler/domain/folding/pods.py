@@ -6,13 +6,13 @@ from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
-from koord_scheduler.domain.ledger import Source
-from koord_scheduler.domain.nominees import follow_other_scheduler
-from koord_scheduler.domain.pods import PodRecord, is_alive, is_finished
-from koord_scheduler.domain.retracting import facts_changed, give_up
-from koord_scheduler.domain.settling import settle
-from koord_scheduler.domain.state import SchedulerState
-from koord_scheduler.domain.waking import room_appeared, wake_activated
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.pods.record import PodRecord, is_alive, is_finished
+from koord_scheduler.domain.state.forget import facts_changed, give_up
+from koord_scheduler.domain.state.nominees import follow_other_scheduler
+from koord_scheduler.domain.state.queueing_hints import room_appeared, wake_activated
+from koord_scheduler.domain.state.reconcile import settle
+from koord_scheduler.domain.state.state import SchedulerState
 
 
 def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
@@ -41,7 +41,7 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
     """The API says that the pod is this; it becomes known to the plugins."""
     try:
-        pod.subject, spec, pod.sort = state.cluster.templates.read(spec)
+        pod.subject, spec, pod.sort = state.cluster.pod_classes.read(spec)
     except InvalidInput:
         # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
         pod.subject = pod.sort = None
@@ -52,9 +52,9 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
     if pod.subject is None:
         return
     runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
-    state.cluster.put_pod(pod.uid, spec, dict(pod.subject.template.requests), assigned=runs)
+    state.cluster.put_pod(pod.uid, spec, dict(pod.subject.pod_class.requests), assigned=runs)
     for node in {pod.node, pod.work_node} - {""}:
-        state.ledgers.describe(node, pod.occupant())
+        state.ledgers.describe(node, pod.pod_info())
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
@@ -99,5 +99,5 @@ def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str)
         room_appeared(state, pod.bound_node, trigger)
         pod.bound_node = ""
     if node and pod.subject is not None:
-        state.ledgers.hold(node, pod.occupant(), Source.BOUND)
+        state.ledgers.hold(node, pod.pod_info(), Source.BOUND)
         pod.bound_node = node

@@ -7,7 +7,7 @@ from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 
-from koord_scheduler.domain.state import SchedulerState
+from koord_scheduler.domain.state.state import SchedulerState
 
 
 def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
@@ -32,4 +32,4 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             return
         case _:
             pass
-    state.notices.seqs[stored.ref] = stored.seq
+    state.status_writes.seqs[stored.ref] = stored.seq

@@ -31,7 +31,7 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
     if not gang.has_pod_group or gang.parameters is None:
         return None
     first = next(iter(gang.known.values()), None)
-    occupied_by = "" if first is None else occupant(first.namespace, first.owners)
+    occupied_by = "" if first is None else pod_info(first.namespace, first.owners)
     minimum = gang.parameters.min_members
     status = next_status(gang.status, minimum, gang.phases, len(gang.bound), occupied_by=occupied_by, now=now)
     if status == gang.status:
@@ -47,7 +47,7 @@ def next_status(
 
     pod_phases     number of the gang's pods by `status.phase`
     bound          bound members
-    occupied_by    of the first pod, see `occupant`; kept once it is set
+    occupied_by    of the first pod, see `pod`; kept once it is set
     now            RFC 3339 text, for `scheduleStartTime`
     """
     pods = sum(pod_phases.values())
@@ -81,7 +81,7 @@ def next_status(
     )
 
 
-def occupant(namespace: str, owners: tuple[str, ...]) -> str:
+def pod_info(namespace: str, owners: tuple[str, ...]) -> str:
     """The owners of a pod as `status.occupiedBy` names them: sorted `namespace/name`, joined by comma."""
     return ",".join(sorted(f"{namespace}/{name}" for name in owners))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from koord_scheduler.domain.columns import IntArray
+from koord_scheduler.domain.columns.node_columns import IntArray
 from koord_scheduler.domain.gang.placement import order_nodes
 from koord_scheduler.domain.gang.topology import NetworkTopology
 

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.columns import IntArray, Rows, row_list
+from koord_scheduler.domain.columns.journal import Journal
+from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.journal import Journal
 from koord_scheduler.domain.loadaware.assigned import (
     AssignedPod,
     NodeSums,
@@ -36,8 +36,7 @@ from koord_scheduler.domain.loadaware.room import (
     left_of,
     room_of,
 )
-from koord_scheduler.domain.loadaware.thresholds import Limits, NodeThresholds, node_thresholds
-from koord_scheduler.domain.loadaware.verdict import (
+from koord_scheduler.domain.loadaware.rules import (
     EXPIRED_REASON,
     MAX_SCORE,
     NodeFacts,
@@ -46,6 +45,7 @@ from koord_scheduler.domain.loadaware.verdict import (
     expiry,
     score_aggregation,
 )
+from koord_scheduler.domain.loadaware.thresholds import Limits, NodeThresholds, node_thresholds
 
 CodeArray: TypeAlias = NDArray[np.uint8]
 """What the filter says of each row: 0 passes, else see `LoadColumns.reason`."""

@@ -10,15 +10,15 @@ from typing import Final
 
 from koordcore.protocol import keys
 
-from koord_scheduler.domain.quota.accounting import masked
-from koord_scheduler.domain.quota.admission import NO_QUOTA, Admission, Standing, admit, exceeding
-from koord_scheduler.domain.quota.books import QuotaBooks
 from koord_scheduler.domain.quota.hints import pod_deletion_helps, quota_change_helps
-from koord_scheduler.domain.quota.node import QuotaNode
-from koord_scheduler.domain.quota.objects import BUILT_IN, QuotaSpec
-from koord_scheduler.domain.quota.overuse import RunningPod, pods_to_revoke
-from koord_scheduler.domain.quota.pods import PodFacts
 from koord_scheduler.domain.quota.preemption import QuotaRoom, may_preempt
+from koord_scheduler.domain.quota.specs.objects import BUILT_IN, QuotaSpec
+from koord_scheduler.domain.quota.specs.pods import PodFacts
+from koord_scheduler.domain.quota.tree.accounting import masked
+from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Admission, Standing, admit, exceeding
+from koord_scheduler.domain.quota.tree.books import QuotaBooks
+from koord_scheduler.domain.quota.tree.node import QuotaNode
+from koord_scheduler.domain.quota.tree.overuse import RunningPod, pods_to_revoke
 
 _NOTHING: Final[Mapping[str, int]] = {}
 

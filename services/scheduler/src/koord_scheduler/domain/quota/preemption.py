@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from koordcore.protocol import keys
 
-from koord_scheduler.domain.quota.admission import exceeding
-from koord_scheduler.domain.quota.node import QuotaNode, QuotaPod
-from koord_scheduler.domain.quota.pods import PodFacts
+from koord_scheduler.domain.quota.specs.pods import PodFacts
+from koord_scheduler.domain.quota.tree.admission import exceeding
+from koord_scheduler.domain.quota.tree.node import QuotaNode, QuotaPod
 
 
 def may_preempt(preemptor: PodFacts, quota: str, victim: QuotaPod, *, spare_default: bool) -> bool:

@@ -43,7 +43,7 @@ class DeviceScoringStrategy(WireModel):
 
 
 class GpuTemplates(WireModel):
-    """Where the templates of shared GPU resources are found, and which resources they bind."""
+    """Where the classes of shared GPU resources are found, and which resources they bind."""
 
     config_map_namespace: Text = "koordinator-system"
     config_map_name: Text = "gpu-shared-resource-templates"

@@ -1,0 +1,1 @@
+"""Node properties as arrays: one position per node, with journals and indexes that follow every change."""

@@ -1,0 +1,391 @@
+"""The nodes as columns: one row per node, one array per property, so that a plugin judges all nodes at once.
+
+Rows are reused after a node is gone; columns appear when a resource, a label key or a set of taints is first needed.
+Every change costs the row that it touches and is noted in two journals (`shape`: what the node is, `load`: anything at
+all), from which `views` bring their cached answers up to date. Amounts are int64: milli-cores, bytes, whole units.
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+from koordcore.protocol.objects import Node, Taint
+from koordcore.protocol.reservation import node_reservation, trim_allocatable
+from koordcore.protocol.resource_names import CPU, DEPRECATED, MEMORY, PODS, rename_resources
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import amount_of, parse_resources
+from numpy.typing import NDArray
+
+from koord_scheduler.domain.columns.journal import Journal
+from koord_scheduler.domain.columns.label_index import LabelIndex
+
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+Rows: TypeAlias = NDArray[np.intp]
+"""Row numbers, shape (K,)."""
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+MAX_AMOUNT: Final = 1 << 52
+"""Amounts are capped here (4 PiB, or 4.5e12 cores), so that a sum over a node and a product with 100 stay in int64."""
+
+PODS_COLUMN: Final = 0
+"""The number of pods is a resource of which every pod takes one."""
+
+NO_VALUE: Final = 0
+"""Id of "the node has no such label"."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What one pod takes from a node, resolved against the columns.
+
+    columns     shape (J,), ascending use: the pods column first, then each resource requested > 0
+    amounts     shape (J,)
+    non_zero    cpu milli-cores and memory bytes with defaults for containers that request none
+    requests    as they were given
+    """
+
+    columns: Rows
+    amounts: IntArray
+    pairs: tuple[tuple[int, int], ...]
+    non_zero: tuple[int, int]
+    requests: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What a node is, apart from what runs on it.
+
+    allocatable   after node reservation and renaming of deprecated names
+    weight        what its total score is multiplied with, in hundredths (manager spec, 16.4)
+    """
+
+    allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    weight: int = 100
+
+
+def node_shape(node: Node) -> NodeShape:
+    """The scheduler's view of a node object; a malformed resource list counts as empty (admission has refused it).
+
+    source    scheduler-core spec, 3 (node transformers); protocol spec, 7.4
+    """
+    try:
+        quantities = parse_resources(rename_resources(node.status.allocatable, DEPRECATED))
+    except InvalidInput:
+        quantities = {}
+    trimmed = trim_allocatable(quantities, node_reservation(node.metadata.annotations))
+    return NodeShape(
+        allocatable={name: amount_of(name, quantity) for name, quantity in trimmed.items()},
+        labels=node.metadata.labels,
+        taints=tuple(node.spec.taints),
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+class LabelColumn:
+    """The values of one label key: a small integer per node, and the text behind each integer.
+
+    version    grows with every change
+    """
+
+    __slots__ = ("_at_rows", "_at_values", "_at_version", "_ids", "texts", "values", "version")
+
+    def __init__(self, capacity: int) -> None:
+        self.values = np.zeros(capacity, np.int32)
+        self.texts: list[str | None] = [None]
+        self.version = 0
+        self._ids: dict[str, int] = {}
+        self._at_rows: Rows = np.zeros(0, np.intp)
+        self._at_values: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._at_version = -1
+
+    def at(self, rows: Rows) -> NDArray[np.int32]:
+        """The values of some rows, shape (K,), not to be changed; kept for as long as the same array is asked for."""
+        if rows is not self._at_rows or self._at_version != self.version:
+            self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
+        return self._at_values
+
+    def put(self, row: int, text: str | None) -> None:
+        """The node's value of the label; None: it has no such label."""
+        value = NO_VALUE if text is None else self._ids.get(text)
+        if value is None:
+            assert text is not None
+            value = self._ids[text] = len(self.texts)
+            self.texts.append(text)
+        if self.values[row] != value:
+            self.values[row] = value
+            self.version += 1
+
+    def grow(self, capacity: int) -> None:
+        """Room for more rows."""
+        self.values = _grown(self.values, capacity)
+        self.version += 1
+
+
+class NodeColumns:
+    """All nodes of the cluster.
+
+    allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, negative when over
+    non_zero                       int64 (2, N)  cpu, memory requested, with defaults
+    allocatable_at, ... non_zero_at   the same memory for single elements, `free_at[column, row]`: that is faster
+    alive                          bool (N,)     the row is a node
+    unschedulable                  bool (N,)
+    taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
+    name_hash                      uint64 (N,)   breaks ties
+    weight                         int64 (N,)    of the total score, in hundredths
+    unhealthy                      number of nodes whose weight is below 100
+    label_index                    which rows carry a label
+    N is the capacity; rows that are no node have alive False.
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.names: list[str] = []
+        self.shape = Journal()
+        self.load = Journal()
+        self.resources: list[str] = [PODS]
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.allocatable = np.zeros((8, capacity), np.int64)
+        self.requested = np.zeros((8, capacity), np.int64)
+        self.free = np.zeros((8, capacity), np.int64)
+        self.non_zero = np.zeros((2, capacity), np.int64)
+        self.alive = np.zeros(capacity, np.bool_)
+        self.unschedulable = np.zeros(capacity, np.bool_)
+        self.taint_set = np.zeros(capacity, np.int32)
+        self.name_hash = np.zeros(capacity, np.uint64)
+        self.weight = np.full(capacity, 100, np.int64)
+        self.unhealthy = 0
+        self._look_at_single()
+        self._capacity = capacity
+        self._rows: dict[str, int] = {}
+        self._free_rows: list[int] = []
+        self._shapes: dict[int, NodeShape] = {}
+        self.label_index = LabelIndex(self._shapes)
+        self._column_of: dict[str, int] = {PODS: PODS_COLUMN}
+        self._label_columns: dict[str, LabelColumn] = {}
+        self._taint_ids: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
+        self.column(CPU)
+        self.column(MEMORY)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def capacity(self) -> int:
+        """Length of every array; grows by doubling."""
+        return self._capacity
+
+    def row(self, name: str) -> int | None:
+        """Row of a node; None when there is no such node."""
+        return self._rows.get(name)
+
+    def shape_of(self, row: int) -> NodeShape:
+        """What was last put there."""
+        return self._shapes[row]
+
+    def labels_of(self, name: str) -> Mapping[str, str]:
+        """Labels of a node that there is."""
+        return self._shapes[self._rows[name]].labels
+
+    def node_names(self) -> Iterable[str]:
+        """Names of all nodes."""
+        return self._rows.keys()
+
+    def column(self, resource: str) -> int:
+        """Column of a resource, made when it is new."""
+        column = self._column_of.get(resource)
+        if column is None:
+            column = self._column_of[resource] = len(self.resources)
+            self.resources.append(resource)
+            if column >= len(self.allocatable):
+                shape = (2 * len(self.allocatable), self._capacity)
+                self.allocatable = _grown(self.allocatable, shape)
+                self.requested = _grown(self.requested, shape)
+                self.free = _grown(self.free, shape)
+                self._look_at_single()
+        return column
+
+    def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
+        """What a pod with these requests takes; zero and negative requests take nothing.
+
+        non_zero    requests with defaults for cpu and memory (`pod_requests_non_zero`)
+        """
+        pairs = [(PODS_COLUMN, 1)]
+        pairs += [(self.column(name), min(amount, MAX_AMOUNT)) for name, amount in requests.items() if amount > 0]
+        return Demand(
+            columns=np.array([column for column, _ in pairs], np.intp),
+            amounts=np.array([amount for _, amount in pairs], np.int64),
+            pairs=tuple(pairs),
+            non_zero=(_capped(non_zero.get(CPU, 0)), _capped(non_zero.get(MEMORY, 0))),
+            requests=requests,
+        )
+
+    def put(self, name: str, shape: NodeShape) -> tuple[int, bool]:
+        """Add a node or change what it is; returns its row, and whether a pod might now fit that did not before."""
+        row = self._rows.get(name)
+        is_new = row is None
+        if row is None:
+            row = self._new_row(name)
+        before = self._shapes.get(row)
+        if before == shape:
+            return row, False
+        self._shapes[row] = shape
+        self._weigh(row, shape.weight)
+        for resource in shape.allocatable:
+            self.column(resource)
+        before_free = self.free[:, row].copy()
+        amounts = np.zeros(len(self.allocatable), np.int64)
+        for resource, amount in shape.allocatable.items():
+            amounts[self._column_of[resource]] = _capped(amount)
+        self.allocatable[:, row] = amounts
+        np.subtract(amounts, self.requested[:, row], out=self.free[:, row])
+        may_help = is_new or bool((self.free[:, row] > before_free).any())
+        if before is None or (before.labels, before.taints, before.unschedulable) != (
+            shape.labels,
+            shape.taints,
+            shape.unschedulable,
+        ):
+            self.unschedulable[row] = shape.unschedulable
+            self.taint_set[row] = self._taint_id(shape.taints)
+            for key, column in self._label_columns.items():
+                column.put(row, shape.labels.get(key))
+            self.label_index.changed(row, before.labels if before is not None else {}, shape.labels)
+            self.shape.record(row)
+            may_help = True
+        self.load.record(row)
+        return row, may_help
+
+    def remove(self, name: str) -> None:
+        """Forget a node and what was requested on it."""
+        row = self._rows.pop(name)
+        self.alive[row] = False
+        self._weigh(row, 100)
+        for array in (self.allocatable, self.requested, self.free, self.non_zero):
+            array[:, row] = 0
+        self.label_index.changed(row, self._shapes.pop(row).labels, {})
+        for column in self._label_columns.values():
+            column.put(row, None)
+        self.names[row] = ""
+        self._free_rows.append(row)
+        self.shape.record(row)
+        self.load.record(row)
+
+    def _weigh(self, row: int, weight: int) -> None:
+        self.unhealthy += int(weight != 100) - int(self.weight[row] != 100)
+        self.weight[row] = weight
+
+    def take(self, row: int, demand: Demand) -> None:
+        """A pod takes its place."""
+        requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
+        for column, amount in demand.pairs:
+            requested[column, row] += amount
+            free[column, row] -= amount
+        non_zero[0, row] += demand.non_zero[0]
+        non_zero[1, row] += demand.non_zero[1]
+        self.load.record(row)
+
+    def give(self, row: int, demand: Demand) -> None:
+        """A pod gives its place back: the exact inverse of `take`."""
+        requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
+        for column, amount in demand.pairs:
+            requested[column, row] -= amount
+            free[column, row] += amount
+        non_zero[0, row] -= demand.non_zero[0]
+        non_zero[1, row] -= demand.non_zero[1]
+        self.load.record(row)
+
+    def judge_anew(self) -> None:
+        """Something that a plugin keeps beside the columns has changed: no answer about any node holds any more."""
+        for row in row_list(np.flatnonzero(self.alive)):
+            self.shape.record(row)
+            self.load.record(row)
+
+    @contextmanager
+    def unrecorded(self) -> Generator[None]:
+        """Changes of the load in here leave the journal alone: whoever makes them takes them back in here, too."""
+        journal, self.load = self.load, Journal()
+        try:
+            yield
+        finally:
+            self.load = journal
+
+    def label(self, key: str) -> LabelColumn:
+        """Values of a label key; the column is built when the key is first asked for and kept up to date from then."""
+        column = self._label_columns.get(key)
+        if column is None:
+            column = self._label_columns[key] = LabelColumn(self._capacity)
+            for row, shape in self._shapes.items():
+                column.put(row, shape.labels.get(key))
+        return column
+
+    def _look_at_single(self) -> None:
+        self.allocatable_at = self.allocatable.data
+        self.requested_at = self.requested.data
+        self.free_at = self.free.data
+        self.non_zero_at = self.non_zero.data
+
+    def _new_row(self, name: str) -> int:
+        if self._free_rows:
+            row = self._free_rows.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+            if row >= self._capacity:
+                self._grow(2 * self._capacity)
+        self._rows[name] = row
+        self.alive[row] = True
+        self.name_hash[row] = text_hash(name)
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        wide = (len(self.allocatable), capacity)
+        self.allocatable = _grown(self.allocatable, wide)
+        self.requested = _grown(self.requested, wide)
+        self.free = _grown(self.free, wide)
+        self.non_zero = _grown(self.non_zero, (2, capacity))
+        self._look_at_single()
+        self.alive = _grown(self.alive, capacity)
+        self.unschedulable = _grown(self.unschedulable, capacity)
+        self.taint_set = _grown(self.taint_set, capacity)
+        self.name_hash = _grown(self.name_hash, capacity)
+        grown = np.full(capacity, 100, np.int64)
+        grown[: len(self.weight)] = self.weight
+        self.weight = grown
+        for column in self._label_columns.values():
+            column.grow(capacity)
+        self._capacity = capacity
+
+    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
+        key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
+        known = self._taint_ids.get(key)
+        if known is None:
+            known = self._taint_ids[key] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return known
+
+
+def row_list(rows: Rows | IntArray) -> list[int]:
+    """The same numbers as Python integers."""
+    return rows.tolist()
+
+
+def text_hash(text: str) -> int:
+    """A 64-bit hash of a name that is the same in every process."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _capped(amount: int) -> int:
+    return max(0, min(amount, MAX_AMOUNT))
+
+
+def _grown(array: NDArray[_Scalar], shape: int | tuple[int, int]) -> NDArray[_Scalar]:
+    larger = np.zeros(shape, array.dtype)
+    larger[tuple(slice(length) for length in array.shape)] = array
+    return larger

@@ -1,0 +1,107 @@
+"""What a decision will append: a pod's half, and its node's half of all that go together.
+
+source    event-bus spec, 4.2
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, Draft, name_token
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased, Standing
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """A pod is to be placed on a node.
+
+    trigger       event that made the attempt worthwhile
+    ordinal       number of the decision in its scheduler's term: it was taken on top of those with smaller ones
+    standing      what else it was taken on
+    annotations   to be written on the pod when it is bound
+    """
+
+    uid: str
+    node: str
+    namespace: str
+    name: str
+    on_node: PodOnNode
+    attempt: int
+    queued_at: str
+    explanation: PlacementExplanation
+    trigger: str
+    ordinal: int = 0
+    standing: Standing | None = None
+    annotations: Mapping[str, str] = {}
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """A pod's place on a node is to be given back. reason: as in `PodReleased`."""
+
+    uid: str
+    node: str
+    namespace: str
+    name: str
+    reason: str
+    trigger: str
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+Work = Placement | Release
+
+
+class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Work of one kind for one node, appended with one event of the node."""
+
+    node: str
+    items: tuple[Work, ...]
+
+    def node_event(self) -> NodeResourcesTaken | NodeResourcesReturned:
+        """What the node's ledger says afterwards."""
+        taken = [item.on_node for item in self.items if isinstance(item, Placement)]
+        if taken:
+            return NodeResourcesTaken(pods=taken)
+        return NodeResourcesReturned(pods=[item.uid for item in self.items])
+
+
+def pod_event(work: Work) -> PodPlaced | PodReleased:
+    """What happened to the pod."""
+    match work:
+        case Placement():
+            return PodPlaced(
+                namespace=work.namespace,
+                name=work.name,
+                node=work.node,
+                requests=work.on_node.requests,
+                attempt=work.attempt,
+                queued_at=work.queued_at,
+                annotations=dict(work.annotations),
+                ordinal=work.ordinal,
+                standing=work.standing,
+                explanation=work.explanation,
+            )
+        case Release():
+            return PodReleased(namespace=work.namespace, name=work.name, node=work.node, reason=work.reason)
+
+
+def pod_ref(uid: str) -> AggregateRef:
+    """The aggregate of a pod's placement."""
+    return AggregateRef("pod", uid)
+
+
+def node_ref(node: str) -> AggregateRef:
+    """The aggregate of a node's ledger."""
+    return AggregateRef("node", name_token(node))
+
+
+def pod_draft(work: Work, expected_last: int) -> Draft:
+    """The pod's half of the decision."""
+    return Draft(pod_ref(work.uid), pod_event(work), expected_last)
+
+
+def node_draft(work: NodeWork, expected_last: int) -> Draft:
+    """The node's half of the decisions about it."""
+    return Draft(node_ref(work.node), work.node_event(), expected_last)

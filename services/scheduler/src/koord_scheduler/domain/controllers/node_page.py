@@ -1,0 +1,95 @@
+"""A node as the scheduler sees it, for a person. source    scheduler-core spec, 14"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from koord_scheduler.domain.plugins.affinity.node_ports import host_ports
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+class ImagePage(TypedDict):
+    """An image on the node, and on how many nodes it is."""
+
+    size: int
+    numNodes: int
+
+
+class PortPage(TypedDict):
+    """A host port in use."""
+
+    protocol: str
+    port: int
+
+
+class NodePage(TypedDict):
+    """Answer of `/apis/v1/nodes/:node`: milli-cores for cpu, whole units for the rest; pods as namespace/name, or by
+    uid when only the log's ledger knows them. generation: position of the last event about the node's pods.
+    """
+
+    node: str
+    pods: list[str]
+    podsWithAffinity: list[str]
+    podsWithRequiredAntiAffinity: list[str]
+    usedPorts: dict[str, list[PortPage]]
+    requested: dict[str, int]
+    nonZeroRequested: dict[str, int]
+    remaining: dict[str, int]
+    allocatable: dict[str, int]
+    imageStates: dict[str, ImagePage]
+    pvcRefCounts: dict[str, int]
+    generation: int
+
+
+def node_page(state: SchedulerState, name: str) -> NodePage | None:
+    """The node; None: there is no such node."""
+    nodes = state.nodes
+    row = nodes.row(name)
+    if row is None:
+        return None
+    amounts = {
+        resource: (int(nodes.allocatable[column, row]), int(nodes.requested[column, row]))
+        for column, resource in enumerate(nodes.resources)
+    }
+    shown = {resource: both for resource, both in amounts.items() if any(both)}
+    pod_infos = state.ledgers.pod_infos(name)
+    return NodePage(
+        node=name,
+        pods=_names(pod_infos),
+        podsWithAffinity=_names(each for each in pod_infos if each.kind is not None and each.kind.terms),
+        podsWithRequiredAntiAffinity=_names(
+            each for each in pod_infos if each.kind is not None and each.kind.terms.anti_affinity
+        ),
+        usedPorts=_ports(pod_infos),
+        requested={resource: requested for resource, (_, requested) in shown.items()},
+        nonZeroRequested={"cpu": int(nodes.non_zero[0, row]), "memory": int(nodes.non_zero[1, row])},
+        remaining={resource: allocatable - requested for resource, (allocatable, requested) in shown.items()},
+        allocatable={resource: allocatable for resource, (allocatable, _) in shown.items()},
+        imageStates=_images(state.cluster.images.on_rows, row),
+        pvcRefCounts={
+            f"{namespace}/{claim}": rows[row]
+            for (namespace, claim), rows in sorted(state.cluster.volumes.users.items())
+            if row in rows
+        },
+        generation=state.ledgers.seq(name),
+    )
+
+
+def _names(pod_infos: Iterable[PodInfo]) -> list[str]:
+    return sorted(
+        each.uid if each.pod is None else f"{each.pod.metadata.namespace}/{each.pod.metadata.name}"
+        for each in pod_infos
+    )
+
+
+def _ports(pod_infos: Iterable[PodInfo]) -> dict[str, list[PortPage]]:
+    used: dict[str, list[PortPage]] = {}
+    for port in sorted(port for each in pod_infos if each.pod is not None for port in host_ports(each.pod)):
+        used.setdefault(port.address, []).append(PortPage(protocol=port.protocol, port=port.port))
+    return used
+
+
+def _images(on_rows: Mapping[str, Mapping[int, int]], row: int) -> dict[str, ImagePage]:
+    return {
+        image: ImagePage(size=rows[row], numNodes=len(rows)) for image, rows in sorted(on_rows.items()) if row in rows
+    }

@@ -1,0 +1,266 @@
+"""One attempt: from a pod to its node, or to everything that can be said about why there is none.
+
+source    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from koordcore.events.envelope import BasedOn
+from koordcore.events.scheduling.diagnosis import Diagnosis
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation, PluginExclusion
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.columns.node_columns import Rows
+from koord_scheduler.domain.cycle.decision_basis import turn_of
+from koord_scheduler.domain.cycle.diagnosis import diagnosis_of
+from koord_scheduler.domain.evaluate.amounts import Needs, needs_of, only_amounts_refuse, suffices
+from koord_scheduler.domain.evaluate.decision import Decision, Placed
+from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction, ScoredAs
+from koord_scheduler.domain.framework.interface import Candidates, Rejection
+from koord_scheduler.domain.framework.plugin_faults import fault_of
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.preempt.nominating import nominate
+from koord_scheduler.domain.preempt.preemption import Preemption, preempt
+from koord_scheduler.domain.state.cycle_view import CycleView, seen
+from koord_scheduler.domain.state.nominees import clear_nomination, rivals_on
+from koord_scheduler.domain.state.offers import NodeOffers
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+class Found(NamedTuple):
+    """The pod has a node. resized: the pod as it counts there; None: as it came in"""
+
+    placed: Placed
+    resized: Pod | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFound:
+    """It has none.
+
+    rejection    refused, whatever the nodes say; None: no node was feasible
+    is_fault     a plugin broke it off: it is attempted again after a while, whatever happens
+    """
+
+    message: str
+    explanation: PlacementExplanation
+    diagnosis: Diagnosis | None
+    rejection: Rejection | None = None
+    is_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WholeJob:
+    """All members of the pod's job are to be placed at once. nodes: uid -> node. source    scheduler-core spec, 12.1"""
+
+    nodes: Mapping[str, str]
+
+
+class Attempt:
+    """One pod's attempt on the state as it is. may_preempt: whether others may have to leave for it."""
+
+    def __init__(
+        self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float, *, may_preempt: bool = True
+    ) -> None:
+        self._may_preempt = may_preempt
+        self._within: Rows | None = None
+        self._state = state
+        self._pod = pod
+        self._own = pod
+        assert pod.pod is not None, f"pod {pod.uid} has no spec"
+        self._sight = CycleView(pod.pod, subject)
+        self._now = now
+        self._needs: dict[Subject, Needs | None] = {}
+        self._framework = state.framework_of(pod)
+        self._engine = self._framework.engine
+
+    def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
+        """Pre-filter, plan, filter, score, choose; without a node: what preemption can do."""
+        try:
+            return self._run(based_on)
+        except Exception as error:
+            own = self._own
+            fault = fault_of(error, self._state.frameworks.packages, f"{own.namespace}/{own.name}")
+            if fault is None:
+                raise
+        self._engine.forget()
+        self._state.plugin_faults.append(fault)
+        return replace(self._rejected(Rejection(plugin=fault.plugin, message=fault.message), based_on), is_fault=True)
+
+    def _run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
+        pod = self._framework.before_pre_filter(self._pod, self._now)
+        if isinstance(pod, Rejection):
+            return self._rejected(pod, based_on)
+        if pod is not self._pod:
+            assert pod.pod is not None and pod.subject is not None, f"the copy of pod {pod.uid} has no subject"  # noqa: PT018
+            self._pod, self._sight = pod, CycleView(pod.pod, pod.subject)
+        answer = self._framework.pre_filter(self._pod, self._now)
+        if isinstance(answer, Rejection):
+            return self._rejected(answer, based_on)
+        refusal = self._framework.after_pre_filter(self._pod, answer)
+        if refusal is not None:
+            return self._rejected(refusal, based_on)
+        restriction = self._restriction(answer)
+        planner = self._framework.profile.find_one_node
+        if planner is not None:
+            plan = planner.find_one_node(self._pod, NodeOffers(self._state, self._pod, restriction))
+            if isinstance(plan, Rejection):
+                return self.refused_by_nodes(plan, based_on)
+            if plan is not None:
+                if plan.job and self._state.frameworks.gates.enable_inline_batch_schedule:
+                    return WholeJob(plan.job)
+                restriction = self._restriction([*answer, (planner.name, plan)])
+        self._within = restriction.rows
+        if not self._framework.profile.before_filters:
+            return self._looked(restriction, based_on)
+        rows = np.flatnonzero(self._state.nodes.alive) if restriction.rows is None else restriction.rows
+        with seen(self._state, self._pod, rows) as sight:
+            if isinstance(sight, Rejection):
+                return self._rejected(sight, based_on)
+            self._sight = sight
+            return self._looked(restriction, based_on)
+
+    def _looked(self, restriction: Restriction, based_on: BasedOn) -> Found | NotFound:
+        """Filter, score, choose."""
+        barred = tuple(self._barred()) if len(self._state.nominations) else ()
+        if barred:
+            restriction = replace(restriction, barred=barred)
+        uid, sight = self._pod.uid, self._sight
+        decision: Decision | Rejection
+        if sight.apart or self._framework.profile.before_scores:
+            parts = sight.parts(np.flatnonzero(self._state.nodes.alive))
+            decision = self._engine.decide_in_parts(sight.subject, parts, uid, based_on, restriction, self._scored_as)
+        else:
+            decision = self._engine.decide(sight.subject, uid, based_on, restriction)
+        if isinstance(decision, Placed):
+            return self._found(decision)
+        if isinstance(decision, Rejection):
+            return self._rejected(decision, based_on)
+        return self._not_found(decision.message, decision.explanation, None)
+
+    def _scored_as(self, rows: Rows) -> ScoredAs | Rejection:
+        return self._framework.before_score(self._pod, rows)
+
+    def _found(self, placed: Placed) -> Found | NotFound:
+        """On its node the pod may have to ask for something else. source    scheduler-core spec, 1 (step 10)"""
+        if not (self._framework.profile.resizers and self._state.frameworks.gates.resize_pod):
+            return Found(placed)
+        resized = self._framework.resized(self._own, placed.node)
+        if resized is None:
+            return Found(placed)
+        if isinstance(resized, Rejection):
+            message = resized.message
+        else:
+            subject = self._framework.subject_of(_with_resources_of(resized, self._sight.pod_at(placed.row)))
+            if self._engine.passes(subject, placed.row) and not self._is_barred(placed.node, placed.row, subject):
+                return Found(placed, resized)
+            message = "the pod does not fit with what it is to ask for"
+        return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
+
+    def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
+        """The job found no nodes: room on any of them may help it, as it does a pod that no node suited."""
+        return replace(self._rejected(rejection, based_on), rejection=None)
+
+    def _rejected(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
+        count = len(self._state.nodes)
+        explanation = PlacementExplanation(
+            nodes_considered=count,
+            nodes_feasible=0,
+            exclusions=[PluginExclusion(plugin=rejection.plugin, excluded=count, reasons={rejection.message: count})],
+            policy_version=self._engine.policy_version,
+            based_on=based_on,
+        )
+        message = f"0/{count} nodes are available: {rejection.message}."
+        if rejection.resolvable:
+            return self._not_found(message, explanation, rejection)
+        return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
+
+    def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
+        if not self._may_preempt:
+            return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
+        found = preempt(self._state, self._pod, self._sight, rejection, self._within)
+        if isinstance(found, Preemption):
+            nominate(self._state, self._pod, found, turn_of(self._state, explanation.based_on, self._now))
+            gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
+            message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
+        else:
+            if not found.keeps_nomination:
+                clear_nomination(self._state, self._pod, "unhelpful")
+            message = f"{message} preemption: {found.message}" if found.message else message
+        diagnosis = diagnosis_of(self._state, self._pod, self._sight, found, rejection)
+        return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
+
+    # --- which nodes come into question ------------------------------------------------------------------------------
+
+    def _restriction(self, found: list[tuple[str, Candidates]]) -> Restriction:
+        nominated = self._state.nominations.node_of(self._pod.uid)
+        if not found and not nominated:
+            return UNRESTRICTED
+        rows: Rows | None = None
+        preferred: list[str] = [nominated] if nominated else []
+        plugins: list[str] = []
+        for plugin, candidates in found:
+            preferred += candidates.preferred
+            if candidates.names is not None:
+                own = self._rows(candidates.names)
+                rows = own if rows is None else np.intersect1d(rows, own, assume_unique=True)
+                plugins.append(plugin)
+        known = (self._state.nodes.row(name) for name in preferred)
+        return Restriction(
+            rows=rows,
+            preferred=tuple(row for row in known if row is not None),
+            plugin=", ".join(plugins),
+        )
+
+    def _rows(self, names: Iterable[str]) -> Rows:
+        known = (self._state.nodes.row(name) for name in names)
+        return np.array(sorted(row for row in known if row is not None), np.intp)
+
+    def _barred(self) -> Iterable[int]:
+        """Rows on which the pod would not fit beside the pods nominated there that it may not push aside.
+
+        source    scheduler-core spec, 1.3 (pass 1)
+        """
+        state = self._state
+        for node in state.nominations.nodes():
+            row = state.nodes.row(node)
+            if row is not None and self._is_barred(node, row, self._sight.at(row)):
+                yield row
+
+    def _is_barred(self, node: str, row: int, subject: Subject) -> bool:
+        state, accounting = self._state, self._state.cluster.accounting
+        rivals = rivals_on(state, node, self._pod)
+        if not rivals:
+            return False
+        if subject not in self._needs:
+            sums_decide = only_amounts_refuse(self._engine, subject, accounting)
+            self._needs[subject] = needs_of(self._engine, subject) if sums_decide else None
+        sums = self._needs[subject]
+        if sums is not None:
+            return not suffices(sums.left(state.nodes, row, rivals))
+        with accounting.trial():
+            for rival in rivals:
+                accounting.take(row, rival)
+            try:
+                return not self._engine.passes(subject, row)
+            finally:
+                for rival in rivals:
+                    accounting.give(row, rival)
+
+
+def _with_resources_of(resized: Pod, judged: Pod) -> Pod:
+    """The pod that a node judges, with what the pod is to ask for there."""
+    own = resized.spec
+    spec = msgspec.structs.replace(
+        judged.spec,
+        containers=own.containers,
+        init_containers=own.init_containers,
+        overhead=own.overhead,
+        resources=own.resources,
+    )
+    return msgspec.structs.replace(judged, spec=spec)

@@ -1,0 +1,266 @@
+"""Decisions on top of the fold: assumed, handed to the outbox; `appending` settles with what the log answers.
+
+    decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or a verdict
+    release_due   work for everything that has to give its place back
+
+source    scheduler-core spec, 1
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from koordcore.events.envelope import BasedOn
+from koordcore.events.scheduling.explanations import PodGated
+from koordcore.events.scheduling.node_ledger import pod_on_node
+
+from koord_scheduler.domain.commit.work import Placement, Release
+from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
+from koord_scheduler.domain.cycle.decision_basis import standing_of, turn_lost, turn_of
+from koord_scheduler.domain.cycle.pod_explanations import Verdict, refusal, waited_in_vain
+from koord_scheduler.domain.cycle.whole_job import place_whole_job
+from koord_scheduler.domain.framework.interface import Allow, Rejection, Wait
+from koord_scheduler.domain.gang.bind_annotations import bind_annotations
+from koord_scheduler.domain.gang.job_plan import JobFailed
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
+from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.queue.scheduling_queue import MAY_BE_TAKEN, Block, QueuedPod
+from koord_scheduler.domain.state.forget import give_up_late, reject, take_back
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[Verdict] | None:
+    """One scheduling cycle for the next pod; None when none is ready.
+
+    A placement is assumed at once: the next decision sees the node with the pod on it. A pod that has to wait for
+    others keeps its node meanwhile.
+    now    seconds of the run's clock
+    turn   the waiting pod whose turn it is; "": the head of the queue
+    """
+    # 1. next pod: a gang's next member first, else whose turn it is
+    queued = _next_pod(state, turn)
+    if queued is None:
+        return None
+    pod = state.pods[queued.uid]
+    based_on = BasedOn(state.position, state.observed)
+    # 2. pre-filter, filter, score, choose
+    attempt = Attempt(state, pod, queued.subject, now)
+    found = attempt.run(based_on)
+    if isinstance(found, WholeJob):
+        return _place_job(state, queued, attempt, found, based_on, now)
+    if isinstance(found, NotFound):
+        return _failed(state, pod, queued, found, now)
+    # 3. assume and reserve
+    work = _assume(state, pod, queued, found, now)
+    # 4. permit: go, wait with the node, or lose it
+    match state.framework_of(pod).permit(pod, work.node):
+        case Allow(waiting=waiting, activate=activate, gang=gang):
+            _let_go(state, [work], waiting, gang)
+            state.queue.activate(activate)
+        case Wait(seconds=seconds):
+            state.waiting.hold(work, now + seconds)
+        case Rejection() as rejection:
+            take_back(state, [work])
+            if state.queue.get(pod.uid) is not None:
+                state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
+            own = refusal(pod, queued, rejection.message, found, now, turn_lost(work))
+            return _heard(state, own, rejection.message)
+    return work
+
+
+def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
+    plugin = state.frameworks.next_pod
+    if plugin is not None:
+        while (chosen := plugin.next_pod()).uid:
+            if state.queue.get(chosen.uid) is None:
+                continue
+            watch = state.frameworks.watch
+            began = 0.0 if watch is None else watch.clock()
+            taken = state.queue.take(chosen.uid, like=chosen.like)
+            if watch is not None:
+                watch.next_pod_seconds.append(watch.clock() - began)
+            return taken
+        reject(state, chosen.rejected)
+    if not turn:
+        return state.queue.pop()
+    queued = state.queue.get(turn)
+    return state.queue.take(turn) if queued is not None and queued.place in MAY_BE_TAKEN else None
+
+
+def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Placement:
+    """The pod counts on its node from now on, for the columns and for every plugin."""
+    state.decisions += 1
+    work = _place(state, pod, queued, found, now)
+    pod.placed_at = now
+    pod.phase = Phase.ASSUMED
+    pod.work_node = found.placed.node
+    state.ledgers.hold(work.node, pod_info_with(state.nodes, pod, work.on_node.requests), Source.ASSUMED)
+    state.framework_of(pod).reserve(pod, work.node)
+    state.queue.assumed(queued, state.has_room)
+    return work
+
+
+def _place_job(
+    state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
+) -> Placement | list[Verdict]:
+    """All members of a planned job, or none. source    scheduler-core spec, 12.1"""
+
+    def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement:
+        return _assume(state, pod, member, found, now)
+
+    pod = state.pods[queued.uid]
+    placed = place_whole_job(state, queued, job.nodes, now, assume)
+    if isinstance(placed, JobFailed):
+        rejection = Rejection(plugin="Coscheduling", message=placed.message)
+        return _failed(state, pod, queued, attempt.refused_by_nodes(rejection, based_on), now)
+    works, waiting = placed
+    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    _let_go(state, works, waiting, "" if gang is None else gang.id)
+    return works[-1]
+
+
+def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
+    """The pods may go, and with them those that waited for them; more than one of them all or none."""
+    if not waiting and len(works) == 1:
+        state.outbox.put(_annotated(state, works[0]))
+        return
+    waited = (state.waiting.let_go(uid) for uid in waiting if uid in state.waiting)
+    together = [_annotated(state, work) for work in (*waited, *works)]
+    if len(together) > 1:
+        state.outbox.put_together(together, gang)
+    else:
+        state.outbox.put(together[0])
+
+
+def _annotated(state: SchedulerState, work: Placement) -> Placement:
+    """The placement with what PreBind writes on the pod.
+
+    Annotations that a pod was made with and must not keep are emptied: a binding can set them, not remove them.
+    source    scheduler-core spec, 8.7
+    """
+    record = state.pods[work.uid]
+    annotations = record.pod.metadata.annotations if record.pod is not None else {}
+    written = record.framework.pre_bind(record, work.node) if record.framework is not None else {}
+    if annotations or state.cluster.gangs.roster.gang_of(work.uid) is not None:
+        wanted = bind_annotations(state.cluster.gangs, work.uid)
+        written |= {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}
+    return msgspec.structs.replace(work, annotations={**work.annotations, **written}) if written else work
+
+
+def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:
+    rejection = found.rejection
+    block = _block(state, pod, rejection) if rejection is not None else None
+    refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
+    if found.is_fault:
+        state.queue.retry_later(pod.uid, now)
+    else:
+        state.queue.unschedulable(pod.uid, now, block, refused_by)
+    framework = state.framework_of(pod)
+    failure = framework.after_post_filter(pod, found.message)
+    lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
+    reject(state, failure.rejected)
+    turn = turn_of(state, found.explanation.based_on, now)
+    own = refusal(pod, queued, failure.message or found.message, found, now, turn)
+    verdicts = _heard(state, own, found.message)
+    told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
+    for uid in (*failure.rejected, *told):
+        other, waits = state.pods[uid], state.queue.get(uid)
+        if waits is not None:
+            verdict = refusal(other, waits, failure.message, found, now, lost.get(uid))
+            verdicts += _heard(state, verdict, failure.message) if uid in lost else [verdict]
+    return verdicts
+
+
+def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
+    """What the pod waits for with others: as the plugin says; what a user's says nothing of, those of its kind."""
+    is_shared = bool(rejection.key) or not state.frameworks.packages
+    return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
+
+
+def _heard(state: SchedulerState, verdict: Verdict, message: str) -> list[Verdict]:
+    """What is told about a failed attempt, once plugins have heard of it.
+
+    source    scheduler-core spec, 3 (error handler filters)
+    """
+    pod = state.pods[verdict.uid]
+    framework = state.framework_of(pod)
+    verdicts = [] if framework.is_dealt_with(pod, message) else [verdict]
+    framework.after_failure(pod, message)
+    return verdicts
+
+
+def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Placement:
+    assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} is in the queue without a spec"  # noqa: PT018
+    return Placement(
+        uid=pod.uid,
+        node=found.placed.node,
+        namespace=pod.namespace,
+        name=pod.name,
+        on_node=on_node(pod.uid, pod.pod, pod.sort) if found.resized is None else pod_on_node(pod.uid, found.resized),
+        attempt=queued.attempts,
+        queued_at=pod.submitted_at,
+        explanation=found.placed.explanation,
+        trigger=queued.trigger,
+        ordinal=state.decisions,
+        standing=standing_of(state, now),
+        traceparent=pod.traceparent,
+        tracestate=pod.tracestate,
+    )
+
+
+def gated(state: SchedulerState) -> list[Verdict]:
+    """What PreEnqueue has said about pods since the last call, for their users (pitfall 22).
+
+    One that may go by now, because its gang is complete meanwhile, is told nothing.
+    """
+    said: list[Verdict] = []
+    for uid, message in state.queue.gated:
+        pod = state.pods.get(uid)
+        if pod is not None and state.queue.is_gated(uid):
+            event = PodGated(namespace=pod.namespace, name=pod.name, message=message)
+            said.append(Verdict(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event))
+    state.queue.gated.clear()
+    return said
+
+
+def give_up_overdue(state: SchedulerState, now: float) -> list[Verdict]:
+    """Waiting pods whose time is over lose their nodes, and who waits for them; all are told.
+
+    source    scheduler-core spec, 1 (step 13)
+    """
+    overdue = state.waiting.overdue(now)
+    if not overdue:
+        return []
+    held = [work for uid in state.waiting.uids() if (work := state.waiting.work_of(uid)) is not None]
+    for uid in overdue:
+        if uid in state.waiting:
+            give_up_late(state, state.pods[uid], now)
+    lost = (work for work in held if work.uid not in state.waiting and state.queue.get(work.uid) is not None)
+    verdicts = [waited_in_vain(work, now) for work in lost]
+    return [told for verdict in verdicts for told in _heard(state, verdict, verdict.message)]
+
+
+def release_due(state: SchedulerState) -> int:
+    """Put the releases of pods that are deleted, finished or without their node into the outbox; returns how many."""
+    released = 0
+    for uid, (reason, trigger) in state.to_release.items():
+        pod = state.pods[uid]
+        if pod.phase is not Phase.PLACED:
+            continue
+        pod.phase = Phase.RELEASING
+        pod.work_node = pod.node
+        state.outbox.put(
+            Release(
+                uid=uid,
+                node=pod.node,
+                namespace=pod.namespace,
+                name=pod.name,
+                reason=reason,
+                trigger=trigger,
+                traceparent=pod.traceparent,
+                tracestate=pod.tracestate,
+            )
+        )
+        released += 1
+    state.to_release.clear()
+    return released

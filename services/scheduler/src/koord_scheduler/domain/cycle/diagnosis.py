@@ -1,0 +1,105 @@
+"""Everything that can be said about a failed attempt, as a value. source    scheduler-core spec, 13.1"""
+
+from koordcore.events.scheduling.diagnosis import (
+    MOST_NODES_NAMED,
+    Diagnosis,
+    NodeFailure,
+    PreemptionDiagnosis,
+    Suggestion,
+)
+from koordcore.events.scheduling.pod import Victim
+
+from koord_scheduler.domain.columns.node_columns import row_list
+from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.evaluate.views.refusals import Refusals
+from koord_scheduler.domain.framework.detailed import Detail, DetailedFilter
+from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.preempt.preemption import NoPreemption, Preemption
+from koord_scheduler.domain.state.cycle_view import CycleView
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+def diagnosis_of(
+    state: SchedulerState,
+    pod: PodRecord,
+    sight: CycleView,
+    preemption: Preemption | NoPreemption,
+    rejection: Rejection | None,
+) -> Diagnosis:
+    """The diagnosis of an attempt; it looks at the nodes as they are now, which is as they were in the attempt."""
+    engine = state.framework_of(pod).engine
+    refusals = [] if rejection is not None else sight.refusals(engine)
+    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
+    waiting_on = state.waiting.on_nodes() if gang is not None else {}
+    return Diagnosis(
+        questioned_key=key,
+        pre_filter_message=rejection.message if rejection is not None else "",
+        already_waiting=sum(waiting_on.values()),
+        waiting_on=waiting_on,
+        failures=sorted((failure_of(state, engine, subject, each) for subject, each in refusals), key=failure_order),
+        preemption=_preemption(preemption),
+        suggestion=_suggestion(preemption),
+    )
+
+
+def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
+    """Refusals with the names of their nodes, and what the plugin can say of them beyond its reason."""
+    names = state.nodes.names
+    return NodeFailure(
+        plugin=refusals.plugin,
+        reason=refusals.reason,
+        preempt_might_help=refusals.is_resolvable,
+        count=len(refusals.rows),
+        nodes=sorted(names[row] for row in row_list(refusals.rows[:MOST_NODES_NAMED])),
+        details=[_told(state, detail) for detail in _details(engine, subject, refusals)],
+    )
+
+
+def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:
+    for name, judge in engine.judges(subject).filters:
+        if name == refusals.plugin and isinstance(judge, DetailedFilter):
+            return judge.details(refusals.rows, refusals.reason)
+    return []
+
+
+def _told(state: SchedulerState, detail: Detail) -> str:
+    """The detail with the name of the pod that it is about."""
+    if detail.row < 0:
+        return detail.text
+    node = state.nodes.names[detail.row]
+    for uid in state.ledgers.pods(node):
+        other = state.pods.get(uid)
+        if other is not None and other.subject is not None and detail.is_it(other.subject.kind):
+            return detail.text.replace("{pod}", f"{other.namespace}/{other.name} on {node}")
+    return detail.text.replace("{pod}", f"a pod on {node}")
+
+
+def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:
+    """The order of groups in a diagnosis."""
+    return (failure.plugin, failure.reason, not failure.preempt_might_help)
+
+
+def _preemption(outcome: Preemption | NoPreemption) -> PreemptionDiagnosis:
+    if isinstance(outcome, NoPreemption):
+        return PreemptionDiagnosis(failed_message=outcome.message)
+    victims = [
+        Victim(
+            uid=victim.pod.uid,
+            namespace=victim.pod.namespace,
+            name=victim.pod.name,
+            priority=victim.pod.priority,
+            violates_budget=victim.violates_budget,
+        )
+        for victim in outcome.victims
+    ]
+    return PreemptionDiagnosis(plugin=outcome.plugin, node=outcome.node, victims=victims, examined=outcome.examined)
+
+
+def _suggestion(outcome: Preemption | NoPreemption) -> Suggestion | None:
+    if isinstance(outcome, NoPreemption):
+        return None
+    message = f"waits until {len(outcome.victims)} pod(s) have left node {outcome.node}"
+    return Suggestion(type="WaitingVictimReleased", message=message)

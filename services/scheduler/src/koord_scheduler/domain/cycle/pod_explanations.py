@@ -1,0 +1,101 @@
+"""What is said about a pod that found no place, on the `why` stream."""
+
+from dataclasses import dataclass
+
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.scheduling.pod import Turn
+
+from koord_scheduler.domain.commit.work import Placement, Work
+from koord_scheduler.domain.cycle.attempt import Found, NotFound
+from koord_scheduler.domain.cycle.decision_basis import turn_lost
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is said about a pod on the `why` stream.
+
+    trigger       id of the event that led to the attempt
+    decided_at    unix seconds of the run's clock; 0.0: when it is said
+    """
+
+    uid: str
+    trigger: str
+    traceparent: str
+    tracestate: str
+    event: PodUnschedulable | PodGated | DecisionAbandoned
+    decided_at: float = 0.0
+
+    @property
+    def message(self) -> str:
+        """What the pod's user is told."""
+        return self.event.reason if isinstance(self.event, DecisionAbandoned) else self.event.message
+
+    @property
+    def cause(self) -> str:
+        """What tells it from other verdicts with the same trigger."""
+        return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
+
+
+def refusal(
+    pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, turn: Turn | None
+) -> Verdict:
+    """An attempt placed the pod nowhere, or on a node that it may not keep."""
+    explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
+    diagnosis = None if isinstance(found, Found) else found.diagnosis
+    return Verdict(
+        uid=pod.uid,
+        trigger=queued.trigger,
+        traceparent=pod.traceparent,
+        tracestate=pod.tracestate,
+        event=PodUnschedulable(
+            namespace=pod.namespace,
+            name=pod.name,
+            attempt=queued.attempts,
+            queued_at=pod.submitted_at,
+            message=message,
+            explanation=explanation,
+            diagnosis=diagnosis,
+            turn=turn,
+        ),
+        decided_at=now,
+    )
+
+
+def waited_in_vain(work: Placement, now: float) -> Verdict:
+    """The pod has lost the node that it waited with, because the others of its gang did not come."""
+    waited = "" if work.standing is None else f" {round(now - work.standing.decided_at)} s"
+    return Verdict(
+        uid=work.uid,
+        trigger=work.trigger,
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=PodUnschedulable(
+            namespace=work.namespace,
+            name=work.name,
+            attempt=work.attempt,
+            queued_at=work.queued_at,
+            message=f"rejected due to timeout after waiting{waited} with node {work.node} for the others of its gang",
+            explanation=work.explanation,
+            turn=turn_lost(work),
+        ),
+        decided_at=now,
+    )
+
+
+def abandoned(work: Work, reason: str) -> Verdict:
+    """The decision will not come into the log, and is not taken again at once. reason: why"""
+    assert isinstance(work, Placement)
+    return Verdict(
+        uid=work.uid,
+        trigger=work.trigger,
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=DecisionAbandoned(
+            namespace=work.namespace,
+            name=work.name,
+            attempt=work.attempt,
+            reason=reason,
+        ),
+    )

@@ -1,0 +1,100 @@
+"""A planned job in one cycle: every member assumed on its node and permitted, or none of them.
+
+source    scheduler-core spec, 12.1; the order of things is in `domain.gang.job_plan`
+"""
+
+from collections.abc import Callable, Mapping
+
+from koordcore.events.envelope import BasedOn
+
+from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound
+from koord_scheduler.domain.framework.interface import Allow
+from koord_scheduler.domain.gang.job_plan import JobFailed, PlannedPod, assume_all, permit_all
+from koord_scheduler.domain.gang.round import JobAttempt
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
+from koord_scheduler.domain.state.forget import reject, take_back
+from koord_scheduler.domain.state.state import SchedulerState
+
+Assume = Callable[[PodRecord, QueuedPod, Found], Placement]
+"""Gives the pod its node: it counts there from now on, and all plugins have reserved what it takes."""
+_GANGS = "Coscheduling"
+
+
+def place_whole_job(
+    state: SchedulerState, trigger: QueuedPod, nodes: Mapping[str, str], now: float, assume: Assume
+) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
+    """The placements of all members in the order in which they were assumed, and who waited and goes with them.
+
+    trigger    the member whose attempt made the plan; it is in flight
+    nodes      uid -> node
+    """
+    works: dict[str, Placement] = {}
+
+    def attempt(planned: PlannedPod) -> str | None:
+        pod, known = state.pods[planned.uid], state.queue.get(planned.uid)
+        if known is None:
+            return f"pod {planned.key} is not in the queue"
+        queued = known if planned.uid == trigger.uid else state.queue.take(planned.uid, like=trigger.uid)
+        based_on = BasedOn(state.position, state.observed)
+        found = Attempt(state, pod, queued.subject, now, may_preempt=False).run(based_on)
+        if isinstance(found, Found):
+            works[planned.uid] = assume(pod, queued, found)
+            return None
+        state.queue.retry_now(planned.uid)
+        return found.message if isinstance(found, NotFound) else "a job within a job"
+
+    planned = [_planned(state, uid, node) for uid, node in nodes.items()]
+    assumed = assume_all(planned, _least(state, trigger.uid), attempt)
+    outcome = assumed if isinstance(assumed, JobFailed) else _permit(state, assumed.pods)
+    gang = state.cluster.gangs.roster.gang_of(trigger.uid)
+    succeeded = not isinstance(outcome, JobFailed)
+    attempted = JobAttempt(
+        "" if gang is None else gang.id,
+        is_preemption=False,
+        succeeded=succeeded,
+        pods=len(nodes),
+        nodes=len(set(nodes.values())),
+    )
+    state.job_attempts.append(attempted)
+    if isinstance(outcome, JobFailed):
+        reject(state, outcome.rejected)
+        take_back(state, (works[each.uid] for each in outcome.undo))
+        return outcome
+    return list(works.values()), outcome
+
+
+def _permit(state: SchedulerState, pods: tuple[PlannedPod, ...]) -> tuple[str, ...] | JobFailed:
+    """Other plugins first: Coscheduling's consent cannot be taken back."""
+    for each in pods:
+        pod = state.pods[each.uid]
+        for plugin in state.framework_of(pod).profile.permits:
+            if plugin.name != _GANGS and not isinstance(answer := plugin.permit(pod, each.node), Allow):
+                return JobFailed(f"job failed due to {plugin.name} at Permit: {answer}", tuple(reversed(pods)))
+    released = permit_all(state.cluster.gangs, pods)
+    if isinstance(released, JobFailed):
+        return released
+    state.queue.activate(released.consequences.activate)
+    return released.consequences.allowed
+
+
+def _planned(state: SchedulerState, uid: str, node: str) -> PlannedPod:
+    pod = state.pods[uid]
+    is_going = pod.pod is None or pod.pod.metadata.deletion_timestamp is not None
+    is_done = is_going or bool(pod.node or pod.bound_node or pod.work_node)
+    return PlannedPod(uid=uid, key=f"{pod.namespace}/{pod.name}", node=node, is_done=is_done)
+
+
+def _least(state: SchedulerState, uid: str) -> int:
+    """Fewest members that make the gangs of the pod's group complete, beside those that have nodes."""
+    roster = state.cluster.gangs.roster
+    gang = roster.gang_of(uid)
+    if gang is None or gang.group is None:
+        return 1
+    gangs = [each for each in roster.gangs_of(gang.group) if each.parameters is not None]
+    return sum(
+        max(0, each.parameters.min_members - len(each.waiting) - len(each.bound))
+        for each in gangs
+        if each.parameters is not None
+    )

@@ -1,0 +1,64 @@
+"""Where nothing but amounts can refuse a pod on a node that suits it, sums say whether it would fit beside others.
+
+That is the usual case: no host ports, no thresholds, no constraints on pods elsewhere. Asking every plugin in a trial
+gives the same answer (tested) in ten times the time.
+
+source    scheduler-core spec, 1.3, 6 (3)
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.nodes.accounting import NodeAccounting
+from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.info import PodInfo
+
+
+class Needs(NamedTuple):
+    """What a pod needs of a node: column -> amount."""
+
+    amounts: tuple[tuple[int, int], ...]
+
+    def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
+        """What the node would have left of each with the pod and its rivals on it; see `suffices`."""
+        left = {column: nodes.free.item(column, row) - amount for column, amount in self.amounts}
+        for rival in rivals:
+            move(left, rival, -1)
+        return left
+
+
+def needs_of(engine: Engine, subject: Subject) -> Needs:
+    """What NodeResourcesFit checks; nothing in a profile without it."""
+    fits = (plugin for plugin in engine.profile.filters if isinstance(plugin, NodeResourcesFit))
+    checks = next((plugin.checks_of(subject.pod_class, engine.nodes) for plugin in fits), ())
+    return Needs(tuple((column, amount) for _, column, amount in checks))
+
+
+def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccounting) -> bool:
+    """Whether no filter that looks at a node's pods looks at more than what they request.
+
+    One that follows the pods of nodes has said whether it does so for pods like this (`Follower.may_refuse`).
+    """
+    if engine.judges(subject).filters or any(each.may_refuse(subject.pod_class) for each in accounting.followers):
+        return False
+    followers = {id(follower) for follower in accounting.followers}
+    return all(
+        plugin.reads is Reads.SHAPE or isinstance(plugin, NodeResourcesFit) or id(plugin) in followers
+        for plugin in engine.profile.filters
+    )
+
+
+def suffices(left: dict[int, int]) -> bool:
+    """Whether nothing is short."""
+    return all(amount >= 0 for amount in left.values())
+
+
+def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
+    """A pod leaves the node (1), or comes to it (-1)."""
+    for column, amount in pod_info.demand.pairs:
+        if column in left:
+            left[column] += sign * amount

@@ -1,0 +1,77 @@
+"""The choice of a node where coupled plugins tell nodes apart by the domain of one topology key alone.
+
+The nodes of each domain stand in the order of their totals already (`views`, `ranking`), and within a domain a coupled
+score changes nothing about that order: so the best of each domain are compared, and nothing grows with the cluster.
+The answer is the one that a look at every node gives (tested).
+
+source    scheduler-core spec, 1.2, 12.2 b
+"""
+
+from typing import Final
+
+import numpy as np
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import IntArray, Rows
+from koord_scheduler.domain.evaluate.cross_node import Choice, DomainJudges
+from koord_scheduler.domain.evaluate.ranking import RING
+from koord_scheduler.domain.evaluate.views.view import View
+
+MOST_DOMAINS: Final = 32
+"""With more values of the label a look at every node is faster."""
+
+
+def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> Choice | None:
+    """The `count` best nodes; None: every node has to be looked at.
+
+    None is the answer as long as the label or everything about the nodes changes, and when a domain is refused although
+    scores are normalized over the feasible nodes.
+    """
+    if len(judges.label.texts) > MOST_DOMAINS:
+        return None
+    parted = view.parted(judges.label)
+    if parted is None:
+        return None
+    sizes = {value: len(ranking) for value, ranking in parted.of.items() if len(ranking)}
+    exclusions = list(view.exclusions())
+    for name, judge in judges.filters:
+        codes = judge.codes_by_value()
+        refused: dict[int, int] = {}
+        for value in list(sizes):
+            code = codes.item(value)
+            if code:
+                refused[code] = refused.get(code, 0) + sizes.pop(value)
+        if refused:
+            if view.normalizes:
+                return None
+            reasons = {judge.reason(code): refused[code] for code in sorted(refused)}
+            exclusions.append(PluginExclusion(plugin=name, excluded=sum(refused.values()), reasons=reasons))
+    added = _added(judges, np.array(sorted(sizes), np.intp))
+    if added is None:
+        return None
+    found: list[tuple[int, int, int, int]] = []
+    for value in sizes:
+        extra = sum([scores.item(value) for _, scores in added])
+        for row in parted.of[value].best(seed, count):
+            place = (view.place_of(row) - seed) & RING
+            found.append((-(view.totals.of(row) + extra), place, row, value))
+    found = sorted(found)[:count]
+    best = [row for _, _, row, _ in found]
+    if not added:
+        return Choice(sum(sizes.values()), best, view.scored(best), exclusions)
+    top: list[NodeScore] = []
+    for scored, (total, _, _, value) in zip(view.scored(best), found, strict=True):
+        own = {name: scores.item(value) for name, scores in added}
+        top.append(NodeScore(scored.node, -total, {**scored.parts, **own}))
+    return Choice(sum(sizes.values()), best, top, exclusions)
+
+
+def _added(judges: DomainJudges, present: Rows) -> list[tuple[str, IntArray]] | None:
+    """What each plugin adds to the total of a node, by the value of the label; None: one looks at each node."""
+    added: list[tuple[str, IntArray]] = []
+    for name, judge, weight in judges.scores if len(present) else ():
+        scores = judge.scores_by_value(present)
+        if scores is None:
+            return None
+        added.append((name, weight * scores))
+    return added

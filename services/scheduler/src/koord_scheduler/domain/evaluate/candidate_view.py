@@ -1,0 +1,293 @@
+"""A look at the few nodes that come into question, without judging all others one by one.
+
+A pod that names its node (a DaemonSet's) would otherwise need a view over all nodes of its own. Its candidates come
+from the indexes (`candidates`); NodeAffinity refuses all other nodes, but those that an earlier filter refuses first.
+How many these are is the same for all pods that tolerate the same, and is kept for them (`_Earlier`). So the answer,
+the explanation included, is the one that a view gives (tested).
+
+source    scheduler-core spec, 12.2 a
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import numpy as np
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.values import codec
+
+from koord_scheduler.domain.columns.free_index import FreeIndex
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.evaluate.candidates import MOST_CANDIDATES, Candidates
+from koord_scheduler.domain.evaluate.ranking import RING
+from koord_scheduler.domain.evaluate.views.answers import all_rows
+from koord_scheduler.domain.evaluate.views.refusals import (
+    CODE_BITS,
+    FEASIBLE,
+    NO_NODE,
+    Refusals,
+    explained,
+    refusals_of,
+)
+from koord_scheduler.domain.framework.interface import FilterPlugin, SingleRowFilter, SingleRowScore, TolerationFilter
+from koord_scheduler.domain.framework.profile import Profile
+from koord_scheduler.domain.plugins.affinity.node_affinity import REFUSED, NodeAffinity
+from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_KEPT: Final = 64
+
+_P = TypeVar("_P")
+
+
+class _Earlier:
+    """What the filters before NodeAffinity say about every node, for pods that tolerate the same.
+
+    verdict    int64 (N,), as in `views.verdicts`
+    counts     verdict -> number of rows
+    told       so many candidates, all of them feasible -> the exclusions of all other nodes
+    """
+
+    def __init__(self, nodes: NodeColumns, filters: Sequence[FilterPlugin], pod: PodClass) -> None:
+        self._nodes = nodes
+        self._filters = filters
+        self._pod = pod
+        self._position = -1
+        self.verdict: IntArray = np.zeros(0, np.int64)
+        self.counts: dict[int, int] = {}
+        self.told: dict[int, list[PluginExclusion]] = {}
+
+    def refresh(self) -> None:
+        """Judge again what changed since the last time."""
+        nodes = self._nodes
+        if self._position == nodes.shape.position and len(self.verdict) == nodes.capacity:
+            return
+        changed = nodes.shape.since(self._position) if len(self.verdict) == nodes.capacity else None
+        self._position = nodes.shape.position
+        self.told.clear()
+        if changed is None or 4 * len(changed) > len(nodes):
+            self.verdict = np.full(nodes.capacity, NO_NODE, np.int64)
+            rows = all_rows(nodes)
+            self.verdict[rows] = self._judged(rows)
+            values, counts = np.unique(self.verdict, return_counts=True)
+            self.counts = dict(zip(row_list(values), row_list(counts), strict=True))
+            return
+        rows = np.array(sorted(changed), np.intp)
+        after = self._judged(rows)
+        for old, new in zip(row_list(self.verdict[rows]), row_list(after), strict=True):
+            self.counts[old] = self.counts.get(old, 0) - 1
+            self.counts[new] = self.counts.get(new, 0) + 1
+        self.verdict[rows] = after
+
+    def _judged(self, rows: Rows) -> IntArray:
+        verdict = np.where(self._nodes.alive[rows], FEASIBLE, NO_NODE)
+        for index, plugin in enumerate(self._filters):
+            codes = plugin.filter(self._pod, self._nodes, rows)
+            if codes is not None:
+                verdict = np.where((verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), verdict)
+        return verdict
+
+
+class CandidateViews:
+    """Narrow looks for one profile."""
+
+    def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
+        self.nodes = nodes
+        self.filters = profile.filters
+        self.scores = profile.scores
+        self.single_scores = [_if_single(plugin, SingleRowScore) for plugin, _ in profile.scores]
+        zero = np.zeros(1, np.int64)
+        self.scores_of_zero = [int(plugin.normalize(zero, 0, 0)[0]) for plugin, _ in profile.scores]
+        self.affinity = _place_of_affinity(profile.filters)
+        self.later = list(enumerate(profile.filters))[self.affinity :]
+        singles = [(index, _if_single(plugin, SingleRowFilter)) for index, plugin in self.later]
+        self.later_singles = [(index, plugin) for index, plugin in singles if plugin is not None]
+        self.all_single = len(self.later_singles) == len(self.later)
+        self._candidates = Candidates(nodes)
+        self._fit = next((plugin for plugin in profile.filters if isinstance(plugin, NodeResourcesFit)), None)
+        self._free = FreeIndex(nodes)
+        self._earlier: OrderedDict[bytes, _Earlier] = OrderedDict()
+
+    def of(self, pod: PodClass) -> "CandidateView | None":
+        """The look for a class as things stand; None: its candidates are not few, or not known."""
+        if self.affinity is None or pod.node_name:
+            return None
+        rows = self._candidates.of(pod)
+        return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
+
+    def with_room(self, pod: PodClass) -> Rows | None:
+        """Rows outside of which the pod does not fit; None: these are not few."""
+        if self._fit is None:
+            return None
+        checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
+        rows = self._free.rows(checked, MOST_CANDIDATES)
+        return None if rows is None else np.array(rows, np.intp)
+
+    def _earlier_of(self, pod: PodClass) -> _Earlier:
+        key = codec.encode(pod.tolerations) if pod.tolerations else b""
+        earlier = self._earlier.get(key)
+        if earlier is None:
+            earlier = self._earlier[key] = _Earlier(self.nodes, self.filters[: self.affinity], pod)
+            if len(self._earlier) > _KEPT:
+                self._earlier.popitem(last=False)
+        earlier.refresh()
+        return earlier
+
+
+def _place_of_affinity(filters: Sequence[FilterPlugin]) -> int | None:
+    """Where NodeAffinity stands among the filters; None: not there, or after one that reads more than tolerations."""
+    for index, plugin in enumerate(filters):
+        if isinstance(plugin, NodeAffinity):
+            return index
+        if not isinstance(plugin, TolerationFilter):
+            return None
+    return None
+
+
+def _if_single(plugin: object, kind: type[_P]) -> _P | None:
+    return plugin if isinstance(plugin, kind) else None
+
+
+class CandidateView:
+    """The candidates as one kind of pod sees them; answers like `views.view.View`."""
+
+    def __init__(self, looks: CandidateViews, pod: PodClass, rows: list[int], earlier: _Earlier) -> None:
+        self._looks = looks
+        self._pod = pod
+        self._rows = rows
+        self._earlier = earlier
+        self._verdicts = [self._verdict_of(row) for row in rows] if looks.all_single else self._judged(rows)
+        self._feasible = [row for row, verdict in zip(rows, self._verdicts, strict=True) if verdict == FEASIBLE]
+        self._parts: dict[int, dict[str, int]] = {}
+
+    @property
+    def feasible(self) -> int:
+        """How many nodes pass every filter."""
+        return len(self._feasible)
+
+    def feasible_rows(self) -> Rows:
+        """The rows that pass every filter, ascending."""
+        return np.array(self._feasible, np.intp)
+
+    def exclusions(self) -> list[PluginExclusion]:
+        """See `View.exclusions`."""
+        if len(self._feasible) < len(self._rows):
+            return self._told()
+        told = self._earlier.told.get(len(self._rows))
+        if told is None:
+            told = self._earlier.told[len(self._rows)] = self._told()
+        return told
+
+    def best(self, count: int, seed: int) -> list[int]:
+        """The best feasible rows, best first; see `ranking`."""
+        if len(self._feasible) == 1:
+            self._weigh_one(self._feasible[0])
+            return self._feasible[:]
+        totals = dict(zip(self._feasible, self._weigh(self._feasible), strict=True))
+        place = self._looks.nodes.name_hash
+        order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & RING))
+        return order[:count]
+
+    def scored(self, rows: list[int]) -> list[NodeScore]:
+        """What rows scored that were among those weighed last."""
+        names = self._looks.nodes.names
+        return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
+
+    def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
+        """Totals of some feasible rows, int64 (K,), normalized over these alone."""
+        totals = [self._weigh_one(rows.item(0))] if len(rows) == 1 else self._weigh(row_list(rows))
+        return np.array(totals, np.int64), []
+
+    def parts(self, rows: list[int], _bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
+        """For rows that were among those weighed last the weighted score of each plugin."""
+        return [dict(self._parts[row]) for row in rows]
+
+    def resolvable(self) -> Rows:
+        """See `View.resolvable`; no node outside of the candidates is."""
+        found: list[int] = []
+        for row, verdict in zip(self._rows, self._verdicts, strict=True):
+            if verdict > FEASIBLE:
+                plugin = self._looks.filters[(verdict >> CODE_BITS) - 1]
+                if not plugin.unresolvable(self._pod, self._looks.nodes, np.array([row], np.intp))[0]:
+                    found.append(row)
+        return np.array(found, np.intp)
+
+    def refusals(self) -> list[Refusals]:
+        """See `View.refusals`."""
+        verdicts = np.where(self._earlier.verdict == FEASIBLE, self._refused_by_affinity(), self._earlier.verdict)
+        verdicts[self._rows] = self._verdicts
+        return refusals_of(verdicts, self._looks.filters, self._pod, self._looks.nodes)
+
+    def _told(self) -> list[PluginExclusion]:
+        """The candidates by their verdicts, all other nodes by the earlier filters or else by NodeAffinity."""
+        counts = dict(self._earlier.counts)
+        for row, verdict in zip(self._rows, self._verdicts, strict=True):
+            counts[self._earlier.verdict.item(row)] -= 1
+            if verdict != FEASIBLE:
+                counts[verdict] = counts.get(verdict, 0) + 1
+        refused = self._refused_by_affinity()
+        counts[refused] = counts.get(refused, 0) + counts.pop(FEASIBLE, 0)
+        return explained(counts, self._looks.filters, self._pod, self._looks.nodes)
+
+    def _refused_by_affinity(self) -> int:
+        assert self._looks.affinity is not None, "without NodeAffinity there is no narrow look"
+        return REFUSED | (self._looks.affinity + 1) << CODE_BITS
+
+    def _verdict_of(self, row: int) -> int:
+        verdict = self._earlier.verdict.item(row)
+        if verdict == FEASIBLE:
+            pod, nodes = self._pod, self._looks.nodes
+            for index, plugin in self._looks.later_singles:
+                judge = plugin.row_filter(pod, nodes)
+                code = 0 if judge is None else judge(row)
+                if code:
+                    return code | (index + 1) << CODE_BITS
+        return verdict
+
+    def _judged(self, rows: list[int]) -> list[int]:
+        """The same for all candidates at once."""
+        verdicts = self._earlier.verdict[rows]
+        for index, plugin in self._looks.later:
+            codes = plugin.filter(self._pod, self._looks.nodes, np.array(rows, np.intp))
+            if codes is not None:
+                refused = (verdicts == FEASIBLE) & (codes != 0)
+                verdicts = np.where(refused, codes | (index + 1) << CODE_BITS, verdicts)
+        return row_list(verdicts)
+
+    def _weigh(self, rows: list[int]) -> list[int]:
+        """Total of each of some feasible rows, normalized over these alone; keeps the parts of it."""
+        parts: list[dict[str, int]] = [{} for _ in rows]
+        for index, (plugin, weight) in enumerate(self._looks.scores):
+            for part, score in zip(parts, self._scores(index, rows), strict=True):
+                part[plugin.name] = weight * score
+        self._parts = dict(zip(rows, parts, strict=True))
+        return [sum(part.values()) for part in parts]
+
+    def _weigh_one(self, row: int) -> int:
+        """The same for one row: what most pods that name their node come down to."""
+        looks, pod, nodes = self._looks, self._pod, self._looks.nodes
+        parts: dict[str, int] = {}
+        for index, (plugin, weight) in enumerate(looks.scores):
+            single = looks.single_scores[index]
+            if single is None or plugin.normalizes:
+                score = self._scores(index, [row])[0]
+            else:
+                judge = single.row_score(pod, nodes)
+                score = (0 if judge is None else judge(row)) or looks.scores_of_zero[index]
+            parts[plugin.name] = weight * score
+        self._parts = {row: parts}
+        return sum(parts.values())
+
+    def _scores(self, index: int, rows: list[int]) -> list[int]:
+        looks = self._looks
+        plugin, _ = looks.scores[index]
+        single = looks.single_scores[index]
+        if single is not None:
+            judge = single.row_score(self._pod, looks.nodes)
+            raw = [] if judge is None else [judge(row) for row in rows]
+        else:
+            found = plugin.score(self._pod, looks.nodes, np.array(rows, np.intp))
+            raw = [] if found is None else row_list(found)
+        if not any(raw):
+            return [looks.scores_of_zero[index]] * len(rows)
+        return row_list(plugin.normalize(np.array(raw, np.int64), min(raw), max(raw))) if plugin.normalizes else raw

@@ -1,0 +1,92 @@
+"""The few nodes that come into question for a pod, found by indexes instead of by looking at all.
+
+A superset of the nodes that the NodeAffinity filter accepts: the filters still run over it.
+
+source    scheduler-core spec, 12.2 a
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+MOST_CANDIDATES: Final = 32
+"""With more of them it is worth keeping a view."""
+_NAME_FIELD: Final = "metadata.name"
+
+
+class _Wanted(NamedTuple):
+    """A label with one of some values; key "": the name of the node."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+_Term = tuple[_Wanted, ...]
+"""What an index can answer of requirements that all have to be met."""
+
+
+class Candidates:
+    """Questions to the indexes of one cluster."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._terms: WeakKeyDictionary[PodClass, tuple[_Term, ...]] = WeakKeyDictionary()
+
+    def of(self, pod: PodClass) -> list[int] | None:
+        """Rows outside of which NodeAffinity refuses the pod, ascending; None: too many, or no index knows."""
+        terms = self._terms.get(pod)
+        if terms is None:
+            terms = self._terms[pod] = tuple(_terms_of(pod))
+        if not all(terms):
+            return None
+        found: set[int] = set()
+        for term in terms:
+            rows = self._rows(term)
+            if rows is None:
+                return None
+            found |= rows
+        return sorted(found) if len(found) <= MOST_CANDIDATES else None
+
+    def _rows(self, term: _Term) -> set[int] | None:
+        fewest: set[int] | None = None
+        for wanted in term:
+            rows = self._rows_with(wanted)
+            if rows is not None and (fewest is None or len(rows) < len(fewest)):
+                fewest = rows
+        return fewest
+
+    def _rows_with(self, wanted: _Wanted) -> set[int] | None:
+        if wanted.key:
+            return self._nodes.label_index.rows(wanted.key, wanted.values, MOST_CANDIDATES)
+        if len(wanted.values) > MOST_CANDIDATES:
+            return None
+        return {row for name in wanted.values if (row := self._nodes.row(name)) is not None}
+
+
+def _terms_of(pod: PodClass) -> Iterator[_Term]:
+    """Alternatives, each with the node selector; one that is empty says that no index can answer it."""
+    selector = [_Wanted(key, (value,)) for key, value in pod.node_selector.items()]
+    required = pod.node_affinity.required if pod.node_affinity is not None else None
+    if required is None:
+        yield tuple(selector)
+        return
+    for term in required.node_selector_terms:
+        if term.match_fields or term.match_expressions:
+            yield (*selector, *_wanted(term))
+
+
+def _wanted(term: NodeSelectorTerm) -> Iterator[_Wanted]:
+    for field in _sets(term.match_fields):
+        if field.key == _NAME_FIELD:
+            yield _Wanted("", tuple(field.values))
+    for label in _sets(term.match_expressions):
+        yield _Wanted(label.key, tuple(label.values))
+
+
+def _sets(requirements: Sequence[LabelSelectorRequirement]) -> Iterable[LabelSelectorRequirement]:
+    return (each for each in requirements if each.operator == "In" and each.key)

@@ -1,0 +1,61 @@
+"""What coupled plugins have to say about one kind of pod, and what an engine chooses with it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import LabelColumn
+from koord_scheduler.domain.framework.interface import CrossNodeFilter, CrossNodeScore, DomainFilter, DomainScore
+
+
+class Choice(NamedTuple):
+    """feasible: how many nodes there were; best: rows, best first; top: what these scored."""
+
+    feasible: int
+    best: list[int]
+    top: list[NodeScore]
+    exclusions: list[PluginExclusion]
+
+
+class DomainJudges(NamedTuple):
+    """The judges of a subject, when all of them tell nodes apart by the values of one label; names, and weights."""
+
+    label: LabelColumn
+    filters: Sequence[tuple[str, DomainFilter]]
+    scores: Sequence[tuple[str, DomainScore, int]]
+
+
+class CrossNodeFilters:
+    """The coupled plugins' judges for one subject.
+
+    version      the sum of those of the plugins, which only grow
+    by_domain    the same judges; None: there is none, or one that looks at each node
+    """
+
+    __slots__ = ("by_domain", "filters", "scores", "version")
+
+    def __init__(
+        self,
+        version: int,
+        filters: Sequence[tuple[str, CrossNodeFilter]] = (),
+        scores: Sequence[tuple[str, CrossNodeScore, int]] = (),
+    ) -> None:
+        self.version = version
+        self.filters = filters
+        self.scores = scores
+        self.by_domain = self._by_domain()
+
+    def __bool__(self) -> bool:
+        return bool(self.filters or self.scores)
+
+    def _by_domain(self) -> DomainJudges | None:
+        filters = [(name, judge) for name, judge in self.filters if isinstance(judge, DomainFilter)]
+        scores = [(name, judge, weight) for name, judge, weight in self.scores if isinstance(judge, DomainScore)]
+        labels = [judge.label for _, judge in filters] + [judge.label for _, judge, _ in scores]
+        if not self or len(labels) < len(self.filters) + len(self.scores):
+            return None
+        label = labels[0]
+        if label is None or any(each is not label for each in labels):
+            return None
+        return DomainJudges(label, filters, scores)

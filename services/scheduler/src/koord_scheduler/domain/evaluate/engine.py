@@ -1,0 +1,418 @@
+"""One look at all nodes for one pod: the best of the feasible ones, or why there is none.
+
+    views/    what plugins say about each node by itself, kept per class
+    narrow    the same for a pod to which few nodes come into question, judged afresh each time
+    sampled   some of the nodes, for profiles that say so
+    judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
+    by_domain the best of each domain compared, where these tell nodes apart by the domain alone
+
+Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
+
+source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from koordcore.events.envelope import BasedOn
+from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list, text_hash
+from koord_scheduler.domain.evaluate.by_domain import best_by_domain
+from koord_scheduler.domain.evaluate.candidate_view import CandidateView, CandidateViews
+from koord_scheduler.domain.evaluate.cross_node import Choice, CrossNodeFilters
+from koord_scheduler.domain.evaluate.decision import Decision, Placed, Unschedulable, fit_error
+from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
+from koord_scheduler.domain.evaluate.ranking import best_of
+from koord_scheduler.domain.evaluate.sampled import SampledLook, Sampling, search
+from koord_scheduler.domain.evaluate.views.answers import Answers
+from koord_scheduler.domain.evaluate.views.cache import Views
+from koord_scheduler.domain.evaluate.views.refusals import Refusals
+from koord_scheduler.domain.evaluate.views.view import View
+from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.profile import Profile
+from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
+
+TOP_SCORES: Final = 3
+NOMINATED_PODS: Final = "NominatedPods"
+BARRED_REASON: Final = "node(s) have no room beside the pods nominated to them"
+"""How explanations name the refusal of nodes that are promised to others (scheduler-core spec, 1.3)."""
+LEFT_OUT_REASON: Final = "node(s) were left out before scoring"
+NODE_HEALTH: Final = "NodeHealth"
+"""Part of a total in explanations: what the weight of an unhealthy node takes away."""
+_JUDGES_KEPT: Final = 1024
+_MANY: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """Which nodes come into question, and in which order some are tried before all others.
+
+    rows        None: all
+    preferred   the first feasible one of these is taken without scoring
+    barred      rows without room beside the pods nominated there
+    plugin      who says so; in explanations
+    """
+
+    rows: Rows | None = None
+    preferred: tuple[int, ...] = ()
+    barred: tuple[int, ...] = ()
+    plugin: str = ""
+
+    @property
+    def looks_everywhere(self) -> bool:
+        """Whether it names neither the nodes that come into question nor some to be tried first."""
+        return self.rows is None and not self.preferred
+
+
+UNRESTRICTED: Final = Restriction()
+
+
+class ScoredAs(NamedTuple):
+    """What of the feasible nodes is scored. left_out: plugin -> how many it left out"""
+
+    subject: Subject
+    rows: Rows
+    left_out: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Sifted:
+    """Feasible rows after coupled filters and restrictions, and whom these refused."""
+
+    rows: Rows
+    exclusions: list[PluginExclusion] = field(default_factory=list[PluginExclusion])
+
+    def exclude(self, plugin: str, reason: str, count: int) -> None:
+        """So many nodes fewer."""
+        if count:
+            self.exclusions.append(PluginExclusion(plugin=plugin, excluded=count, reasons={reason: count}))
+
+
+class Engine:
+    """The plugins of one profile over the columns of one cluster.
+
+    top_scores    so many of the best nodes are named in explanations
+    """
+
+    def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
+        self.nodes = nodes
+        self.profile = profile
+        self._optimisations = optimisations
+        self._keeps_judges = optimisations.equivalence_classes
+        self.forget()
+        sampling = Sampling(
+            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+            random_relaxation=optimisations.random_relaxation,
+        )
+        self._sampling = sampling if sampling.wanted(_MANY) < _MANY else None
+        self.policy_version = profile.policy_version(random_relaxation=optimisations.random_relaxation)
+        self.top_scores = TOP_SCORES
+        versions = {id(plugin): plugin.version for plugin in profile.coupled_filters}
+        versions |= {id(plugin): plugin.version for plugin, _ in profile.coupled_scores}
+        self._versions = list(versions.values())
+
+    def forget(self) -> None:
+        """Nothing that was judged before counts any more: somebody broke off while answers were worked out."""
+        nodes, profile, keeps = self.nodes, self.profile, self._optimisations
+        self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
+        self.views = Views(self.answers, keep=keeps.equivalence_classes)
+        self._narrow = CandidateViews(nodes, profile) if keeps.dynamic_index else None
+        self._judges: OrderedDict[Subject, CrossNodeFilters] = OrderedDict()
+
+    def decide(
+        self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
+    ) -> Decision:
+        """The feasible node with the best total score; among equals the one that a hash of uid and node name picks.
+
+        uid       of the pod: the seed of the choice among equals, so that a replay chooses the same node
+        source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
+        """
+        judges = self.judges(subject)
+        sampled = self._sample(subject, judges, restriction, uid, based_on)
+        view = self._look(subject.pod_class) if sampled is None else sampled
+        choice = self._choice(view, judges, restriction, text_hash(uid))
+        return self._decision(choice, based_on, len(self.nodes) if sampled is None else sampled.examined)
+
+    def _decision(self, choice: Choice, based_on: BasedOn, examined: int) -> Decision:
+        explanation = PlacementExplanation(
+            nodes_considered=examined,
+            nodes_unexamined=len(self.nodes) - examined,
+            nodes_feasible=choice.feasible,
+            exclusions=choice.exclusions,
+            top=choice.top,
+            policy_version=self.policy_version,
+            based_on=based_on,
+        )
+        if not choice.best:
+            return Unschedulable(message=fit_error(explanation), explanation=explanation)
+        return Placed(node=self.nodes.names[choice.best[0]], row=choice.best[0], explanation=explanation)
+
+    def decide_in_parts(
+        self,
+        subject: Subject,
+        parts: Sequence[tuple[Subject, Rows]],
+        uid: str,
+        based_on: BasedOn,
+        restriction: Restriction,
+        scored_as: Callable[[Rows], ScoredAs | Rejection],
+    ) -> Decision | Rejection:
+        """As `decide`, where nodes judge the pod as different ones, or score it as another; every node is asked afresh.
+
+        parts        as what the pod is judged by which rows; each row that is a node once
+        scored_as    from the feasible rows, ascending, to what is scored; asked for two or more, none of them preferred
+        source       scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
+        """
+        exclusions: list[PluginExclusion] = []
+        found: list[Rows] = [np.zeros(0, np.intp)]
+        for judged, part in parts:
+            look = SampledLook(self.nodes, self.profile, judged.pod_class)
+            look.examine(part)
+            sifted = self._sift(look, self.judges(judged), restriction)
+            found.append(sifted.rows)
+            exclusions += [*look.exclusions(), *sifted.exclusions]
+        rows = np.sort(np.concatenate(found))
+        if len(rows) > 1 and not np.isin(restriction.preferred, rows).any():
+            scored = scored_as(rows)
+            if isinstance(scored, Rejection):
+                return scored
+            subject, rows = scored.subject, scored.rows
+            exclusions += [
+                PluginExclusion(plugin=plugin, excluded=count, reasons={LEFT_OUT_REASON: count})
+                for plugin, count in scored.left_out.items()
+            ]
+        look = SampledLook(self.nodes, self.profile, subject.pod_class)
+        best, top = self._choose(look, self.judges(subject), rows, restriction, text_hash(uid))
+        return self._decision(Choice(len(rows), best, top, _merged(exclusions)), based_on, len(self.nodes))
+
+    def _choice(
+        self, view: View | CandidateView | SampledLook, judges: CrossNodeFilters, restriction: Restriction, seed: int
+    ) -> Choice:
+        """By the order that the view keeps, as far as it is the order of this pod, else by a look at every node."""
+        in_order = restriction.looks_everywhere and not (self.nodes.unhealthy or isinstance(view, SampledLook))
+        if in_order and judges.by_domain is not None and isinstance(view, View) and not restriction.barred:
+            choice = best_by_domain(view, judges.by_domain, seed, self.top_scores)
+            if choice is not None:
+                return choice
+        sifted: _Sifted | None = None
+        if in_order and not judges.scores and not isinstance(view, SampledLook):
+            can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
+            sifted = None if can_skip and not judges.filters else self._sift(view, judges, restriction)
+            if sifted is None or not sifted.exclusions:
+                return self._ranked(view, restriction.barred if sifted is None else (), seed)
+        sifted = self._sift(view, judges, restriction) if sifted is None else sifted
+        best, top = self._choose(view, judges, sifted.rows, restriction, seed)
+        return Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
+
+    def _ranked(self, view: View | CandidateView, barred: Iterable[int], seed: int) -> Choice:
+        """All feasible nodes in the order of the view, without the barred ones."""
+        barred = [row for row in barred if isinstance(view, View) and view.is_feasible(row)]
+        feasible, exclusions = view.feasible - len(barred), view.exclusions()
+        best = view.best(self.top_scores + len(barred), seed) if feasible else []
+        if barred:
+            best = [row for row in best if row not in barred][: self.top_scores]
+            reasons = {BARRED_REASON: len(barred)}
+            exclusions = [
+                *exclusions,
+                PluginExclusion(plugin=NOMINATED_PODS, excluded=len(barred), reasons=reasons),
+            ]
+        return Choice(feasible, best, view.scored(best) if best else [], exclusions)
+
+    def _sample(
+        self, subject: Subject, judges: CrossNodeFilters, restriction: Restriction, uid: str, based_on: BasedOn
+    ) -> SampledLook | None:
+        """A look at enough nodes; None: all have to be looked at, because few come into question, or none was found."""
+        sampling = self._sampling
+        if sampling is None or restriction.rows is not None or sampling.wanted(len(self.nodes)) >= len(self.nodes):
+            return None
+        if self._narrow is not None and self._narrow.of(subject.pod_class) is not None:
+            return None
+        look = SampledLook(self.nodes, self.profile, subject.pod_class)
+        seed = text_hash(f"{uid}/{based_on.ev}")
+
+        def found() -> Rows:
+            return self._sift(look, judges, restriction).rows
+
+        search(look, sampling, restriction.preferred, seed, found, self.nodes)
+        return look if len(found()) else None
+
+    def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
+        """All rows on which a pod of this kind could be placed now, ascending."""
+        view = self._look(subject.pod_class)
+        return self._sift(view, self.judges(subject), restriction).rows
+
+    def has_room(self, subject: Subject) -> bool:
+        """Whether an attempt of a pod of this kind might find a node feasible now."""
+        if self.profile.sees_otherwise:
+            return len(self.nodes) > 0
+        if self._narrow is not None and not self.views.keeps(subject.pod_class):
+            rows = self._narrow.with_room(subject.pod_class)
+            if rows is not None:
+                return len(self.passing(subject, rows)) > 0
+        view = self._look(subject.pod_class)
+        judges = self.judges(subject)
+        return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
+
+    def may_suit(self, subject: Subject, rows: Rows) -> bool:
+        """Whether an attempt of a pod of this kind might find one of these rows feasible."""
+        return len(rows) > 0 if self.profile.sees_otherwise else len(self.passing(subject, rows)) > 0
+
+    def passing(self, subject: Subject, rows: Rows) -> Rows:
+        """Those of some rows that pass every filter as things stand this moment, trials included."""
+        rows = self.answers.passing(subject.pod_class, rows)
+        for _, judge in self.judges(subject).filters:
+            codes = judge.filter(rows) if len(rows) else None
+            if codes is not None:
+                rows = rows[codes == 0]
+        return rows
+
+    def passes(self, subject: Subject, row: int) -> bool:
+        """The same for one row, in a few microseconds."""
+        if not self.answers.passes(subject.pod_class, row):
+            return False
+        filters = self.judges(subject).filters
+        if not filters:
+            return True
+        rows = np.array([row], np.intp)
+        for _, judge in filters:
+            codes = judge.filter(rows)
+            if codes is not None and codes[0]:
+                return False
+        return True
+
+    def resolvable(self, subject: Subject) -> Rows:
+        """Rows that are refused, but might not be if pods left them, ascending (candidates of preemption)."""
+        view = self._look(subject.pod_class)
+        found = [view.resolvable()]
+        rows = view.feasible_rows()
+        for _, judge in self.judges(subject).filters:
+            codes = judge.filter(rows) if len(rows) else None
+            if codes is not None:
+                found += [rows[codes == code] for code in _present(codes) if not judge.is_unresolvable(code)]
+                rows = rows[codes == 0]
+        return np.sort(np.concatenate(found))
+
+    def refusals(self, subject: Subject) -> list[Refusals]:
+        """Who refuses which nodes why, each node by its first refusal."""
+        view = self._look(subject.pod_class)
+        found = view.refusals()
+        rows = view.feasible_rows()
+        for name, judge in self.judges(subject).filters:
+            codes = judge.filter(rows) if len(rows) else None
+            if codes is not None:
+                found += [
+                    Refusals(name, judge.reason(code), rows[codes == code], not judge.is_unresolvable(code))
+                    for code in _present(codes)
+                ]
+                rows = rows[codes == 0]
+        return found
+
+    def _look(self, pod_class: PodClass) -> View | CandidateView:
+        """All nodes, or the few that matter, as they stand."""
+        if self._narrow is not None and not self.views.keeps(pod_class):
+            narrow = self._narrow.of(pod_class)
+            if narrow is not None:
+                return narrow
+        return self.views.of(pod_class)
+
+    def judges(self, subject: Subject) -> CrossNodeFilters:
+        """The judges of the coupled plugins that concern this subject."""
+        version = 0
+        for each in self._versions:
+            version += each()
+        judges = self._judges.get(subject) if self._keeps_judges else None
+        if judges is None or judges.version != version:
+            judges = self._judges[subject] = self._made(subject, version)
+            self._judges.move_to_end(subject)
+            if len(self._judges) > _JUDGES_KEPT:
+                self._judges.popitem(last=False)
+        return judges
+
+    def _made(self, subject: Subject, version: int) -> CrossNodeFilters:
+        filters = [(plugin.name, plugin.filter_for(subject)) for plugin in self.profile.coupled_filters]
+        scores = [(plugin.name, plugin.score_for(subject), weight) for plugin, weight in self.profile.coupled_scores]
+        return CrossNodeFilters(
+            version,
+            [(name, judge) for name, judge in filters if judge is not None],
+            [(name, judge, weight) for name, judge, weight in scores if judge is not None],
+        )
+
+    def _sift(
+        self, view: View | CandidateView | SampledLook, judges: CrossNodeFilters, restriction: Restriction
+    ) -> _Sifted:
+        sifted = _Sifted(view.feasible_rows())
+        if restriction.rows is not None:
+            kept = np.intersect1d(sifted.rows, restriction.rows, assume_unique=True)
+            reason = f"node(s) didn't satisfy plugin(s) [{restriction.plugin}]"
+            sifted.exclude(restriction.plugin, reason, len(sifted.rows) - len(kept))
+            sifted.rows = kept
+        for name, judge in judges.filters:
+            codes = judge.filter(sifted.rows) if len(sifted.rows) else None
+            if codes is not None:
+                reasons = {judge.reason(code): int((codes == code).sum()) for code in _present(codes)}
+                if reasons:
+                    excluded = sum(reasons.values())
+                    sifted.exclusions.append(PluginExclusion(plugin=name, excluded=excluded, reasons=reasons))
+                    sifted.rows = sifted.rows[codes == 0]
+        if restriction.barred:
+            kept = np.setdiff1d(sifted.rows, np.array(restriction.barred, np.intp), assume_unique=True)
+            sifted.exclude(NOMINATED_PODS, BARRED_REASON, len(sifted.rows) - len(kept))
+            sifted.rows = kept
+        return sifted
+
+    def _choose(
+        self,
+        view: View | CandidateView | SampledLook,
+        judges: CrossNodeFilters,
+        rows: Rows,
+        restriction: Restriction,
+        seed: int,
+    ) -> tuple[list[int], list[NodeScore]]:
+        """The best rows, best first, and what they scored."""
+        if restriction.preferred:
+            feasible = set(row_list(rows))
+            for row in restriction.preferred:
+                if row in feasible:
+                    return [row], [NodeScore(self.nodes.names[row], 0, {})]
+        if len(rows) == 0:
+            return [], []
+        totals, bounds = view.totals_among(rows)
+        added: list[tuple[str, IntArray]] = []
+        for name, score, weight in judges.scores:
+            scores = score.scores(rows)
+            if scores is not None:
+                added.append((name, weight * scores))
+                totals = totals + added[-1][1]
+        if self.nodes.unhealthy:
+            weighted = totals * self.nodes.weight[rows] // 100
+            added.append((NODE_HEALTH, weighted - totals))
+            totals = weighted
+        only = len(rows) == 1
+        indexes = [0] if only else best_of(totals, self.nodes.name_hash, seed, self.top_scores, rows)
+        best = row_list(rows[indexes])
+        parts = view.parts(best, bounds)
+        for name, amounts in added:
+            for part, amount in zip(parts, row_list(amounts[indexes]), strict=True):
+                part[name] = amount
+        names, scored = self.nodes.names, row_list(totals[indexes])
+        return best, [NodeScore(names[row], total, part) for row, total, part in zip(best, scored, parts, strict=True)]
+
+
+def _merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
+    """One for each plugin, in the order in which they come."""
+    excluded: dict[str, int] = {}
+    reasons: dict[str, dict[str, int]] = {}
+    for each in exclusions:
+        excluded[each.plugin] = excluded.get(each.plugin, 0) + each.excluded
+        known = reasons.setdefault(each.plugin, {})
+        for reason, count in each.reasons.items():
+            known[reason] = known.get(reason, 0) + count
+    return [PluginExclusion(plugin=plugin, excluded=excluded[plugin], reasons=reasons[plugin]) for plugin in excluded]
+
+
+def _present(codes: IntArray) -> list[int]:
+    """The codes above 0 that occur, ascending."""
+    return [code for code in row_list(np.flatnonzero(np.bincount(codes))) if code]

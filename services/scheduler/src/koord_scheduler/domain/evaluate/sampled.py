@@ -1,0 +1,147 @@
+"""A look at some of the nodes: enough feasible ones, from a place that the pod and the position decide.
+
+Every other look examines all nodes. This one trades the best node for a good one where looking is dear: pods of which
+no two are alike, on very many nodes. It is off unless a profile sets `percentageOfNodesToScore` or random relaxation
+is switched on, and what it costs is measured in `tests/bench/measure_relaxation.py`.
+
+source    scheduler-core spec, 1.1, 12.2 c
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from koordcore.events.scheduling.placement_explanation import PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.evaluate.sampling import MIN_FEASIBLE_NODES, feasible_nodes_to_find
+from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, explained
+from koord_scheduler.domain.framework.profile import Profile
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+PATIENCE: Final = 50
+"""Random relaxation stops when so many feasible nodes in a row were no better than the best before them."""
+_FIRST_CHUNK: Final = 128
+"""The first nodes are examined together; then twice as many, and so on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How many nodes a look examines.
+
+    percentage_of_nodes_to_score   as configured; 0: adaptive with random relaxation, else all
+    random_relaxation              stop early, too, once better nodes have stopped turning up
+    """
+
+    percentage_of_nodes_to_score: int
+    random_relaxation: bool
+
+    def wanted(self, nodes: int) -> int:
+        """How many feasible nodes end the search; as many as there are nodes: all are examined."""
+        if not self.percentage_of_nodes_to_score and not self.random_relaxation:
+            return nodes
+        return feasible_nodes_to_find(nodes, self.percentage_of_nodes_to_score)
+
+
+class SampledLook:
+    """The examined nodes as one kind of pod sees them; answers like `View`, rows in the order of examination."""
+
+    def __init__(self, nodes: NodeColumns, profile: Profile, pod: PodClass) -> None:
+        self._nodes = nodes
+        self._profile = profile
+        self._pod = pod
+        self._feasible: list[Rows] = []
+        self._counts: dict[int, int] = {}
+        self.examined = 0
+
+    def examine(self, rows: Rows) -> None:
+        """Judge further nodes."""
+        verdict = np.zeros(len(rows), np.int64)
+        for index, plugin in enumerate(self._profile.filters):
+            codes = plugin.filter(self._pod, self._nodes, rows)
+            if codes is not None:
+                refused = (verdict == FEASIBLE) & (codes != 0)
+                verdict = np.where(refused, codes | ((index + 1) << CODE_BITS), verdict)
+        for each, count in zip(*(row_list(part) for part in np.unique(verdict, return_counts=True)), strict=True):
+            self._counts[each] = self._counts.get(each, 0) + count
+        self._feasible.append(rows[verdict == FEASIBLE])
+        self.examined += len(rows)
+
+    @property
+    def feasible(self) -> int:
+        """How many of the examined nodes pass every filter."""
+        return self._counts.get(FEASIBLE, 0)
+
+    def feasible_rows(self) -> Rows:
+        """The rows that pass every filter."""
+        return np.concatenate(self._feasible) if self._feasible else np.zeros(0, np.intp)
+
+    def exclusions(self) -> list[PluginExclusion]:
+        """See `View.exclusions`; of the examined nodes."""
+        return explained(self._counts, self._profile.filters, self._pod, self._nodes)
+
+    def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
+        """See `View.totals_among`."""
+        totals, bounds = np.zeros(len(rows), np.int64), list[tuple[int, int]]()
+        for index, (plugin, weight) in enumerate(self._profile.scores):
+            raw = self._raw(index, rows)
+            is_ranged = plugin.normalizes and len(raw) > 0
+            bounds.append((int(raw.min()), int(raw.max())) if is_ranged else (0, 0))
+            totals += weight * plugin.normalize(raw, *bounds[-1])
+        return totals, bounds
+
+    def parts(self, rows: list[int], bounds: list[tuple[int, int]]) -> list[dict[str, int]]:
+        """See `View.parts`."""
+        parts: list[dict[str, int]] = [{} for _ in rows]
+        for index, (plugin, weight) in enumerate(self._profile.scores):
+            scores = plugin.normalize(self._raw(index, np.array(rows, np.intp)), *bounds[index])
+            for part, score in zip(parts, row_list(scores), strict=True):
+                part[plugin.name] = weight * score
+        return parts
+
+    def _raw(self, index: int, rows: Rows) -> IntArray:
+        raw = self._profile.scores[index][0].score(self._pod, self._nodes, rows)
+        return np.zeros(len(rows), np.int64) if raw is None else raw
+
+
+def search(
+    look: SampledLook,
+    sampling: Sampling,
+    first: Iterable[int],
+    seed: int,
+    sifted: Callable[[], Rows],
+    nodes: NodeColumns,
+) -> None:
+    """Examine nodes until enough are feasible.
+
+    first     rows that are examined whatever happens
+    seed      where the search starts
+    sifted    the feasible rows after all filters, in the order of examination
+    """
+    wanted = sampling.wanted(len(nodes))
+    for rows in _chunks(nodes, list(first), seed):
+        look.examine(rows)
+        found = sifted()
+        if len(found) >= wanted:
+            return
+        if sampling.random_relaxation and len(found) >= MIN_FEASIBLE_NODES:
+            totals, _ = look.totals_among(found)
+            if len(found) - int(totals.argmax()) > PATIENCE:
+                return
+
+
+def _chunks(nodes: NodeColumns, first: list[int], seed: int) -> Iterator[Rows]:
+    if first:
+        yield np.array(first, np.intp)
+    count = len(nodes.names)
+    start = seed % count if count else 0
+    begin, length = 0, _FIRST_CHUNK
+    while begin < count:
+        rows = (np.arange(begin, min(begin + length, count)) + start) % count
+        begin, length = begin + length, 2 * length
+        rows = rows[nodes.alive[rows]]
+        if first:
+            rows = rows[~np.isin(rows, first)]
+        if len(rows):
+            yield rows

@@ -1,0 +1,70 @@
+"""The verdict of a row as one number, and what refusals come to in words.
+
+-1 no node,  0 feasible,  else (index of the refusing plugin + 1) << 48 | its code
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from koordcore.events.scheduling.placement_explanation import PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.framework.interface import FilterPlugin
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+NO_NODE: Final = -1
+FEASIBLE: Final = 0
+CODE_BITS: Final = 48
+CODE_MASK: Final = (1 << CODE_BITS) - 1
+
+
+class Refusals(NamedTuple):
+    """Rows that one plugin refuses for one reason; resolvable: pods that leave may change it."""
+
+    plugin: str
+    reason: str
+    rows: Rows
+    is_resolvable: bool
+
+
+def refusals_of(
+    verdicts: IntArray, filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
+) -> list[Refusals]:
+    """Who refuses which rows why. verdicts: of every row, int64 (N,)."""
+    found: list[Refusals] = []
+    for verdict in row_list(np.unique(verdicts[verdicts > FEASIBLE])):
+        plugin = filters[(verdict >> CODE_BITS) - 1]
+        reason = ", ".join(plugin.reasons(pod, nodes, verdict & CODE_MASK))
+        rows = np.flatnonzero(verdicts == verdict)
+        never = plugin.unresolvable(pod, nodes, rows)
+        found += [
+            Refusals(plugin.name, reason, part, resolvable)
+            for part, resolvable in ((rows[~never], True), (rows[never], False))
+            if len(part)
+        ]
+    return found
+
+
+def explained(
+    counts: Mapping[int, int], filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
+) -> list[PluginExclusion]:
+    """How many nodes each plugin refused and why, in the order of the filters; without those that refused none.
+
+    counts    verdict -> number of nodes
+    """
+    excluded = [0] * len(filters)
+    reasons: list[dict[str, int]] = [{} for _ in filters]
+    for verdict in sorted(counts):
+        count = counts[verdict]
+        if verdict <= FEASIBLE or count == 0:
+            continue
+        index = (verdict >> CODE_BITS) - 1
+        excluded[index] += count
+        for reason in filters[index].reasons(pod, nodes, verdict & CODE_MASK):
+            reasons[index][reason] = reasons[index].get(reason, 0) + count
+    return [
+        PluginExclusion(plugin=plugin.name, excluded=excluded[index], reasons=reasons[index])
+        for index, plugin in enumerate(filters)
+        if excluded[index]
+    ]

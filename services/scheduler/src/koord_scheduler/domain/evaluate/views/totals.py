@@ -1,0 +1,79 @@
+"""The totals of all rows, and the orders over them, which are kept as long as few totals change at a time."""
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, NodeColumns, Rows, row_list
+from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, PartedRanking, Ranking, best_of
+
+
+class Totals:
+    """Sums of weight * normalized score, `INFEASIBLE` for rows that no pod of the kind may go to."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._totals: IntArray = np.zeros(0, np.int64)
+        self._ranking: Ranking | None = None
+        self._parted: PartedRanking | None = None
+        self._to_part: tuple[LabelColumn, int] | None = None
+        self._is_unsettled = True
+
+    def clear(self) -> None:
+        """No row is feasible; there may be more of them than before."""
+        self._totals = np.full(self._nodes.capacity, INFEASIBLE, np.int64)
+        self._ranking = None
+
+    def of(self, row: int) -> int:
+        """Total of a row."""
+        return self._totals.item(row)
+
+    def among(self, rows: Rows) -> IntArray:
+        """Totals of some rows, int64 (K,)."""
+        return self._totals[rows]
+
+    def put(self, row: int, total: int) -> None:
+        """One row's total is this."""
+        before = self._totals.item(row)
+        if before != total:
+            if self._ranking is not None:
+                self._ranking.move(row, self._nodes.name_hash.item(row), before, total)
+            if self._parted is not None:
+                self._parted.move(row, self._nodes.name_hash.item(row), before, total)
+            self._totals[row] = total
+
+    def put_many(self, rows: Rows, totals: IntArray) -> None:
+        """These rows' totals are these, int64 (K,)."""
+        orders = [order for order in (self._ranking, self._parted) if order is not None]
+        if orders and 8 * len(rows) < len(self._nodes):
+            places = self._nodes.name_hash[rows].tolist()
+            before = row_list(self._totals[rows])
+            for row, place, old, new in zip(row_list(rows), places, before, row_list(totals), strict=True):
+                if old != new:
+                    for order in orders:
+                        order.move(row, place, old, new)
+        else:
+            self._ranking, self._is_unsettled = None, True
+            self._parted = self._to_part = None
+        self._totals[rows] = totals
+
+    def best(self, count: int, seed: int) -> list[int]:
+        """The best feasible rows, best first; see `ranking`."""
+        if self._ranking is None:
+            if self._is_unsettled:
+                # Everything has just been judged anew; buckets are worth their making only if that does not go on.
+                self._is_unsettled = False
+                return best_of(self._totals, self._nodes.name_hash, seed, count)
+            self._ranking = Ranking(self._totals, self._nodes.name_hash)
+        return self._ranking.best(seed, count)
+
+    def parted(self, label: LabelColumn) -> PartedRanking | None:
+        """The feasible rows in order, by their values of a label.
+
+        None: everything has just been judged anew, or the label has changed; it is made when that does not go on.
+        """
+        if self._parted is None or not self._parted.is_by(label):
+            wanted, self._to_part = self._to_part, (label, label.version)
+            if wanted is None or wanted[0] is not label or wanted[1] != label.version:
+                self._parted = None
+                return None
+            self._parted = PartedRanking(self._totals, self._nodes.name_hash, label)
+        return self._parted

@@ -1,0 +1,206 @@
+"""All nodes as one kind of pod sees them: judged again row by row, as far as something changed."""
+
+from typing import Final
+
+import numpy as np
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, Rows, row_list
+from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, PartedRanking
+from koord_scheduler.domain.evaluate.views.answers import Answers, Judged, all_rows
+from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, Refusals, explained, refusals_of
+from koord_scheduler.domain.evaluate.views.row_judges import RowJudges
+from koord_scheduler.domain.evaluate.views.scores import Bounds, Scores
+from koord_scheduler.domain.evaluate.views.totals import Totals
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_FEW_ROWS: Final = 24
+"""Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
+
+
+class View:
+    """Verdicts and totals of all rows for one class. totals: `INFEASIBLE` for rows that are not feasible"""
+
+    def __init__(self, answers: Answers, pod: PodClass) -> None:
+        self._answers = answers
+        self._nodes = answers.nodes
+        self._filters = answers.profile.filters
+        self._pod = pod
+        self._judges = None if answers.singles is None else RowJudges.of(answers.singles, pod, answers.nodes)
+        self._scores = Scores(answers.profile)
+        self.totals = Totals(answers.nodes)
+        self._shape_position = -1
+        self._shape_total: IntArray = np.zeros(0, np.int64)
+        self._counts: dict[int, int] = {}
+        self._feasible_rows: Rows | None = None
+        self._exclusions: list[PluginExclusion] | None = None
+
+    # --- who passes, and who refuses the others ----------------------------------------------------------------------
+
+    @property
+    def feasible(self) -> int:
+        """How many nodes pass every filter."""
+        return self._counts.get(FEASIBLE, 0)
+
+    def feasible_rows(self) -> Rows:
+        """The rows that pass every filter, ascending; not to be changed."""
+        if self._feasible_rows is None:
+            self._feasible_rows = np.flatnonzero(self._scores.load.verdict == FEASIBLE)
+        return self._feasible_rows
+
+    def is_feasible(self, row: int) -> bool:
+        """Whether one row passes every filter."""
+        return self._scores.load.verdict.item(row) == FEASIBLE
+
+    def exclusions(self) -> list[PluginExclusion]:
+        """How many nodes each plugin refused and why, in the order of the filters; without those that refused none."""
+        if self._exclusions is None:
+            self._exclusions = explained(self._counts, self._filters, self._pod, self._nodes)
+        return self._exclusions
+
+    def resolvable(self) -> Rows:
+        """The rows that a filter refuses, but might not if pods left the node."""
+        verdicts = self._scores.load.verdict
+        found: list[Rows] = []
+        for index, plugin in enumerate(self._filters):
+            rows = np.flatnonzero(verdicts >> CODE_BITS == index + 1)
+            if len(rows):
+                found.append(rows[~plugin.unresolvable(self._pod, self._nodes, rows)])
+        return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
+
+    def refusals(self) -> list[Refusals]:
+        """Who refuses which rows why."""
+        return refusals_of(self._scores.load.verdict, self._filters, self._pod, self._nodes)
+
+    # --- who is best -------------------------------------------------------------------------------------------------
+
+    def best(self, count: int, seed: int) -> list[int]:
+        """The best feasible rows, best first; see `ranking`."""
+        return self.totals.best(count, seed)
+
+    def parted(self, label: LabelColumn) -> PartedRanking | None:
+        """The feasible rows in order, by their values of a label; None: not now, see `Totals.parted`."""
+        return self.totals.parted(label)
+
+    def place_of(self, row: int) -> int:
+        """Place of a row on the ring, see `ranking`."""
+        return self._nodes.name_hash.item(row)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether totals depend on which nodes are feasible, so that they are others among some of them."""
+        return self._scores.is_normalized()
+
+    def scored(self, rows: list[int]) -> list[NodeScore]:
+        """What some feasible rows scored, normalized over all feasible ones."""
+        parts = self._scores.parts_among_all(rows)
+        names, total_of = self._nodes.names, self.totals.of
+        return [NodeScore(names[row], total_of(row), part) for row, part in zip(rows, parts, strict=True)]
+
+    def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
+        """Totals of some feasible rows, int64 (K,), normalized over these alone, and the bounds of that."""
+        scores = self._scores
+        assert scores.bounds is not None, "the view was never refreshed"
+        if not scores.is_normalized():
+            return self.totals.among(rows), scores.bounds
+        bounds = scores.bounds_over(rows)
+        return scores.weighted(Reads.SHAPE, rows, bounds) + scores.weighted(Reads.LOAD, rows, bounds), bounds
+
+    def parts(self, rows: list[int], bounds: Bounds) -> list[dict[str, int]]:
+        """For each of the rows the weighted score of each plugin; `bounds` as `totals_among` gave them."""
+        return self._scores.parts(rows, bounds)
+
+    # --- judging what changed ----------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Judge again what changed since the last time."""
+        nodes, scores = self._nodes, self._scores
+        if scores.load.position == nodes.load.position and len(scores.load.verdict) == nodes.capacity:
+            return
+        shape_moved = False
+        if self._shape_position != nodes.shape.position or len(scores.shape.verdict) != nodes.capacity:
+            shape = self._answers.shape_of(self._pod)
+            shape_moved = shape is not scores.shape or shape.position != self._shape_position
+            scores.shape, self._shape_position = shape, shape.position
+        if len(scores.load.verdict) != nodes.capacity:
+            scores.load = Judged(nodes.capacity, len(self._answers.profile.scores))
+            self.totals.clear()
+            changed = None
+        else:
+            changed = nodes.load.since(scores.load.position)
+        scores.load.position = nodes.load.position
+        if changed is None or 4 * len(changed) > len(nodes) + 4 * _FEW_ROWS:
+            self._judge_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
+        elif shape_moved or len(changed) > _FEW_ROWS or not all(map(self._judge_one, changed)):
+            self._judge_rows(np.array(sorted(changed), np.intp), everything=False, shape_moved=shape_moved)
+
+    def _judge_rows(self, rows: Rows, *, everything: bool, shape_moved: bool) -> None:
+        """Ask the plugins that read the load about some rows, all at once."""
+        scores, load = self._scores, self._scores.load
+        scores.changed()
+        before = None if everything else load.verdict[rows]
+        load.verdict[rows] = scores.shape.verdict[rows]
+        self._answers.judge(Reads.LOAD, self._pod, rows, load)
+        self._count(before, load.verdict[rows])
+        bounds = scores.bounds_now()
+        if bounds != scores.bounds or shape_moved:
+            scores.bounds = bounds
+            rows = all_rows(self._nodes)
+            self._shape_total = scores.weighted(Reads.SHAPE, rows, bounds)
+        total = self._shape_total[rows] + scores.weighted(Reads.LOAD, rows, bounds)
+        self.totals.put_many(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
+
+    def _judge_one(self, row: int) -> bool:
+        """The same for one row without arrays, which is what a placement changes; False: it has to go the long way.
+
+        The long way is needed when a plugin has no short one, or when the set of feasible nodes changes although
+        scores are normalized over it.
+        """
+        judges, scores = self._judges, self._scores
+        if judges is None or scores.bounds is None:
+            return False
+        load = scores.load
+        before, after = load.verdict.item(row), scores.shape.verdict.item(row)
+        if after == FEASIBLE:
+            for base, judge in judges.filters:
+                code = judge(row)
+                if code:
+                    after = base | code
+                    break
+        if before != after:
+            if (before == FEASIBLE or after == FEASIBLE) and scores.is_normalized():
+                return False
+            load.verdict[row] = after
+            self._recount(before, after)
+        if after != FEASIBLE:
+            self.totals.put(row, INFEASIBLE)
+            return True
+        total = self._shape_total.item(row)
+        for index, judge, weight in judges.scores:
+            score = judge(row)
+            raw = load.raw[index]
+            if raw is not None:
+                raw[row] = score
+            elif score:
+                return False
+            total += weight * score
+        self.totals.put(row, total)
+        return True
+
+    def _count(self, before: IntArray | None, after: IntArray) -> None:
+        if before is None:
+            self._feasible_rows = None
+            values, counts = np.unique(after, return_counts=True)
+            self._counts = dict(zip(row_list(values), row_list(counts), strict=True))
+            self._exclusions = None
+            return
+        for old, new in zip(row_list(before), row_list(after), strict=True):
+            if old != new:
+                self._recount(old, new)
+
+    def _recount(self, old: int, new: int) -> None:
+        self._feasible_rows = None
+        self._counts[old] = self._counts.get(old, 0) - 1
+        self._counts[new] = self._counts.get(new, 0) + 1
+        self._exclusions = None

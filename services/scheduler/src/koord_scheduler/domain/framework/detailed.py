@@ -1,0 +1,32 @@
+"""What a coupled filter can say about a refusal beyond its reason: asked for diagnoses only, never in a decision."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from koord_scheduler.domain.columns.node_columns import Rows
+from koord_scheduler.domain.pods.kinds import PodKind
+
+MOST_DETAILS = 5
+"""So many domains are told of for one reason."""
+
+
+class Detail(NamedTuple):
+    """One domain that was refused.
+
+    text     "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the pod that is looked for
+    row      node that the pod runs on, -1: no pod is looked for
+    is_it    whether a pod on that node is it
+    """
+
+    text: str
+    row: int = -1
+    is_it: Callable[[PodKind], bool] = lambda _: False
+
+
+@runtime_checkable
+class DetailedFilter(Protocol):
+    """A coupled filter that can say more."""
+
+    def details(self, rows: Rows, reason: str) -> list[Detail]:
+        """About the rows, intp (K,), that it refuses for the reason: at most `MOST_DETAILS`, by domain."""
+        ...

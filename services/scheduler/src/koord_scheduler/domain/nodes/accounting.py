@@ -1,0 +1,68 @@
+"""What every pod on a node counts for: resources, host ports, what constraints of other pods ask, measured load.
+
+One `take` when a pod is assumed or found on a node, one `give` when it leaves; everything that is summed over pods
+follows from these two, so a trial (`give`, look, `take`) leaves no trace.
+
+source    scheduler-core spec, 1 (step 11), 5.1
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.nodes.population import Population
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+
+
+class Follower(Protocol):
+    """Something that sums over the pods of a node (host ports, load estimates)."""
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """Whether a filter of pods like this looks at what it sums."""
+        ...
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """The pod counts on the node."""
+        ...
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """The pod counts there no more."""
+        ...
+
+
+class NodeAccounting:
+    """Pods on rows of the columns."""
+
+    def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
+        self.nodes = nodes
+        self.population = population
+        self.followers = list(followers)
+
+    def take(self, row: int, pod_info: PodInfo) -> None:
+        """The pod counts on the node from now on."""
+        self.nodes.take(row, pod_info.demand)
+        if self.population is not None and pod_info.kind is not None:
+            self.population.arrive(row, pod_info.kind)
+        for follower in self.followers:
+            follower.took(row, pod_info)
+
+    def give(self, row: int, pod_info: PodInfo) -> None:
+        """The exact inverse of `take`."""
+        self.nodes.give(row, pod_info.demand)
+        if self.population is not None and pod_info.kind is not None:
+            self.population.leave(row, pod_info.kind)
+        for follower in self.followers:
+            follower.gave(row, pod_info)
+
+    def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
+        """For trials: only what filters of pods like this look at is moved. coupled: they look at pods elsewhere."""
+        followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
+        return NodeAccounting(self.nodes, self.population if coupled else None, followers)
+
+    @contextmanager
+    def trial(self) -> Generator[None]:
+        """Takes and gives in here are undone by the caller before it ends: cached answers are not told of them."""
+        with self.nodes.unrecorded():
+            yield

@@ -1,0 +1,178 @@
+"""Who holds what on each node, counted once, whatever says so: the log, the API, or our own assumption.
+
+The columns show the sum; this is the list behind it. It outlives the node's row, so that a node that comes back finds
+its pods again.
+"""
+
+from collections.abc import ItemsView
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from koord_scheduler.domain.columns.node_columns import Demand
+from koord_scheduler.domain.nodes.accounting import NodeAccounting
+from koord_scheduler.domain.pods.info import PodInfo
+
+
+class Source:
+    """Why a pod counts on a node: bits of an int (flags of the standard library cost a microsecond an operation)."""
+
+    LOGGED: Final = 1
+    ASSUMED: Final = 2
+    BOUND: Final = 4
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one pod holds on a node, and who says so. is_aside: it does not count now (`Ledgers.set_aside`)."""
+
+    pod_info: PodInfo
+    sources: int
+    is_aside: bool = False
+
+    @property
+    def demand(self) -> Demand:
+        """What it takes."""
+        return self.pod_info.demand
+
+
+@dataclass(slots=True)
+class NodeLedger:
+    """One node's pods. seq: last sequence of `node.<name>` whose effect is in here."""
+
+    seq: int = 0
+    holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])
+
+
+class Ledgers:
+    """The ledgers of all nodes, kept equal to what `node accounting` sums."""
+
+    def __init__(self, accounting: NodeAccounting) -> None:
+        self._occupancy = accounting
+        self._nodes = accounting.nodes
+        self._by_node: dict[str, NodeLedger] = {}
+
+    def seq(self, node: str) -> int:
+        """Expectation of the next append to `node.<name>`; 0: it has no event."""
+        ledger = self._by_node.get(node)
+        return ledger.seq if ledger is not None else 0
+
+    def advance(self, node: str, seq: int) -> bool:
+        """Whether an event of that sequence is new; if so it is the last one from now on."""
+        ledger = self._of(node)
+        if seq <= ledger.seq:
+            return False
+        ledger.seq = seq
+        return True
+
+    def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
+        """The pod counts on the node; what the log says of it replaces what was assumed."""
+        ledger = self._of(node)
+        row = self._nodes.row(node)
+        holding = ledger.holdings.get(pod_info.uid)
+        if holding is None:
+            ledger.holdings[pod_info.uid] = Holding(pod_info, source)
+            if row is not None:
+                self._occupancy.take(row, pod_info)
+            return
+        if source == Source.LOGGED and holding.demand.requests != pod_info.demand.requests:
+            self._replace(row, holding, pod_info)
+        holding.sources |= source
+
+    def describe(self, node: str, pod_info: PodInfo) -> None:
+        """The pod on the node has become another (its labels, its status, its being deleted); its demand stays."""
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
+        if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
+            self._replace(self._nodes.row(node), holding, msgspec.structs.replace(pod_info, demand=holding.demand))
+
+    def _replace(self, row: int | None, holding: Holding, pod_info: PodInfo) -> None:
+        if row is not None:
+            self._occupancy.give(row, holding.pod_info)
+            self._occupancy.take(row, pod_info)
+        holding.pod_info = pod_info
+
+    def drop(self, node: str, uid: str, source: int) -> bool:
+        """The source says so no more; returns whether the pod has stopped counting and room became free."""
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if ledger is None or holding is None or not holding.sources & source:
+            return False
+        holding.sources &= ~source
+        if holding.sources:
+            return False
+        del ledger.holdings[uid]
+        row = self._nodes.row(node)
+        if row is not None and not holding.is_aside:
+            self._occupancy.give(row, holding.pod_info)
+        return True
+
+    def set_aside(self, node: str, uid: str) -> bool:
+        """The pod does not count on the node until `put_back`, though it holds its place; False: it did not anyway."""
+        ledger, row = self._by_node.get(node), self._nodes.row(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is None or holding.is_aside or row is None:
+            return False
+        self._occupancy.give(row, holding.pod_info)
+        holding.is_aside = True
+        return True
+
+    def put_back(self, node: str, uid: str) -> None:
+        """A pod that was set aside counts again; one that has lost its place meanwhile does not."""
+        ledger, row = self._by_node.get(node), self._nodes.row(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is not None and holding.is_aside and row is not None:
+            holding.is_aside = False
+            self._occupancy.take(row, holding.pod_info)
+
+    def pod_infos(self, node: str) -> list[PodInfo]:
+        """All pods that count on the node."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return []
+        return [holding.pod_info for holding in ledger.holdings.values() if not holding.is_aside]
+
+    def logged(self, node: str) -> list[str]:
+        """Pods that the log has on the node, in the order in which they came."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return []
+        return [uid for uid, holding in ledger.holdings.items() if holding.sources & Source.LOGGED]
+
+    def pods(self, node: str) -> tuple[str, ...]:
+        """Uids of all pods that count on the node."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return ()
+        return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
+
+    def items(self) -> ItemsView[str, NodeLedger]:
+        """Every ledger by node."""
+        return self._by_node.items()
+
+    def node_appeared(self, node: str) -> None:
+        """The columns have a new row for the node: count what is already held there."""
+        row = self._nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        for pod_info in self.pod_infos(node):
+            self._occupancy.take(row, pod_info)
+
+    def node_disappears(self, node: str) -> None:
+        """The columns are about to forget the node's row; who holds what there is kept."""
+        row = self._nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        for pod_info in self.pod_infos(node):
+            self._occupancy.give(row, pod_info)
+
+    def _of(self, node: str) -> NodeLedger:
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            ledger = self._by_node[node] = NodeLedger()
+        return ledger
+
+
+def _read_of(pod_info: PodInfo) -> tuple[object, ...]:
+    """What those who sum over the pods of a node read of one, besides its demand."""
+    status = pod_info.pod.status if pod_info.pod is not None else None
+    return (pod_info.kind, pod_info.pod_class, pod_info.priority, status)

@@ -1,0 +1,52 @@
+"""The lowest priority on each node: nobody is preempted where nobody has a lower one."""
+
+from typing import Final
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import IntArray
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+
+NOBODY: Final = 1 << 40
+"""More than any priority."""
+
+
+class LowestPriorities:
+    """Pods per priority on each node."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, dict[int, int]] = {}
+        self._lowest: IntArray = np.full(64, NOBODY, np.int64)
+
+    def lowest(self, capacity: int) -> IntArray:
+        """The lowest priority on each row, int64 (N,), N at least the capacity; NOBODY: no pod."""
+        self._grow(capacity)
+        return self._lowest
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `node accounting.Follower`: no filter asks."""
+        return False
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        self._grow(row + 1)
+        counts = self._counts.setdefault(row, {})
+        counts[pod_info.priority] = counts.get(pod_info.priority, 0) + 1
+        if pod_info.priority < self._lowest.item(row):
+            self._lowest[row] = pod_info.priority
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        counts = self._counts[row]
+        counts[pod_info.priority] -= 1
+        if not counts[pod_info.priority]:
+            del counts[pod_info.priority]
+            if pod_info.priority == self._lowest[row]:
+                self._lowest[row] = min(counts, default=NOBODY)
+
+    def _grow(self, capacity: int) -> None:
+        if capacity > len(self._lowest):
+            larger = np.full(2 * capacity, NOBODY, np.int64)
+            larger[: len(self._lowest)] = self._lowest
+            self._lowest = larger

@@ -1,0 +1,1 @@
+"""Plugins that match pods with nodes: selectors, taints, ports, affinity and spreading."""

@@ -1,0 +1,217 @@
+"""Pods that want to be near other pods, or away from them. source    scheduler-core spec, 5.7
+
+Filter, by domain of the term's topology key:
+    affinity      every required term finds a pod that matches all of them; none anywhere: the first of its kind may go
+    anti          no pod that matches a required anti-affinity term of this pod
+    existing anti no pod whose required anti-affinity term matches this pod
+Score: weights of preferred terms, of this pod and of the pods that run, times the pods in the node's domains.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from koord_scheduler.domain.columns.counters import Counter, DomainSums
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.detailed import MOST_DETAILS, Detail
+from koord_scheduler.domain.nodes.population import Population
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.kinds import PodKind, Term
+
+_WIDEST_TABLE: Final = 1 << 14
+AFFINITY: Final = 1
+ANTI_AFFINITY: Final = 2
+EXISTING_ANTI_AFFINITY: Final = 3
+_REASONS: Final = {
+    AFFINITY: "node(s) didn't match pod affinity rules",
+    ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
+    EXISTING_ANTI_AFFINITY: "node(s) didn't satisfy existing pods anti-affinity rules",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterPodAffinityArgs:
+    """hard_pod_affinity_weight: what a required affinity term of a running pod adds, 0..100.
+
+    source    scheduler-core spec, 4.1
+    """
+
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class _Weighted(NamedTuple):
+    sums: DomainSums
+    weight: int
+
+
+class InterPodAffinity:
+    """Makes the filter and the score of a kind of pod."""
+
+    name = "InterPodAffinity"
+
+    def __init__(self, nodes: NodeColumns, population: Population, args: InterPodAffinityArgs | None = None) -> None:
+        self.nodes = nodes
+        self.population = population
+        self.args = args or InterPodAffinityArgs()
+
+    def version(self) -> int:
+        """Grows with the terms that running pods have, and with the namespaces that terms may choose."""
+        return self.population.terms_version + self.population.namespaces_version
+
+    def filter_for(self, subject: Subject) -> "InterPodFilter | None":
+        """None when neither the pod has required terms nor any running pod's anti-affinity is about it."""
+        against = [owned for owned in self.population.anti_affinity.values() if self._is_about(owned.term, subject)]
+        terms = subject.kind.terms
+        if not (terms.affinity or terms.anti_affinity or against):
+            return None
+        return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
+
+    def score_for(self, subject: Subject) -> "InterPodScore | None":
+        """None when no preferred term of the pod, and no term of a running pod, counts for it."""
+        preferred = subject.kind.terms.preferred
+        if self.args.ignore_preferred_terms_of_existing_pods and not preferred:
+            return None
+        weighted = [*self._own(subject), *self._of_others(subject)]
+        return InterPodScore(weighted) if weighted else None
+
+    def _own(self, subject: Subject) -> Iterator[_Weighted]:
+        for term, weight in subject.kind.terms.preferred:
+            yield _Weighted(self.population.sums(term.topology_key, term.question), weight)
+
+    def _of_others(self, subject: Subject) -> Iterator[_Weighted]:
+        hard = self.args.hard_pod_affinity_weight
+        if hard:
+            for owned in self.population.affinity.values():
+                if self._is_about(owned.term, subject):
+                    yield _Weighted(self._of(owned.owners, owned.term), hard)
+        for owned in self.population.preferred.values():
+            if self._is_about(owned.term, subject):
+                yield _Weighted(self._of(owned.owners, owned.term), owned.weight)
+
+    def _is_about(self, term: Term, subject: Subject) -> bool:
+        return term.question.is_about(subject.kind, self.population.namespaces)
+
+    def _of(self, counter: Counter, term: Term) -> DomainSums:
+        return DomainSums(counter, self.nodes.label(term.topology_key))
+
+
+class InterPodFilter:
+    """The filter of one kind of pod."""
+
+    def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[tuple[Term, DomainSums]]) -> None:
+        population, terms = plugin.population, subject.kind.terms
+        self._population, self._terms = population, terms
+        questions = [term.question for term in terms.affinity]
+        self._affinity = [population.sums(term.topology_key, *questions) for term in terms.affinity]
+        self._matches_itself = all(question.is_about(subject.kind, population.namespaces) for question in questions)
+        self._anti = [population.sums(term.topology_key, term.question) for term in terms.anti_affinity]
+        self._against = against
+
+    def filter(self, rows: Rows) -> IntArray | None:
+        """See `CrossNodeFilter.filter`."""
+        codes = np.zeros(len(rows), np.int64)
+        for _, sums in self._against:
+            codes[_in_domain_with_pods(sums, rows)] = EXISTING_ANTI_AFFINITY
+        for sums in self._anti:
+            codes[_in_domain_with_pods(sums, rows)] = ANTI_AFFINITY
+        if self._affinity:
+            codes[~self._satisfied(rows)] = AFFINITY
+        return codes
+
+    def _satisfied(self, rows: Rows) -> BoolArray:
+        has_keys = np.ones(len(rows), np.bool_)
+        near = np.ones(len(rows), np.bool_)
+        found_anywhere = False
+        for sums in self._affinity:
+            counts = sums.refresh()
+            values = sums.column.at(rows)
+            has_keys &= values != 0
+            near &= (counts > 0)[values]
+            found_anywhere |= bool(counts.any())
+        return has_keys if not found_anywhere and self._matches_itself else has_keys & near
+
+    def reason(self, code: int) -> str:
+        """See `CrossNodeFilter.reason`."""
+        return _REASONS[code]
+
+    def is_unresolvable(self, code: int) -> bool:
+        """A pod that has to come first cannot be made to come by removing others."""
+        return code == AFFINITY
+
+    def details(self, rows: Rows, reason: str) -> list[Detail]:
+        """See `DetailedFilter.details`: one pod of each domain that has some to keep away from."""
+        if reason == _REASONS[AFFINITY]:
+            found = self._lacking(rows)
+        elif reason == _REASONS[ANTI_AFFINITY]:
+            anti = zip(self._terms.anti_affinity, self._anti, strict=True)
+            found = self._too_near(rows, anti, "it keeps away from {pod}", self._is_meant)
+        else:
+            found = self._too_near(rows, self._against, "{pod} keeps it away", _owns)
+        return list(islice(found, MOST_DETAILS))
+
+    def _lacking(self, rows: Rows) -> Iterator[Detail]:
+        for term, sums in zip(self._terms.affinity, self._affinity, strict=True):
+            counts, values = sums.refresh(), sums.column.values[rows]
+            for value in np.unique(values[counts[values] == 0]):
+                where = f"{term.topology_key}={sums.column.texts[value]}"
+                yield Detail(f"{where}: no pod that it wants to be near" if value else f"no label {term.topology_key}")
+
+    def _too_near(
+        self,
+        rows: Rows,
+        against: Iterable[tuple[Term, DomainSums]],
+        text: str,
+        is_it: Callable[[Term, PodKind], bool],
+    ) -> Iterator[Detail]:
+        for term, sums in against:
+            counts, values = sums.refresh(), sums.column.values[rows]
+            for value in np.unique(values[counts[values] > 0]):
+                there = (sums.column.values == value) & (sums.counter.rows[: len(sums.column.values)] > 0)
+                where = f"{term.topology_key}={sums.column.texts[value]}"
+                yield Detail(f"{where}: {text}", int(np.flatnonzero(there)[0]), partial(is_it, term))
+
+    def _is_meant(self, term: Term, kind: PodKind) -> bool:
+        return term.question.is_about(kind, self._population.namespaces)
+
+
+class InterPodScore:
+    """The score of one kind of pod: the sum over its terms of weight x pods in the node's domain, normalized."""
+
+    def __init__(self, weighted: list[_Weighted]) -> None:
+        self._weighted = weighted
+
+    def scores(self, feasible: Rows) -> IntArray | None:
+        """See `CrossNodeScore.scores`; None when no pod was counted in any domain."""
+        raw = np.zeros(len(feasible), np.int64)
+        touched = False
+        for sums, weight in self._weighted:
+            counts = sums.refresh()
+            touched |= bool(counts.any())
+            raw += weight * counts[sums.column.at(feasible)]
+        if not touched:
+            return None
+        low, high = (int(raw.min()), int(raw.max())) if len(raw) else (0, 0)
+        if high <= low:
+            return np.zeros_like(raw)
+        if high - low > _WIDEST_TABLE:
+            return 100 * (raw - low) // (high - low)
+        return _shares(high - low)[raw - low]
+
+
+def _owns(term: Term, kind: PodKind) -> bool:
+    return term in kind.terms.anti_affinity
+
+
+def _in_domain_with_pods(sums: DomainSums, rows: Rows) -> BoolArray:
+    return (sums.refresh() > 0)[sums.column.at(rows)]
+
+
+@lru_cache(maxsize=64)
+def _shares(span: int) -> IntArray:
+    """100 * n // span for n in 0..span: dividing is slower than looking up."""
+    return 100 * np.arange(span + 1, dtype=np.int64) // span

@@ -1,0 +1,173 @@
+"""Node selector and node affinity: required terms refuse, preferred terms score. source    scheduler-core spec, 5.5
+
+A requirement is judged once per distinct value of its label, not once per node.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm
+from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
+from numpy.typing import NDArray
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_INT64: Final = 1 << 63
+_NAME_FIELD: Final = "metadata.name"
+REFUSED: Final = 1
+"""The only code of the filter that is not 0."""
+
+
+def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
+    """Does a node whose label has this value (None: has no such label) meet the requirement?
+
+    In, NotIn (true without the label), Exists, DoesNotExist, Gt, Lt (both sides integers, else false).
+    source    scheduler-core spec, 5.5
+    """
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            limit = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+            number = None if value is None else _integer(value)
+            if limit is None or number is None:
+                return False
+            return number > limit if requirement.operator == "Gt" else number < limit
+        case _:
+            return False
+
+
+def _integer(text: str) -> int | None:
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def _met_by_label(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    column = nodes.label(requirement.key)
+    return _by_value(column.values[rows], lambda value: is_met(requirement, column.texts[value]))
+
+
+def _by_value(values: NDArray[np.int32], judge: Callable[[int], bool]) -> BoolArray:
+    distinct, where = np.unique(values, return_inverse=True)
+    return np.fromiter((judge(int(value)) for value in distinct), np.bool_, len(distinct))[where]
+
+
+def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    if requirement.key != _NAME_FIELD:
+        return np.zeros(len(rows), np.bool_)
+    names, numbers = nodes.names, row_list(rows)
+    if requirement.operator == "In":
+        wanted = [row for name in requirement.values if (row := nodes.row(name)) is not None]
+        return np.isin(rows, wanted)
+    return np.fromiter((is_met(requirement, names[row]) for row in numbers), np.bool_, len(rows))
+
+
+def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
+    """Which nodes meet every expression of the term, shape (K,); an empty term matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return np.zeros(len(rows), np.bool_)
+    matches = np.ones(len(rows), np.bool_)
+    for requirement in term.match_fields:
+        matches &= _met_by_field(requirement, nodes, rows)
+    for requirement in term.match_expressions:
+        matches &= _met_by_label(requirement, nodes, rows)
+    return matches
+
+
+def _term_matches_node(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
+    """The same for one node."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(each.key == _NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(
+        is_met(each, labels.get(each.key)) for each in term.match_expressions
+    )
+
+
+class NodeAffinity:
+    """Filter by nodeSelector and required affinity, score by preferred affinity."""
+
+    name = "NodeAffinity"
+    reads = Reads.SHAPE
+    normalizes = True
+
+    def __init__(self, added: NodeAffinityOfPod | None = None) -> None:
+        """added: affinity that every pod has besides its own (NodeAffinityArgs.addedAffinity)."""
+        self._added = added
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """Every nodeSelector pair, and any one of the required terms when there are required terms."""
+        required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
+        if not pod.node_selector and not required:
+            return None
+        matches = np.ones(len(rows), np.bool_)
+        for key, value in pod.node_selector.items():
+            matches &= _met_by_label(LabelSelectorRequirement(key=key, operator="In", values=[value]), nodes, rows)
+        for selector in required:
+            any_term = np.zeros(len(rows), np.bool_)
+            for term in selector.node_selector_terms:
+                any_term |= term_matches(term, nodes, rows)
+            matches &= any_term
+        return (~matches).astype(np.int64)
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        selector = pod.node_selector
+        required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
+
+        def code(row: int) -> int:
+            labels, name = nodes.shape_of(row).labels, nodes.names[row]
+            if selector and any(labels.get(key) != value for key, value in selector.items()):
+                return REFUSED
+            for each in required:
+                if not any(_term_matches_node(term, labels, name) for term in each.node_selector_terms):
+                    return REFUSED
+            return 0
+
+        return code if selector or required else None
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) didn't match Pod's node affinity/selector",)
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """Raw: the sum of the weights of the preferred terms that match."""
+        wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
+        if not wishes:
+            return None
+        raw = np.zeros(len(rows), np.int64)
+        for preferred in wishes:
+            raw += term_matches(preferred.preference, nodes, rows) * np.int64(preferred.weight)
+        return raw
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
+
+        def score(row: int) -> int:
+            labels, name = nodes.shape_of(row).labels, nodes.names[row]
+            return sum(wish.weight for wish in wishes if _term_matches_node(wish.preference, labels, name))
+
+        return score if wishes else None
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """100 * s // max, 0 when max is 0."""
+        if high <= 0:
+            return np.zeros_like(raw)
+        return 100 * raw // high

@@ -1,0 +1,30 @@
+"""Refuses every node but the one that the pod names. source    scheduler-core spec, 5.5"""
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+
+class NodeName:
+    """`spec.nodeName`, when it is set."""
+
+    name = "NodeName"
+    reads = Reads.SHAPE
+    by_tolerations = True
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        if not pod.node_name:
+            return None
+        row = nodes.row(pod.node_name)
+        return (rows != (-1 if row is None else row)).astype(np.int64)
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) didn't match the requested node name",)

@@ -1,0 +1,115 @@
+"""Host ports: two pods on one node cannot listen on the same one. source    scheduler-core spec, 5.5"""
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
+
+
+class HostPort(NamedTuple):
+    """A port of the host that a pod listens on."""
+
+    protocol: str
+    port: int
+    address: str
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Can they not both be listened on?"""
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports of a pod's containers, each once, sorted."""
+    ports = {
+        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
+        for container in pod.spec.containers
+        for port in container.ports
+        if port.host_port > 0
+    }
+    return tuple(sorted(ports))
+
+
+class NodePorts:
+    """Filter by host ports in use; follows what comes to nodes and leaves them."""
+
+    name = "NodePorts"
+    reads = Reads.LOAD
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, int], dict[str, IntArray]] = {}
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        return host_ports(pod) or None
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `node accounting.Follower`."""
+        return self.name in pod_class.aspects
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        if pod_info.pod_class is not None and self._ports(pod_info.pod_class):
+            self._count(row, pod_info.pod_class, 1)
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        if pod_info.pod_class is not None:
+            self._count(row, pod_info.pod_class, -1)
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        codes: IntArray | None = None
+        for port in self._ports(pod):
+            for address, used in self._used.get((port.protocol, port.port), {}).items():
+                if port.conflicts(HostPort(port.protocol, port.port, address)):
+                    known = rows < len(used)
+                    taken = np.zeros(len(rows), np.int64)
+                    taken[known] = used[rows[known]] > 0
+                    codes = taken if codes is None else codes | taken
+        return codes
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        ports = self._ports(pod)
+
+        def code(row: int) -> int:
+            for port in ports:
+                for address, used in self._used.get((port.protocol, port.port), {}).items():
+                    conflicts = port.conflicts(HostPort(port.protocol, port.port, address))
+                    if conflicts and row < len(used) and used.item(row) > 0:
+                        return 1
+            return 0
+
+        return code if ports else None
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) didn't have free ports for the requested pod ports",)
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: never."""
+        return np.zeros(len(rows), np.bool_)
+
+    def _ports(self, pod: PodClass) -> tuple[HostPort, ...]:
+        return cast("tuple[HostPort, ...]", pod.aspects.get(self.name, ()))
+
+    def _count(self, row: int, pod_class: PodClass, delta: int) -> None:
+        for port in self._ports(pod_class):
+            by_address = self._used.setdefault((port.protocol, port.port), {})
+            used = by_address.get(port.address)
+            if used is None or row >= len(used):
+                larger = np.zeros(max(2 * row, 64), np.int64)
+                if used is not None:
+                    larger[: len(used)] = used
+                used = by_address[port.address] = larger
+            used[row] += delta

@@ -1,0 +1,35 @@
+"""Refuses cordoned nodes. source    scheduler-core spec, 5.5"""
+
+from typing import Final
+
+import numpy as np
+from koordcore.protocol.objects import Taint
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.plugins.affinity.taint_toleration import is_tolerated
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable:
+    """`spec.unschedulable`, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
+
+    name = "NodeUnschedulable"
+    reads = Reads.SHAPE
+    by_tolerations = True
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        if is_tolerated(_CORDON, pod.tolerations):
+            return None
+        return nodes.unschedulable[rows].astype(np.int64)
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return ("node(s) were unschedulable",)

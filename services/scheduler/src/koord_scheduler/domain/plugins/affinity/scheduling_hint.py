@@ -1,0 +1,69 @@
+"""SchedulingHint: nodes that an annotation names, required or preferred. source    scheduler-core spec, 11.2, 11.3"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import cast
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.objects import KubeStruct, Pod
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.config.args.koordinator import SchedulingHintArgs
+from koord_scheduler.domain.framework.interface import Candidates, Rejection
+from koord_scheduler.domain.pods.record import PodRecord
+
+
+class _Written(KubeStruct):
+    """The annotation's JSON; `extensions` concern nobody here."""
+
+    node_names: list[str] = []
+    preferred_node_names: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a pod's annotation says.
+
+    required     only these nodes come into question; empty: any
+    preferred    these are tried first, in this order
+    problem      why it cannot be read; "" it can
+    """
+
+    required: frozenset[str] = frozenset()
+    preferred: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def scheduling_hint(pod: Pod) -> Hint | None:
+    """The pod's hint; None: it has none. The internal key goes before its deprecated twin, empty text is no hint."""
+    annotations = pod.metadata.annotations
+    text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
+    if not text:
+        return None
+    try:
+        written = lenient_json.decode(text, _Written)
+    except InvalidInput as error:
+        return Hint(problem=str(error))
+    return Hint(frozenset(written.node_names), tuple(written.preferred_node_names))
+
+
+class SchedulingHint:
+    """Restricts a pod to the nodes of its hint, and has the preferred ones tried first."""
+
+    name = "SchedulingHint"
+
+    def __init__(self, args: SchedulingHintArgs | None = None) -> None:
+        self.args = args or SchedulingHintArgs()
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        return scheduling_hint(pod)
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
+        """See `PreFilterPlugin.pre_filter`."""
+        hint = cast("Hint | None", pod.subject.pod_class.aspects.get(self.name)) if pod.subject is not None else None
+        if hint is None:
+            return None
+        if hint.problem:
+            return Rejection(plugin=self.name, message=f"annotation {keys.SCHEDULING_HINT}: {hint.problem}")
+        return Candidates(names=hint.required or None, preferred=hint.preferred[: self.args.max_hint_nodes])

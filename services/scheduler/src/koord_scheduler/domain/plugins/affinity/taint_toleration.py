@@ -1,0 +1,107 @@
+"""Taints and tolerations: hard taints refuse, soft ones cost score. source    scheduler-core spec, 5.4
+
+Nodes share few distinct sets of taints (`NodeColumns.taint_sets`): each set is judged once, nodes look their answer up.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from koordcore.protocol.objects import Taint, Toleration
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+_TAINT_BITS: Final = 16
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Does this toleration match this taint?
+
+    Effect empty or equal; key equal, or empty with operator Exists; operator Exists, or Equal with equal value.
+    source    scheduler-core spec, 5.4
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case _:
+            return False
+
+
+def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Does any of the tolerations match the taint?"""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int | None:
+    """Index of the first taint with effect NoSchedule or NoExecute that nothing tolerates; None: the pod may run."""
+    for index, taint in enumerate(taints):
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
+            return index
+    return None
+
+
+def intolerable_preferences(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    """How many PreferNoSchedule taints no toleration with effect "" or PreferNoSchedule matches."""
+    soft = [toleration for toleration in tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
+    return sum(1 for taint in taints if taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, soft))
+
+
+class TaintToleration:
+    """Filter and score by taints; a code is (set of taints, index of the taint)."""
+
+    name = "TaintToleration"
+    reads = Reads.SHAPE
+    by_tolerations = True
+    normalizes = True
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        sets = nodes.taint_set[rows].astype(np.intp)
+        codes = np.zeros(len(nodes.taint_sets), np.int64)
+        for set_id in set(row_list(sets)):
+            index = first_untolerated(nodes.taint_sets[set_id], pod.tolerations)
+            if index is not None:
+                codes[set_id] = (set_id << _TAINT_BITS) | index
+        return codes[sets] if codes.any() else None
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: always."""
+        return np.ones(len(rows), np.bool_)
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        taint = nodes.taint_sets[code >> _TAINT_BITS][code & ((1 << _TAINT_BITS) - 1)]
+        return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """Raw: the number of soft taints that are not tolerated."""
+        sets = nodes.taint_set[rows].astype(np.intp)
+        counts = np.zeros(len(nodes.taint_sets), np.int64)
+        for set_id in set(row_list(sets)):
+            counts[set_id] = intolerable_preferences(nodes.taint_sets[set_id], pod.tolerations)
+        return counts[sets] if counts.any() else None
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+
+        def score(row: int) -> int:
+            return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)
+
+        return score
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """100 for the fewest: 100 - 100 * c // max, all 100 when max is 0."""
+        if high == 0:
+            return np.full_like(raw, 100)
+        return 100 - 100 * raw // high

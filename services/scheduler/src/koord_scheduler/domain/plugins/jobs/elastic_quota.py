@@ -1,0 +1,99 @@
+"""ElasticQuota as the extension points see it; the rules are in `domain.quota`. source    scheduler-core spec, 10"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from koordcore.protocol import keys
+
+from koord_scheduler.domain.framework.interface import Rejection, Room
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.quota.manager import QuotaManager
+from koord_scheduler.domain.quota.preemption import QuotaRoom
+from koord_scheduler.domain.quota.tree.node import QuotaPod
+
+_UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
+
+
+class ElasticQuota:
+    """Pods are placed within what their quota may use."""
+
+    name = "ElasticQuota"
+
+    def __init__(self, quotas: QuotaManager) -> None:
+        self.quotas = quotas
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`; preemption within the quota may help."""
+        known = self.quotas.pods.get(pod.uid)
+        if known is None:
+            return None
+        if self._is_unlimited(known):
+            return None
+        admission = self.quotas.admit(known.facts)
+        if admission.admitted:
+            return None
+        return Rejection(plugin=self.name, message=admission.message, resolvable=True, key=admission.quota)
+
+    def _is_unlimited(self, pod: QuotaPod) -> bool:
+        """A pod of the default or the system quota that may be preempted: with runtime quotas these have no limit."""
+        quota = pod.quota
+        if quota is None or quota.name not in _UNLIMITED or not pod.facts.preemptible:
+            return False
+        return self.quotas.settings.enable_runtime_quota
+
+    def reserve(self, pod: PodRecord, node: str) -> None:
+        """See `ReservePlugin.reserve`."""
+        if pod.uid in self.quotas.pods:
+            self.quotas.reserve(pod.uid)
+
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """See `ReservePlugin.unreserve`."""
+        self.quotas.unreserve(pod.uid)
+        return ()
+
+    def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """Nothing more to count."""
+        return ()
+
+    def answers(self, rejection: Rejection | None) -> bool:
+        """See `PreemptionPlugin.answers`: a pod that its quota refuses, or no node suits."""
+        return rejection is None or rejection.plugin == self.name
+
+    def spares_everyone(self, pod: PodRecord) -> bool:
+        """See `PreemptionPlugin.spares_everyone`: a pod without quota, and one of a default quota that is spared."""
+        known = self.quotas.pods.get(pod.uid)
+        return known is None or self.quotas.spares_everyone(known.facts)
+
+    def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
+        """See `PreemptionPlugin.may_preempt`: pods of the same quota."""
+        known = self.quotas.pods.get(pod.uid)
+        return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
+
+    def room_for(self, pod: PodRecord) -> Room | None:
+        """See `PreemptionPlugin.room_for`: used plus the pod has to stay within the quota's limit."""
+        known = self.quotas.pods.get(pod.uid)
+        return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
+
+    def most_candidates(self, nodes: int) -> int:
+        """See `PreemptionPlugin.most_candidates`: all."""
+        return nodes
+
+
+class QuotaPreemptionRoom:
+    """The room of one preemptor in its quota, by uids of victims."""
+
+    def __init__(self, quotas: QuotaManager, room: QuotaRoom) -> None:
+        self._quotas = quotas
+        self._room = room
+
+    def take(self, uid: str) -> None:
+        """See `Room.take`."""
+        self._room.take(self._quotas.pods.get(uid))
+
+    def put_back(self, uid: str) -> None:
+        """See `Room.put_back`."""
+        self._room.put_back(self._quotas.pods.get(uid))
+
+    def fits(self) -> bool:
+        """See `Room.fits`."""
+        return self._room.fits()

@@ -1,0 +1,14 @@
+"""Pods whose creator holds them back. source    scheduler-core spec, 2 (PreEnqueue)"""
+
+from koord_scheduler.domain.pods.record import PodRecord
+
+
+class SchedulingGates:
+    """`spec.schedulingGates`: a pod with any is not attempted."""
+
+    name = "SchedulingGates"
+
+    def pre_enqueue(self, pod: PodRecord) -> str | None:
+        """See `PreEnqueuePlugin.pre_enqueue`."""
+        gates = [gate.name for gate in pod.pod.spec.scheduling_gates] if pod.pod is not None else []
+        return f"waiting for scheduling gates: {', '.join(gates)}" if gates else None

@@ -1,0 +1,106 @@
+"""Coscheduling that knows the network: members of a gang go where its topology plan says, single pods near their peers.
+
+The plan is made when the first pod of the group is attempted, for all pending members; the others are kept to it.
+source    scheduler-core spec, 9
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
+from koord_scheduler.domain.framework.interface import Candidates, Offers, Rejection
+from koord_scheduler.domain.gang.placement import NoTopologyPlan
+from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
+from koord_scheduler.domain.gang.topology_score import RunningPeers, scale_out_scores
+from koord_scheduler.domain.plugins.jobs.coscheduling import Coscheduling
+from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.runtime.cluster import Cluster
+
+
+class TopologyCoscheduling(Coscheduling):
+    """Coscheduling with `awareNetworkTopology`. peers: pods on nodes by their network-topology-selector."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.gangs)
+        self.cluster = cluster
+        self.peers = RunningPeers()
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`: the selector."""
+        return pod.metadata.annotations.get(keys.NETWORK_TOPOLOGY_SELECTOR) or None
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        selector = pod_info.pod_class.aspects.get(self.name) if pod_info.pod_class is not None else None
+        if selector is not None:
+            self.peers.put(pod_info.uid, cast("str", selector), self.cluster.nodes.names[row])
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        self.peers.drop(pod_info.uid)
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `node accounting.Follower`: no filter asks."""
+        return False
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`."""
+        refused = self.gangs.before_pre_filter(pod.uid, has_topology=self.cluster.topology is not None, now=now)
+        return None if refused is None else Rejection(plugin=self.name, message=refused.message)
+
+    def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
+        """See `FindOneNodePlugin.find_one_node`."""
+        current = self.gangs.round_of(pod.uid)
+        if current is None:
+            return None
+        gather = needs_plan(self.gangs, pod.uid)
+        is_first = gather is not None and self.cluster.topology is not None
+        if gather is not None and self.cluster.topology is not None:
+            slots = offers.slots([member.uid for member in self.gangs.members_to_place(pod.uid)])
+            topology = self.cluster.topology
+            found = plan_round(self.gangs, pod.uid, gather, topology, slots, self.peers_of(pod))
+            if isinstance(found, NoTopologyPlan):
+                return Rejection(plugin=self.name, message=found.message(offers.fit_error()), resolvable=True)
+        node = current.node_set(pod.uid)
+        if node is None:
+            return None
+        if not node:
+            return Rejection(plugin=self.name, message=f"the plan of the job has no node for pod {pod.uid}")
+        return Candidates(names=frozenset(node), job=current.plan if is_first and current.plan is not None else {})
+
+    def version(self) -> int:
+        """See `CrossNodeScorePlugin.version`: a score asks for the present state itself."""
+        return 0
+
+    def score_for(self, subject: Subject) -> "NearPeers | None":
+        """See `CrossNodeScorePlugin.score_for`: pods without selector are not scored."""
+        selector = subject.pod_class.aspects.get(self.name)
+        return None if selector is None else NearPeers(self, cast("str", selector))
+
+    def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
+        """Node -> pods there with the pod's selector."""
+        return self.peers.of(self._selector(pod))
+
+    def _selector(self, pod: PodRecord) -> str:
+        return cast("str", pod.subject.pod_class.aspects.get(self.name, "")) if pod.subject is not None else ""
+
+
+class NearPeers:
+    """The score of pods with one selector."""
+
+    def __init__(self, plugin: TopologyCoscheduling, selector: str) -> None:
+        self._plugin = plugin
+        self._selector = selector
+
+    def scores(self, feasible: Rows) -> IntArray | None:
+        """See `CrossNodeScore.scores`."""
+        cluster = self._plugin.cluster
+        if cluster.topology is None:
+            return None
+        names = [cluster.nodes.names[row] for row in row_list(feasible)]
+        return scale_out_scores(cluster.topology, names, self._plugin.peers.of(self._selector))

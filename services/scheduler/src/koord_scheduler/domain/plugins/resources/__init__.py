@@ -1,0 +1,1 @@
+"""Plugins that compare requests with what nodes have, and their load."""

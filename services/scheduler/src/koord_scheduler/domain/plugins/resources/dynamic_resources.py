@@ -1,0 +1,16 @@
+"""Pods with resource claims, which nothing here can allocate. source    scheduler-core spec, 5.9"""
+
+from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.pods.record import PodRecord
+
+
+class DynamicResources:
+    """`spec.resourceClaims`: such a pod is refused, and told why."""
+
+    name = "DynamicResources"
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`."""
+        if pod.pod is None or not pod.pod.spec.resource_claims:
+            return None
+        return Rejection(plugin=self.name, message="resource claims (dynamic resource allocation) are not supported")

@@ -1,0 +1,144 @@
+"""LoadAwareScheduling as filter and score over columns; the rules are in `domain.loadaware`.
+
+source    scheduler-core spec, 7
+"""
+
+from collections.abc import Hashable
+from datetime import datetime
+from typing import cast
+
+import numpy as np
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.protocol.objects import Node, Pod, PodCondition
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
+from koord_scheduler.domain.loadaware.columns import LoadColumns
+from koord_scheduler.domain.loadaware.metric import metric_of_report
+from koord_scheduler.domain.loadaware.rules import PodLoad, node_facts, pod_load
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+
+
+class LoadAwareScheduling:
+    """Refuses nodes that use too much, prefers those that use little; follows reports and pods on nodes."""
+
+    name = "LoadAwareScheduling"
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, nodes: NodeColumns, args: LoadAwareSchedulingArgs) -> None:
+        self.nodes = nodes
+        self.load = LoadColumns(args, touched=nodes.load)
+        self._reports: dict[str, NodeUsageReported] = {}
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        return pod_load(pod, self.load.args)
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def put_node(self, row: int, node: Node) -> None:
+        """A node is there, or has changed."""
+        is_new = row not in self.load
+        self.load.on_node(row, node_facts(node))
+        report = self._reports.get(node.metadata.name)
+        if is_new and report is not None:
+            self.load.on_metric(row, metric_of_report(report))
+
+    def drop_node(self, row: int) -> None:
+        """The row is no node any more."""
+        self.load.off_node(row)
+
+    def reported(self, node: str, report: NodeUsageReported | None) -> None:
+        """The node's agent has reported; None: what it reported is withdrawn."""
+        if report is None:
+            self._reports.pop(node, None)
+        else:
+            self._reports[node] = report
+        row = self.nodes.row(node)
+        if row is not None and row in self.load:
+            self.load.on_metric(row, None if report is None else metric_of_report(report))
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `node accounting.Follower`: only where a threshold is set."""
+        return self.load.is_limiting(self._load_of(pod_class))
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        if pod_info.pod is not None and pod_info.pod_class is not None and row in self.load:
+            load = cast("PodLoad", pod_info.pod_class.aspects[self.name])
+            self.load.on_pod(row, assigned(pod_info, pod_info.pod, load, self.load.args))
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        self.load.off_pod(pod_info.uid)
+
+    def advance(self, now: float) -> None:
+        """It is `now`, in unix seconds: reports may have expired."""
+        self.load.advance(now)
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        codes = self.load.filter_codes(self._load_of(pod), rows)
+        return None if codes is None else codes.astype(np.int64)
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        return self.load.row_filter(self._load_of(pod))
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return (self.load.reason(code),)
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: never."""
+        return np.zeros(len(rows), np.bool_)
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`."""
+        return self.load.scores(self._load_of(pod), rows)
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        return self.load.row_score(self._load_of(pod))
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
+
+    def _load_of(self, pod: PodClass) -> PodLoad:
+        return cast("PodLoad", pod.aspects[self.name])
+
+
+def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareSchedulingArgs) -> AssignedPod:
+    """The pod as the load of its node knows it: assigned when its condition says so, else when it became known here.
+
+    source    scheduler-core spec, 7.3
+    """
+    conditions = pod.status.conditions
+    scheduled_at = _since(conditions, "PodScheduled") if conditions else None
+    since = pod_info.since if scheduled_at is None else scheduled_at
+    return AssignedPod(
+        uid=pod_info.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        is_prod=load.is_prod,
+        estimate=load.estimate,
+        assigned_at=since,
+        window_end=window_end(pod, args, since, _since(conditions, "Initialized") if conditions else None),
+    )
+
+
+def _since(conditions: list[PodCondition], kind: str) -> float | None:
+    for condition in conditions:
+        if condition.type == kind and condition.status == "True" and condition.last_transition_time:
+            try:
+                return datetime.fromisoformat(condition.last_transition_time).timestamp()
+            except ValueError:
+                return None
+    return None

@@ -1,0 +1,65 @@
+"""Prefers nodes whose resources would be used evenly.
+
+source    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
+"""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from koordcore.protocol.resource_names import CPU, MEMORY
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.plugins.resources import resource_scores
+from koord_scheduler.domain.plugins.resources.node_resources_fit import is_scalar
+from koord_scheduler.domain.plugins.resources.single_rows import balanced
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancedAllocationArgs:
+    """NodeResourcesBalancedAllocationArgs: resources by name, with weights that only choose them."""
+
+    resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
+
+
+class NodeResourcesBalancedAllocation:
+    """Score by how far apart the used fractions of the resources would be; real requests count, not defaults."""
+
+    name = "NodeResourcesBalancedAllocation"
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, args: BalancedAllocationArgs | None = None) -> None:
+        self.args = args or BalancedAllocationArgs()
+        self._items: WeakKeyDictionary[PodClass, tuple[tuple[int, int], ...]] = WeakKeyDictionary()
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """100 minus the spread of the fractions; None for a pod that requests none of the resources."""
+        items = self._items_of(pod, nodes)
+        if not items:
+            return None
+        columns = np.array([column for column, _ in items], np.intp)
+        amounts = np.array([amount for _, amount in items], np.int64)
+        requested = nodes.requested[columns[:, None], rows] + amounts[:, None]
+        return resource_scores.balanced_allocation(requested, nodes.allocatable[columns[:, None], rows])
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        items = self._items_of(pod, nodes)
+        return balanced(nodes, items) if items else None
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
+
+    def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int], ...]:
+        """(column, amount) of each configured resource that counts for the pod; empty: the plugin is skipped."""
+        items = self._items.get(pod)
+        if items is None:
+            amounts = [(name, max(0, pod.requests.get(name, 0))) for name, _ in self.args.resources]
+            counted = [(nodes.column(name), amount) for name, amount in amounts if amount or not is_scalar(name)]
+            is_skipped = not any(amount for _, amount in amounts)
+            items = self._items[pod] = () if is_skipped else tuple(counted)
+        return items

@@ -1,0 +1,191 @@
+"""Refuses nodes without room, prefers nodes by how much they have left. source    scheduler-core spec, 5.2 and 5.3
+
+The number of pods is treated as one more resource, of which every pod takes one. Batch resources are resources like
+any other.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+
+from koord_scheduler.domain.columns.node_columns import (
+    PODS_COLUMN,
+    BoolArray,
+    Demand,
+    IntArray,
+    NodeColumns,
+    Rows,
+    row_list,
+)
+from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.plugins.resources import resource_scores
+from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
+from koord_scheduler.domain.plugins.resources.single_rows import allocated, lacking
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+StrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+
+_NON_ZERO: Final = (CPU, MEMORY)
+_MOST_REASONS: Final = 46
+"""Codes have 48 bits: a pod with more resources than this shares the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitArgs:
+    """NodeResourcesFitArgs. resources: name and weight, in order. The default is the shipped profile's.
+
+    source    scheduler-core spec, 4 and 4.1
+    """
+
+    strategy: StrategyType = "LeastAllocated"
+    resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1), (BATCH_CPU, 1), (BATCH_MEMORY, 1))
+    shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
+    ignored_resources: frozenset[str] = frozenset()
+    ignored_resource_groups: frozenset[str] = frozenset()
+
+    def ignores(self, resource: str) -> bool:
+        """Whether the filter passes over it: only resources with a domain outside kubernetes.io can be ignored."""
+        if not can_be_ignored(resource):
+            return False
+        return resource in self.ignored_resources or resource.partition("/")[0] in self.ignored_resource_groups
+
+
+def can_be_ignored(resource: str) -> bool:
+    """Has a domain outside kubernetes.io. source    scheduler-core spec, 5.2 (4)"""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+
+
+class _Item(NamedTuple):
+    """One resource that the score looks at. non_zero: row of `NodeColumns.non_zero`, None: real requests."""
+
+    column: int
+    non_zero: int | None
+    amount: int
+    weight: int
+
+
+class NodeResourcesFit:
+    """Filter and score by resources. A code has bit j + 1 set when item j of the pod's demand is short."""
+
+    name = "NodeResourcesFit"
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, args: FitArgs | None = None) -> None:
+        self.args = args or FitArgs()
+        self._checks: WeakKeyDictionary[PodClass, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
+        self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`; all shortages are told, not only the first."""
+        checks = self.checks_of(pod, nodes)
+        columns = np.array([column for _, column, _ in checks], np.intp)
+        amounts = np.array([amount for _, _, amount in checks], np.int64)
+        short = amounts[:, None] > nodes.free[columns[:, None], rows]
+        if not short.any():
+            return None
+        codes = np.zeros(len(rows), np.int64)
+        for (bit, _, _), is_short in zip(checks, short, strict=True):
+            codes |= np.where(is_short, bit, 0)
+        return codes
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowFilter.row_filter`."""
+        return lacking(nodes, self.checks_of(pod, nodes))
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        columns = row_list(pod.demand.columns)
+        return tuple(
+            "Too many pods" if column == PODS_COLUMN else f"Insufficient {nodes.resources[column]}"
+            for index, column in enumerate(columns)
+            if code >> min(index + 1, _MOST_REASONS) & 1
+        )
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`: even the empty node would be too small."""
+        too_small = np.zeros(len(rows), np.bool_)
+        for _, column, amount in self.checks_of(pod, nodes):
+            if column != PODS_COLUMN:
+                too_small |= nodes.allocatable[column, rows] < amount
+        return too_small
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """The strategy's score, already within 0..100."""
+        items = self._items_of(pod, nodes)
+        if not items:
+            return None
+        columns = np.array([item.column for item in items], np.intp)
+        requested = nodes.requested[columns[:, None], rows]
+        for index, item in enumerate(items):
+            if item.non_zero is not None:
+                requested[index] = nodes.non_zero[item.non_zero, rows]
+            requested[index] += item.amount
+        capacity = nodes.allocatable[columns[:, None], rows]
+        weights = np.array([item.weight for item in items], np.int64)
+        match self.args.strategy:
+            case "LeastAllocated":
+                return resource_scores.least_allocated(requested, capacity, weights)
+            case "MostAllocated":
+                return resource_scores.most_allocated(requested, capacity, weights)
+            case "RequestedToCapacityRatio":
+                return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self.args.shape)
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`."""
+        items, strategy = self._items_of(pod, nodes), self.args.strategy
+        if strategy == "RequestedToCapacityRatio":
+
+            def by_shape(row: int) -> int:
+                scores = self.score(pod, nodes, np.array([row], np.intp))
+                return 0 if scores is None else int(scores[0])
+
+            return by_shape
+
+        return allocated(
+            nodes,
+            [(each.column, -1 if each.non_zero is None else each.non_zero, each.amount, each.weight) for each in items],
+            is_least=strategy == "LeastAllocated",
+        )
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
+
+    def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
+        """(bit of the code, column, amount) of each resource of the pod that is checked."""
+        checks = self._checks.get(pod)
+        if checks is None:
+            checks = self._checks[pod] = tuple(
+                (1 << min(index + 1, _MOST_REASONS), column, amount)
+                for index, (column, amount) in enumerate(pod.demand.pairs)
+                if not self.args.ignores(nodes.resources[column])
+            )
+        return checks
+
+    def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
+        """Each configured resource that counts for the pod."""
+        items = self._items.get(pod)
+        if items is None:
+            items = self._items[pod] = tuple(self._make_items(pod.demand, nodes))
+        return items
+
+    def _make_items(self, demand: Demand, nodes: NodeColumns) -> Iterator[_Item]:
+        for resource, weight in self.args.resources:
+            if resource in _NON_ZERO:
+                row = _NON_ZERO.index(resource)
+                yield _Item(nodes.column(resource), row, demand.non_zero[row], weight)
+                continue
+            amount = max(0, demand.requests.get(resource, 0))
+            if amount or not is_scalar(resource):
+                yield _Item(nodes.column(resource), None, amount, weight)
+
+
+def is_scalar(resource: str) -> bool:
+    """Neither cpu, memory nor ephemeral-storage: counted by scores only for pods that request it."""
+    return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

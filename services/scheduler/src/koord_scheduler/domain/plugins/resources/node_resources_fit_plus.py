@@ -1,0 +1,72 @@
+"""NodeResourcesFitPlus: a strategy of its own for each resource. source    scheduler-core spec, 11.4"""
+
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from koordcore.protocol.resource_names import CPU, MEMORY
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.config.args.koordinator import NodeResourcesFitPlusArgs
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_NON_ZERO: Final = (CPU, MEMORY)
+
+
+class _Item(NamedTuple):
+    """One resource of the pod. non_zero: row of `NodeColumns.non_zero`, None: real requests."""
+
+    column: int
+    non_zero: int | None
+    amount: int
+    is_most: bool
+    weight: int
+
+
+class NodeResourcesFitPlus:
+    """Σ s * w // Σ w over the pod's resources that are configured, s by the resource's own strategy; none: 100.
+
+    A container without cpu or memory request counts with the defaults; a node that lacks a resource scores 0 for it.
+    """
+
+    name = "NodeResourcesFitPlus"
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, args: NodeResourcesFitPlusArgs | None = None) -> None:
+        self.args = args or NodeResourcesFitPlusArgs()
+        self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`."""
+        total, weights = np.zeros(len(rows), np.int64), 0
+        for item in self._items_of(pod, nodes):
+            held = nodes.requested[item.column] if item.non_zero is None else nodes.non_zero[item.non_zero]
+            capacity = nodes.allocatable[item.column, rows]
+            requested = held[rows] + item.amount
+            used = np.minimum(requested, capacity) if item.is_most else np.maximum(capacity - requested, 0)
+            total += used * MAX_SCORE // np.maximum(capacity, 1) * item.weight
+            weights += item.weight
+        return total // weights if weights else np.full(len(rows), MAX_SCORE, np.int64)
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
+
+    def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
+        items = self._items.get(pod)
+        if items is None:
+            items = self._items[pod] = tuple(
+                item
+                for name, strategy in self.args.resources.items()
+                if (item := _item(pod, nodes, name, strategy.weight, is_most=strategy.type == "MostAllocated")).amount
+            )
+        return items
+
+
+def _item(pod: PodClass, nodes: NodeColumns, name: str, weight: int, *, is_most: bool) -> _Item:
+    non_zero = _NON_ZERO.index(name) if name in _NON_ZERO else None
+    amount = pod.requests.get(name, 0) if non_zero is None else pod.demand.non_zero[non_zero]
+    return _Item(nodes.column(name), non_zero, max(0, amount), is_most, weight)

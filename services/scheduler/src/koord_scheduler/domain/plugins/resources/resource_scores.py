@@ -1,0 +1,85 @@
+"""Scores by how much of its resources a node would have handed out: the arithmetic behind NodeResourcesFit.
+
+Every function takes arrays item x node: `requested` (the pod included) and `capacity`, both int64 (I, K), and returns
+int64 (K,). A node that lacks a resource (capacity 0) does not count it.
+
+source    scheduler-core spec, 5.3; vectors scheduler/fit_score
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
+
+MAX_SCORE: Final = 100
+
+
+class ShapePoint(NamedTuple):
+    """One point of the function of RequestedToCapacityRatio: utilization 0..100, score 0..10."""
+
+    utilization: int
+    score: int
+
+
+def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
+    """Per item (cap - requested) * 100 // cap, 0 when over; combined as the weighted mean, truncated."""
+    divisor = np.maximum(capacity, 1)
+    scores = np.maximum(capacity - requested, 0) * MAX_SCORE // divisor
+    return _weighted_mean(scores, capacity > 0, weights)
+
+
+def most_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
+    """Per item min(requested, cap) * 100 // cap; combined as the weighted mean, truncated."""
+    divisor = np.maximum(capacity, 1)
+    scores = np.minimum(requested, capacity) * MAX_SCORE // divisor
+    return _weighted_mean(scores, capacity > 0, weights)
+
+
+def _weighted_mean(scores: IntArray, counted: BoolArray, weights: IntArray) -> IntArray:
+    column = weights[:, None]
+    if counted.all():
+        total = int(weights.sum())
+        return (scores * column).sum(axis=0) // max(total, 1)
+    weight = (counted * column).sum(axis=0)
+    return (scores * counted * column).sum(axis=0) // np.maximum(weight, 1)
+
+
+def requested_to_capacity_ratio(
+    requested: IntArray, capacity: IntArray, weights: IntArray, shape: Sequence[ShapePoint]
+) -> IntArray:
+    """Piecewise linear over the utilization; items that score 0 do not enter; the mean is rounded half away from 0."""
+    used = np.where(requested > capacity, 100, requested * 100 // np.maximum(capacity, 1))
+    scores = np.full_like(used, shape[-1].score * 10)
+    for right in range(len(shape) - 1, 0, -1):
+        (u0, s0), (u1, s1) = shape[right - 1], shape[right]
+        # Go's integer division truncates toward zero, which matters on falling segments.
+        rise = (s1 - s0) * 10 * (used - u0)
+        between = s0 * 10 + np.sign(rise) * (np.abs(rise) // (u1 - u0))
+        scores = np.where(used < u1, between, scores)
+    scores = np.where(used <= shape[0].utilization, shape[0].score * 10, scores)
+    counted = (capacity > 0) & (scores > 0)
+    column = weights[:, None]
+    weight = (counted * column).sum(axis=0)
+    total = (scores * counted * column).sum(axis=0)
+    safe = np.maximum(weight, 1)
+    return (2 * total + safe) // (2 * safe)
+
+
+def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
+    """100 minus how far apart the used fractions of the resources are.
+
+    Fraction = min(1, requested / cap); two items: half the difference; more: the population standard deviation.
+    requested    real requests here, not those with defaults
+    source    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
+    """
+    counted = capacity > 0
+    fractions = np.minimum(1.0, requested / np.maximum(capacity, 1))
+    count = counted.sum(axis=0)
+    mean = np.where(counted, fractions, 0.0).sum(axis=0) / np.maximum(count, 1)
+    deviation = np.sqrt(np.where(counted, (fractions - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count, 1))
+    low = np.where(counted, fractions, np.inf).min(axis=0)
+    high = np.where(counted, fractions, -np.inf).max(axis=0)
+    spread = np.where(count == 2, (high - low) / 2, np.where(count > 2, deviation, 0.0))
+    return np.trunc((1.0 - spread) * MAX_SCORE).astype(np.int64)

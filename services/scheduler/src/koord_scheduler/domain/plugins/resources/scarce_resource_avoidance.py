@@ -1,0 +1,37 @@
+"""ScarceResourceAvoidance: pods stay away from what they do not need. source    scheduler-core spec, 11.5"""
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.config.args.koordinator import ScarceResourceAvoidanceArgs
+from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+
+class ScarceResourceAvoidance:
+    """(|D| - |S|) * 100 // |D|; D: what the node has and the pod does not request, S: the scarce ones of D.
+
+    100 when D or S is empty. The number of pods is no resource here.
+    """
+
+    name = "ScarceResourceAvoidance"
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, args: ScarceResourceAvoidanceArgs | None = None) -> None:
+        self.args = args or ScarceResourceAvoidanceArgs()
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`."""
+        scarce = [nodes.column(name) for name in dict.fromkeys(self.args.resources)]
+        unwanted = nodes.allocatable[:, rows] > 0
+        unwanted[pod.demand.columns] = False
+        unwanted[PODS_COLUMN] = False
+        different = unwanted.sum(axis=0)
+        avoided = different - unwanted[scarce].sum(axis=0)
+        return np.where(avoided == different, MAX_SCORE, avoided * MAX_SCORE // np.maximum(different, 1))
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw

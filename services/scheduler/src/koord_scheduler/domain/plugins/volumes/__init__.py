@@ -1,0 +1,1 @@
+"""Plugins that tie pods to nodes by their volumes."""

@@ -1,0 +1,64 @@
+"""VolumeRestrictions: a claim with access mode ReadWriteOncePod is used by one pod at a time, in the whole cluster.
+
+Conflicts of disks that pods name without a claim are not known here: what such a volume holds is not mirrored.
+source    scheduler-core spec, 5.9
+"""
+
+from typing import Final, cast
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import IntArray, Rows
+from koord_scheduler.domain.plugins.volumes.volume_binding import Claims, Volumes
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+
+HERE: Final = 1
+ELSEWHERE: Final = 2
+
+
+class VolumeRestrictions:
+    """Refuses every node while another pod uses a claim that the pod would have to have for itself."""
+
+    name = "VolumeRestrictions"
+
+    def __init__(self, volumes: Volumes) -> None:
+        self.volumes = volumes
+
+    def version(self) -> int:
+        """See `CrossNodeFilterPlugin.version`; who uses a claim is asked at each look."""
+        return self.volumes.changes
+
+    def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
+        """See `CrossNodeFilterPlugin.filter_for`."""
+        claims = cast("Claims | None", subject.pod_class.aspects.get(self.volumes.name))
+        if claims is None:
+            return None
+        exclusive = [key for name in claims.names if (key := (claims.namespace, name)) in self.volumes.exclusive]
+        return ExclusiveClaims(self.volumes, exclusive) if exclusive else None
+
+
+class ExclusiveClaims:
+    """The filter of pods that need these claims for themselves."""
+
+    def __init__(self, volumes: Volumes, claims: list[tuple[str, str]]) -> None:
+        self._volumes = volumes
+        self._claims = claims
+
+    def filter(self, rows: Rows) -> IntArray | None:
+        """See `CrossNodeFilter.filter`: only on a node where all users are does it help if they leave."""
+        used = [users for claim in self._claims if (users := self._volumes.users.get(claim))]
+        if not used:
+            return None
+        codes = np.full(len(rows), ELSEWHERE, np.int64)
+        for row in used[0]:
+            if all(users.keys() == {row} for users in used):
+                codes[rows == row] = HERE
+        return codes
+
+    def reason(self, code: int) -> str:
+        """See `CrossNodeFilter.reason`."""
+        return "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+
+    def is_unresolvable(self, code: int) -> bool:
+        """See `CrossNodeFilter.is_unresolvable`."""
+        return code == ELSEWHERE

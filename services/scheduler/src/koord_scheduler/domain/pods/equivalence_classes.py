@@ -1,0 +1,249 @@
+"""Kinds of pods: what plugins read of a pod, resolved once for all pods that agree in it.
+
+    PodClass   what decides about a node by the node alone; `views` keeps the plugins' answers per class
+    PodKind       what constraints of other pods read of it (`population`)
+
+A Deployment's thousand replicas are one class and one kind.
+
+source    scheduler-core spec, 12.2 b
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
+from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
+from koordcore.values import codec
+
+from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
+from koord_scheduler.domain.pods.kinds import OwnTerms, PodKind, resolved_term
+from koord_scheduler.domain.pods.transformers import PodTransformers
+
+_REMEMBERED: Final = 8192
+DEFAULT_SCHEDULER: Final = "koord-scheduler"
+
+
+class Reader(Protocol):
+    """A plugin that reads something of a pod (`plugins.interface.PodReader`).
+
+    One whose answers depend on it and on the shape of nodes only says so by an attribute `shapes` that is True: then
+    pods that differ in it do not share them. What it reads needs a `repr` that tells it from others.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its key in `PodClass.aspects`."""
+        ...
+
+    def read(self, pod: Pod) -> Hashable:
+        """What it reads; None: nothing."""
+        ...
+
+
+class Transformer(Protocol):
+    """A plugin that changes pods (`plugins.transforming.PodTransformer`)."""
+
+    def transform(self, pod: Pod) -> Pod:
+        """The pod as the plugins are to see it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
+class PodClass:
+    """What decides about a pod by the node alone. Two pods with the same class fit the same nodes equally well.
+
+    shape_key   equal for classes that differ in requests and aspects only (but those of readers with `shapes`)
+    demand      what the pod takes
+    aspects     plugin name -> what it read of the pod
+    """
+
+    key: bytes
+    shape_key: bytes
+    node_name: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    node_affinity: NodeAffinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    demand: Demand
+    aspects: Mapping[str, Hashable] = field(default_factory=dict[str, Hashable])
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Real requests: milli-cores, bytes, whole units."""
+        return self.demand.requests
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Subject:
+    """What a scheduling cycle is about: what a pod asks of nodes, and what other pods' constraints ask of it.
+
+    Two pods for which all three agree have the same object.
+
+    profile    scheduler name of the pod
+    """
+
+    pod_class: PodClass
+    kind: PodKind
+    profile: str = ""
+
+
+class Reading(NamedTuple):
+    """What a pod is.
+
+    pod     as the transformers leave it
+    sort    the same object for pods whose specs, labels and annotations are equal: a place to keep what follows
+    """
+
+    subject: Subject
+    pod: Pod
+    sort: "PodSort"
+
+
+@dataclass(slots=True, eq=False)
+class PodSort:
+    """Pods whose specs, labels and annotations are equal. on_node: by Kubernetes QoS class, see `on_node`."""
+
+    subject: Subject
+    is_transformed: bool
+    on_node: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
+
+
+class PodClasses:
+    """The classes and kinds in use; one that no pod refers to any more disappears by itself.
+
+    readers         plugins that read something of pods; complete before the first pod is read
+    transformers    plugins that change pods, by the name of the pod's scheduler; as `readers`
+    """
+
+    def __init__(
+        self, nodes: NodeColumns, readers: Sequence[Reader] = (), transformers: PodTransformers | None = None
+    ) -> None:
+        self._nodes = nodes
+        self._transform = (transformers or PodTransformers()).transform
+        self.transformers: Mapping[str, Sequence[Transformer]] = {}
+        self.readers = list(readers)
+        self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
+        self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
+        self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str], Subject] = WeakValueDictionary()
+        self._known: dict[bytes, PodSort] = {}
+
+    def _transformed(self, pod: Pod) -> Pod:
+        pod = self._transform(pod)
+        for plugin in self.transformers.get(scheduler_name_of(pod), ()):
+            pod = plugin.transform(pod)
+        return pod
+
+    def of(self, pod: Pod) -> PodClass:
+        """The class of a pod; see `read`."""
+        return self.read(pod).subject.pod_class
+
+    def as_is(self, pod: Pod, profile: str = "") -> Subject:
+        """What a pod is to the plugins without being transformed: one that stands for another for a while.
+
+        profile    scheduler name under which it is scheduled; "" it is not
+        raises    InvalidInput for a request that is no quantity
+        """
+        return self._subject(pod, profile)
+
+    def read(self, pod: Pod) -> Reading:
+        """What a pod is to the plugins.
+
+        raises    InvalidInput for a request that is no quantity
+        source    scheduler-core spec, 3 (input transformers)
+        """
+        meta = pod.metadata
+        key = codec.encode(
+            (
+                pod.spec,
+                meta.namespace,
+                meta.labels,
+                meta.annotations,
+                meta.owner_references,
+                meta.deletion_timestamp is not None,
+            )
+        )
+        known = self._known.get(key)
+        if known is None:
+            transformed = self._transformed(pod)
+            known = PodSort(self._subject(transformed, scheduler_name_of(pod)), transformed is not pod)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = known
+        return Reading(known.subject, self._transformed(pod) if known.is_transformed else pod, known)
+
+    def _subject(self, pod: Pod, profile: str) -> Subject:
+        identity = (self._template(pod), self._kind(pod), profile)
+        subject = self._subjects.get(identity)
+        if subject is None:
+            subject = self._subjects[identity] = Subject(*identity)
+        return subject
+
+    def _template(self, pod: Pod) -> PodClass:
+        spec = pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        requests, non_zero = pod_requests(pod), pod_requests_non_zero(pod)
+        aspects = {reader.name: aspect for reader in self.readers if (aspect := reader.read(pod)) is not None}
+        of_shape = [repr(aspects.get(reader.name)) for reader in self.readers if getattr(reader, "shapes", False)]
+        shape_key = codec.encode_canonical([spec.node_name, spec.node_selector, affinity, spec.tolerations, *of_shape])
+        key = shape_key + codec.encode_canonical([requests, non_zero])
+        identity = (key, tuple(aspects.items()))
+        known = self._templates.get(identity)
+        if known is None:
+            known = self._templates[identity] = PodClass(
+                key=key,
+                shape_key=shape_key,
+                node_name=spec.node_name,
+                node_selector=spec.node_selector,
+                node_affinity=affinity,
+                tolerations=tuple(spec.tolerations),
+                demand=self._nodes.demand(requests, non_zero),
+                aspects=aspects,
+            )
+        return known
+
+    def _kind(self, pod: Pod) -> PodKind:
+        meta, affinity = pod.metadata, pod.spec.affinity
+        terminating = meta.deletion_timestamp is not None
+        pod_terms = [affinity.pod_affinity, affinity.pod_anti_affinity] if affinity is not None else []
+        owners = tuple((owner.kind, owner.name) for owner in meta.owner_references if owner.controller)
+        spread = tuple(pod.spec.topology_spread_constraints)
+        key = codec.encode_canonical([meta.namespace, meta.labels, terminating, pod_terms, owners, spread])
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = PodKind(
+                namespace=meta.namespace,
+                labels=meta.labels,
+                terminating=terminating,
+                terms=own_terms(affinity, meta.namespace, meta.labels),
+                spread=spread,
+                owners=owners,
+            )
+        return known
+
+
+def scheduler_name_of(pod: Pod) -> str:
+    """The scheduler of a pod: a label replaces the field; without either it is ours.
+
+    source    scheduler-core spec, 3 (input transformers)
+    """
+    return pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name) or DEFAULT_SCHEDULER
+
+
+def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
+    """The inter-pod terms of a pod in this namespace with these labels. source    scheduler-core spec, 5.7"""
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return OwnTerms()
+    wanted, unwanted = affinity.pod_affinity, affinity.pod_anti_affinity
+    return OwnTerms(
+        affinity=tuple(resolved_term(term, namespace, labels) for term in (wanted.required if wanted else ())),
+        anti_affinity=tuple(resolved_term(term, namespace, labels) for term in (unwanted.required if unwanted else ())),
+        preferred=tuple(
+            (resolved_term(item.pod_affinity_term, namespace, labels), sign * item.weight)
+            for sign, side in ((1, wanted), (-1, unwanted))
+            if side is not None
+            for item in side.preferred
+        ),
+    )

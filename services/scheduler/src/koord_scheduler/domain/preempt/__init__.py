@@ -1,0 +1,1 @@
+"""Room for a pod or a job at the cost of pods of lower priority."""

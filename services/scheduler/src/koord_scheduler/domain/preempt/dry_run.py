@@ -1,0 +1,175 @@
+"""Who would have to leave a node for a pod: without its possible victims the pod fits; those that can stay come back.
+
+Where nothing but amounts can refuse the pod (the usual case), sums decide. Elsewhere the pods are taken off the columns
+and put back, so every plugin answers as it would; nothing else sees it. Both give the same victims (tested).
+
+source    scheduler-core spec, 6 (3), 10.8
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.evaluate.amounts import move, needs_of, only_amounts_refuse, suffices
+from koord_scheduler.domain.framework.interface import PreemptionPlugin
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.state.nominees import rivals_on
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+class Victim(NamedTuple):
+    """A pod that has to go."""
+
+    pod: PodRecord
+    violates_budget: bool
+    node: str
+
+
+class DryRuns:
+    """What one plugin's preemption would cost on one node after the other, for one pod.
+
+    sums_decide    whether sums do; otherwise the plugins are asked
+    """
+
+    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: PreemptionPlugin) -> None:
+        self._state = state
+        self._pod = pod
+        self._subject = subject
+        self._plugin = plugin
+        self._engine = state.framework_of(pod).engine
+        self._room = plugin.room_for(pod)
+        coupled = bool(self._engine.judges(subject).filters)
+        self._occupancy = state.cluster.accounting.parts_for(subject.pod_class, coupled=coupled)
+        self._needs = needs_of(self._engine, subject)
+        can_sum = self._room is None
+        self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
+
+    def victims(self, row: int) -> tuple[Victim, ...]:
+        """Who has to leave the node for the pod; empty: nobody's leaving helps."""
+        possible = self._possible_victims(row)
+        if not possible:
+            return ()
+        node = self._state.nodes.names[row]
+        rivals = rivals_on(self._state, node, self._pod) if len(self._state.nominations) else []
+        if not self._could_fit(row, possible):
+            return ()
+        by_importance = self._ordered(possible)
+        if self.sums_decide:
+            gone = self._gone_by_sums(row, by_importance, rivals)
+        else:
+            gone = self._gone_by_trial(row, by_importance, rivals)
+        violating = self._violating(gone)
+        return tuple(
+            Victim(self._state.pods[each.uid], each.uid in violating, node) for each in sorted(gone, key=_importance)
+        )
+
+    def _gone_by_sums(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
+        """Victims in the order in which they were tried; empty: the pod does not fit without all of them, either."""
+        if not self._engine.answers.suits(self._subject.pod_class, row):
+            return []
+        left = self._needs.left(self._state.nodes, row, rivals)
+        for pod_info in by_importance:
+            move(left, pod_info, 1)
+        if not suffices(left):
+            return []
+        gone: list[PodInfo] = []
+        for pod_info in by_importance:
+            move(left, pod_info, -1)
+            if not suffices(left):
+                move(left, pod_info, 1)
+                gone.append(pod_info)
+        return gone
+
+    def _gone_by_trial(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
+        """The same, asked of the plugins."""
+        gone: dict[str, PodInfo] = {}
+        with self._occupancy.trial():
+            try:
+                for rival in rivals:
+                    self._occupancy.take(row, rival)
+                for pod_info in by_importance:
+                    self._take_off(row, pod_info, gone)
+                if not self._fits(row):
+                    return []
+                for pod_info in by_importance:
+                    self._put_back(row, pod_info, gone)
+                    if not self._fits(row):
+                        self._take_off(row, pod_info, gone)
+                return [each for each in by_importance if each.uid in gone]
+            finally:
+                for pod_info in list(gone.values()):
+                    self._put_back(row, pod_info, gone)
+                for rival in rivals:
+                    self._occupancy.give(row, rival)
+
+    def _could_fit(self, row: int, possible: Sequence[PodInfo]) -> bool:
+        """Whether all possible victims together hold what the node lacks; most nodes are passed over by this alone."""
+        free = self._state.nodes.free
+        for column, amount in self._needs.amounts:
+            short = amount - free.item(column, row)
+            if short <= 0:
+                continue
+            for pod_info in possible:
+                short -= sum(held for held_column, held in pod_info.demand.pairs if held_column == column)
+            if short > 0:
+                return False
+        return True
+
+    def _fits(self, row: int) -> bool:
+        if self._room is not None and not self._room.fits():
+            return False
+        return self._engine.passes(self._subject, row)
+
+    def _possible_victims(self, row: int) -> list[PodInfo]:
+        state, pod = self._state, self._pod
+        possible: list[PodInfo] = []
+        for pod_info in state.ledgers.pod_infos(state.nodes.names[row]):
+            other = state.pods.get(pod_info.uid)
+            if other is None or pod_info.priority >= pod.priority or pod_info.uid == pod.uid:
+                continue
+            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.waiting
+            if is_settled and self._plugin.may_preempt(pod, other):
+                possible.append(pod_info)
+        return possible
+
+    def _ordered(self, possible: Sequence[PodInfo]) -> list[PodInfo]:
+        """In the order in which they may stay: those whose eviction violates a budget first, each by importance."""
+        by_importance = sorted(possible, key=_importance)
+        violating = self._violating(by_importance)
+        return sorted(by_importance, key=lambda each: each.uid not in violating)
+
+    def _violating(self, by_importance: Sequence[PodInfo]) -> set[str]:
+        known = [(each.uid, each.pod) for each in by_importance if each.pod is not None]
+        answers = self._state.cluster.budgets.violating(pod for _, pod in known)
+        return {uid for (uid, _), violates in zip(known, answers, strict=True) if violates}
+
+    def _take_off(self, row: int, pod_info: PodInfo, gone: dict[str, PodInfo]) -> None:
+        self._occupancy.give(row, pod_info)
+        if self._room is not None:
+            self._room.take(pod_info.uid)
+        gone[pod_info.uid] = pod_info
+
+    def _put_back(self, row: int, pod_info: PodInfo, gone: dict[str, PodInfo]) -> None:
+        self._occupancy.take(row, pod_info)
+        if self._room is not None:
+            self._room.put_back(pod_info.uid)
+        del gone[pod_info.uid]
+
+
+def _importance(pod_info: PodInfo) -> tuple[int, float, str]:
+    """Most important first: higher priority, then earlier start."""
+    return (-pod_info.priority, started_at(pod_info.pod, pod_info.since), pod_info.uid)
+
+
+def started_at(pod: Pod | None, since: float) -> float:
+    """Unix seconds at which the pod started; else those since which it is on its node."""
+    if pod is not None and pod.status.start_time:
+        try:
+            return datetime.fromisoformat(pod.status.start_time).timestamp()
+        except ValueError:
+            return since
+    return since

@@ -1,0 +1,148 @@
+"""Room for all pending members of a job at once, at the cost of pods of lower priority; tried on the columns.
+
+source    scheduler-core spec, 8.10; the plan itself is `domain.gang.preemption`
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import Rows, row_list
+from koord_scheduler.domain.framework.job_preempting import JobPreempting
+from koord_scheduler.domain.gang.preemption import (
+    JobPreemption,
+    TopologyRules,
+    Victim,
+    plan_job_preemption,
+    possible_victim,
+)
+from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.state.cycle_view import CycleView
+from koord_scheduler.domain.state.nominees import rivals_on
+from koord_scheduler.domain.state.offers import tried
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRoom:
+    """Room for everybody. nominations: member -> node; victims: with their nodes; examined: candidate nodes."""
+
+    nominations: Mapping[str, str]
+    victims: tuple[tuple[PodRecord, str], ...]
+    examined: int
+
+
+class JobSearch:
+    """The search for one pod and the members of its job that have no node.
+
+    members     in the order in which they are placed
+    """
+
+    def __init__(
+        self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobPreempting, within: Rows | None
+    ) -> None:
+        self._state = state
+        self._pod = pod
+        self._sight = sight
+        self._within = within
+        self.members = [
+            record
+            for uid in plugin.members(pod)
+            if (record := state.pods.get(uid)) is not None and record.subject is not None and not record.work_node
+        ]
+        self._by_uid = {member.uid: member for member in self.members}
+        self._occupants: dict[str, dict[str, PodInfo]] = {}
+
+    def awaits_victims(self) -> bool:
+        """Whether a pod is still leaving a node that a member is nominated to."""
+        state = self._state
+        nodes = {state.nominations.node_of(member.uid) for member in self.members} - {""}
+        return any(
+            uid in state.evictions
+            and (other := state.pods.get(uid)) is not None
+            and other.priority < self._pod.priority
+            for node in nodes
+            for uid in state.ledgers.pods(node)
+        )
+
+    def run(self) -> JobRoom | str:
+        """The room, or why there is none."""
+        state = self._state
+        rules = self._rules()
+        victims = {state.nodes.names[row]: self._victims(row) for row in row_list(self._candidates(rules is not None))}
+        kinds: dict[Subject | None, int] = {}
+        found = plan_job_preemption(
+            [member.uid for member in self.members],
+            [kinds.setdefault(member.subject, len(kinds)) for member in self.members],
+            victims,
+            self._fits,
+            rules,
+        )
+        if not isinstance(found, JobPreemption):
+            return found.message
+        going = [(state.pods[each.uid], node) for node, pods in found.victims.items() for each in pods]
+        return JobRoom(nominations=found.nominations, victims=tuple(going), examined=len(victims))
+
+    def _candidates(self, has_rules: bool) -> Rows:
+        """Rows that refuse the pod and might not if pods left; all that take a member, where not every row refused."""
+        state, engine = self._state, self._state.engine_of(self._pod)
+        resolvable = self._sight.resolvable(engine)
+        lowest = state.cluster.priorities.lowest(state.nodes.capacity)
+        found = [resolvable[lowest[resolvable] < self._pod.priority]]
+        found += [
+            state.frameworks.engine_of(subject).feasible(subject)
+            for subject in {member.subject for member in self.members}
+            if subject is not None and (has_rules or subject != self._sight.subject)
+        ]
+        rows = np.unique(np.concatenate(found))
+        return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)
+
+    def _victims(self, row: int) -> list[Victim]:
+        state, node = self._state, self._state.nodes.names[row]
+        possible: list[Victim] = []
+        self._occupants[node] = {}
+        for pod_info in state.ledgers.pod_infos(node):
+            other = state.pods.get(pod_info.uid)
+            if other is None or other.pod is None or other.uid in self._by_uid:
+                continue
+            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.waiting
+            name = f"{other.namespace}/{other.name}"
+            victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
+            if victim is not None and is_settled:
+                possible.append(victim)
+                self._occupants[node][other.uid] = pod_info
+        return possible
+
+    def _fits(self, node: str, kept: Sequence[Victim], members: Sequence[str]) -> bool:
+        """See `gang.preemption.Fits`."""
+        state, row = self._state, self._state.nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        staying = {victim.uid for victim in kept}
+        with tried(state) as (take, give):
+            for uid, pod_info in self._occupants[node].items():
+                if uid not in staying:
+                    give(row, pod_info)
+            for rival in rivals_on(state, node, self._pod):
+                if rival.uid not in self._by_uid:
+                    take(row, rival)
+            for uid in members:
+                member = self._by_uid[uid]
+                assert member.subject is not None, f"pod {uid} has no spec"
+                if not state.engine_of(member).passes(member.subject, row):
+                    return False
+                take(row, member.pod_info())
+        return True
+
+    def _rules(self) -> TopologyRules | None:
+        cluster = self._state.cluster
+        gang = cluster.gangs.roster.gang_of(self._pod.uid)
+        gather = gang.parameters.gather if gang is not None and gang.parameters is not None else None
+        if not cluster.gangs.args.is_topology_aware or gather is None or cluster.topology is None:
+            return None
+        aware = next((each for each in cluster.accounting.followers if isinstance(each, TopologyCoscheduling)), None)
+        existing: Mapping[str, int] = {} if aware is None else aware.peers_of(self._pod)
+        return TopologyRules(cluster.topology, gather, existing)

@@ -1,0 +1,86 @@
+"""What a preemption leads to: nominations, evictions asked for, waiting pods that lose their nodes; one append for all.
+
+source    scheduler-core spec, 6 (6), 8.10 (6)
+"""
+
+from collections.abc import Mapping
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling import pod as pod_event
+from koordcore.events.scheduling.pod import PodNominated, Turn
+
+from koord_scheduler.domain.commit.status_writes import StatusWrite
+from koord_scheduler.domain.commit.work import pod_ref
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.preempt.dry_run import Victim
+from koord_scheduler.domain.preempt.preemption import Preemption
+from koord_scheduler.domain.state.forget import give_up
+from koord_scheduler.domain.state.nominees import clear_nomination, nominated
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Turn) -> None:
+    """The pod, and the members of its job, are promised their nodes; the victims are to go. turn: of the attempt."""
+    nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
+    evictions: list[tuple[AggregateRef, Event]] = []
+    for victim in found.victims:
+        if victim.pod.uid in state.waiting:
+            give_up(state, victim.pod, pod.trigger)
+        elif victim.pod.uid not in state.evictions:
+            evictions.append(_eviction(pod, victim, found.plugin))
+            state.evictions[victim.pod.uid] = "Preempted"
+    promises: list[tuple[AggregateRef, Event]] = []
+    for uid, node in nodes.items():
+        member = state.pods[uid]
+        for other in state.nominations.outranked(node, uid, member.priority):
+            if other not in nodes and state.pods[other].framework is not None:
+                clear_nomination(state, state.pods[other], "outranked")
+        promises.append((pod_ref(uid), _nominated(member, node, found, turn if uid == pod.uid else None)))
+        nominated(state, member, node)
+    state.status_writes.put(
+        StatusWrite(
+            facts=(*promises, *evictions),
+            trigger=pod.trigger,
+            uid=pod.uid,
+            traceparent=pod.traceparent,
+            tracestate=pod.tracestate,
+        )
+    )
+
+
+def _nominated(pod: PodRecord, node: str, found: Preemption, turn: Turn | None) -> PodNominated:
+    victims = [
+        pod_event.Victim(
+            uid=victim.pod.uid,
+            namespace=victim.pod.namespace,
+            name=victim.pod.name,
+            priority=victim.pod.priority,
+            violates_budget=victim.violates_budget,
+        )
+        for victim in found.victims
+        if victim.node == node
+    ]
+    return PodNominated(
+        namespace=pod.namespace,
+        name=pod.name,
+        node=node,
+        victims=victims,
+        plugin=found.plugin,
+        candidates=found.examined,
+        message=found.message,
+        turn=turn,
+    )
+
+
+def _eviction(pod: PodRecord, victim: Victim, plugin: str) -> tuple[AggregateRef, Event]:
+    event = PodEvictionRequested(
+        namespace=victim.pod.namespace,
+        name=victim.pod.name,
+        node=victim.node,
+        initiator="scheduler",
+        method="delete",
+        reason="Preempted",
+        message=f"Preempted by pod {pod.namespace}/{pod.name} ({plugin}) on node {victim.node}",
+    )
+    return AggregateRef("eviction", victim.pod.uid), event

@@ -1,0 +1,200 @@
+"""Room for a pod that no node suits, at the cost of pods of lower priority.
+
+    candidates   nodes that were refused, but might not be if pods left them
+    dry run      who would have to leave each of them (`dry_run`)
+    choice       the node whose victims cost least (`preemption_pick`)
+
+source    scheduler-core spec, 6 and 10.8
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import Rows, row_list, text_hash
+from koord_scheduler.domain.framework.interface import PreemptionPlugin, Rejection
+from koord_scheduler.domain.framework.job_preempting import JobPreempting
+from koord_scheduler.domain.gang.round import JobAttempt
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.preempt.dry_run import DryRuns, Victim, started_at
+from koord_scheduler.domain.preempt.job_preemption import JobSearch
+from koord_scheduler.domain.preempt.pick import Candidate, pick_candidate
+from koord_scheduler.domain.preempt.pick import Victim as Cost
+from koord_scheduler.domain.state.cycle_view import CycleView
+from koord_scheduler.domain.state.forget import reject
+from koord_scheduler.domain.state.nominees import clear_nomination
+from koord_scheduler.domain.state.state import SchedulerState
+
+NEVER: Final = "Never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """The pod fits on the node once the victims are gone.
+
+    examined       nodes that were tried
+    nominations    uid -> node of all members of the pod's job, when it was about the whole job
+    message        what is to be said beside
+    """
+
+    plugin: str
+    node: str
+    victims: tuple[Victim, ...]
+    examined: int
+    nominations: Mapping[str, str] = field(default_factory=dict[str, str])
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPreemption:
+    """Why there is none.
+
+    keeps_nomination    an earlier one is still under way
+    ends                no other plugin need try
+    """
+
+    message: str
+    keeps_nomination: bool = False
+    ends: bool = False
+
+
+def preempt(
+    state: SchedulerState, pod: PodRecord, sight: CycleView, rejection: Rejection | None, within: Rows | None = None
+) -> Preemption | NoPreemption:
+    """The first preemption of the pod's profile that finds a node.
+
+    sight        as what the nodes judge the pod
+    rejection    how the pod was refused before any node; None: no node was feasible
+    within       only these nodes came into question; None: all
+    source       scheduler-core spec, 1 (step 7), 6
+    """
+    refusal = _not_eligible(state, pod)
+    if refusal is not None:
+        return refusal
+    message = ""
+    for plugin in state.framework_of(pod).profile.preemptions:
+        if not plugin.answers(rejection):
+            continue
+        if isinstance(plugin, JobPreempting):
+            found = _for_job(state, pod, sight, plugin, within)
+        else:
+            found = _Search(state, pod, sight, plugin).run(within, everywhere=rejection is not None)
+        if isinstance(found, Preemption) or found.ends:
+            return found
+        message = found.message
+    return NoPreemption(message)
+
+
+def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
+    """Why the pod may not preempt at all; None: it may. source    scheduler-core spec, 6 (1)"""
+    assert pod.pod is not None, f"pod {pod.uid} has no spec"
+    if pod.pod.spec.preemption_policy == NEVER:
+        return NoPreemption("not eligible due to preemptionPolicy=Never.")
+    node = state.nominations.node_of(pod.uid)
+    for uid in state.ledgers.pods(node) if node else ():
+        other = state.pods.get(uid)
+        if other is not None and uid in state.evictions and other.priority < pod.priority:
+            return NoPreemption("not eligible due to a terminating pod on the nominated node.", keeps_nomination=True)
+    return None
+
+
+def _for_job(
+    state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobPreempting, within: Rows | None
+) -> Preemption | NoPreemption:
+    """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
+
+    source    scheduler-core spec, 8.10
+    """
+    said = plugin.said(pod)
+    if said:
+        return NoPreemption(said, keeps_nomination=True, ends=True)
+    search = JobSearch(state, pod, sight, plugin, within)
+    if search.awaits_victims():
+        message = "not eligible due to a terminating pod on the nominated node of a member."
+        return NoPreemption(message, keeps_nomination=True, ends=True)
+    room = search.run()
+    state.job_attempts.append(JobAttempt(_job_of(state, pod), is_preemption=True, succeeded=not isinstance(room, str)))
+    waiting = {uid: state.waiting.node_of(uid) for uid in plugin.waiting(pod) if uid in state.waiting}
+    if isinstance(room, str):
+        plugin.remember(pod, room)
+        if not plugin.is_job(pod):
+            return NoPreemption(room)
+        for member in search.members:
+            clear_nomination(state, member, "unhelpful")
+        reject(state, plugin.reject_waiting(pod))
+        return NoPreemption(room, ends=True)
+    message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
+    plugin.remember(pod, message)
+    reject(state, plugin.reject_waiting(pod))
+    return Preemption(
+        plugin=plugin.name,
+        node=room.nominations[pod.uid],
+        victims=tuple(Victim(victim, violates_budget=False, node=node) for victim, node in room.victims),
+        examined=room.examined,
+        nominations={**room.nominations, **waiting},
+        message=message,
+    )
+
+
+def _job_of(state: SchedulerState, pod: PodRecord) -> str:
+    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    return gang.id if gang is not None else f"{pod.namespace}/{pod.name}"
+
+
+class _Search:
+    """One plugin's search for one pod."""
+
+    def __init__(self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: PreemptionPlugin) -> None:
+        self._state = state
+        self._pod = pod
+        self._sight = sight
+        self._plugin = plugin
+        self._engine = state.framework_of(pod).engine
+        self._dry_runs: dict[Subject, DryRuns] = {}
+
+    def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:
+        """everywhere: every node is a candidate, because none was asked; within: of these only, None of all."""
+        state, nodes = self._state, self._state.nodes
+        rows = np.flatnonzero(nodes.alive) if everywhere else self._sight.resolvable(self._engine)
+        if within is not None:
+            rows = np.intersect1d(rows, within, assume_unique=True)
+        possible = rows[state.cluster.priorities.lowest(nodes.capacity)[rows] < self._pod.priority]
+        message = f"0/{len(nodes)} nodes are available: "
+        if len(possible) == 0 or self._plugin.spares_everyone(self._pod):
+            return NoPreemption(f"{message}{len(nodes)} No preemption victims found for incoming pod.")
+        most = self._plugin.most_candidates(len(nodes))
+        found: dict[str, Candidate] = {}
+        victims_of: dict[str, tuple[Victim, ...]] = {}
+        examined = 0
+        for row in self._in_turn(possible):
+            if examined >= most or len(found) >= most:
+                break
+            examined += 1
+            victims = self._dry_runs_of(self._sight.at(row)).victims(row)
+            if victims:
+                name = nodes.names[row]
+                victims_of[name] = victims
+                found[name] = _candidate(victims)
+        chosen = pick_candidate(found)
+        if chosen is None:
+            return NoPreemption(f"{message}{len(nodes)} Preemption is not helpful for scheduling.")
+        return Preemption(plugin=self._plugin.name, node=chosen, victims=victims_of[chosen], examined=examined)
+
+    def _dry_runs_of(self, subject: Subject) -> DryRuns:
+        known = self._dry_runs.get(subject)
+        if known is None:
+            known = self._dry_runs[subject] = DryRuns(self._state, self._pod, subject, self._plugin)
+        return known
+
+    def _in_turn(self, rows: Rows) -> Iterable[int]:
+        """All rows, beginning at a place that depends on the pod alone."""
+        offset = text_hash(self._pod.uid) % len(rows)
+        return row_list(np.roll(rows, -offset))
+
+
+def _candidate(victims: Sequence[Victim]) -> Candidate:
+    costs = [Cost(each.pod.priority, started_at(each.pod.pod, each.pod.placed_at)) for each in victims]
+    return Candidate(costs, sum(each.violates_budget for each in victims))

@@ -1,0 +1,1 @@
+"""Which pod is next: the scheduling queue, pods that wait at Permit, nominated pods."""

@@ -1,0 +1,75 @@
+"""Pods that have a node and may not go there yet. source    scheduler-core spec, 1 (step 13)"""
+
+import heapq
+from dataclasses import dataclass
+
+from koord_scheduler.domain.commit.work import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One waiting pod: its decision, and until when it is held. deadline: seconds of the run's clock."""
+
+    work: Placement
+    deadline: float
+
+
+class WaitingPods:
+    """The waiting pods by uid."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._deadlines: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._held
+
+    def uids(self) -> list[str]:
+        """All of them."""
+        return list(self._held)
+
+    def hold(self, work: Placement, deadline: float) -> None:
+        """The pod waits from now on."""
+        self._held[work.uid] = Held(work, deadline)
+        heapq.heappush(self._deadlines, (deadline, work.uid))
+
+    def let_go(self, uid: str) -> Placement:
+        """The pod waits no more; returns its decision. Raises KeyError for one that does not wait."""
+        return self._held.pop(uid).work
+
+    def work_of(self, uid: str) -> Placement | None:
+        """The decision of a waiting pod; None: it does not wait."""
+        held = self._held.get(uid)
+        return None if held is None else held.work
+
+    def node_of(self, uid: str) -> str:
+        """Where the pod waits. Raises KeyError for one that does not."""
+        return self._held[uid].work.node
+
+    def overdue(self, now: float) -> list[str]:
+        """Pods whose time is over, first those that waited longest; they still wait."""
+        overdue: list[str] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, uid = heapq.heappop(self._deadlines)
+            held = self._held.get(uid)
+            if held is not None and held.deadline == deadline:
+                overdue.append(uid)
+        return overdue
+
+    def next_due(self) -> float | None:
+        """When the first is overdue; None: nobody waits."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def on(self, node: str) -> list[str]:
+        """Pods that wait on the node."""
+        return [uid for uid, held in self._held.items() if held.work.node == node]
+
+    def on_nodes(self) -> dict[str, int]:
+        """Node -> how many pods wait there."""
+        counts: dict[str, int] = {}
+        for held in self._held.values():
+            counts[held.work.node] = counts.get(held.work.node, 0) + 1
+        return counts

@@ -1,0 +1,433 @@
+"""Which pod is next: active, backing off, waiting for an event, gated, in flight.
+
+    add -> active --pop, take--> in flight --placed--> gone
+             ^                     |  |
+             |                     |  +--unschedulable--> waiting --event, or 5 min--+
+             |                     +--retry_later--> backoff <-- still backing off --+
+             +---------- backoff is over <-------------+
+
+Before a pod becomes active or backs off the PreEnqueue plugins are asked (`gate`): one that they refuse is gated until
+one of its own events, or until a plugin activates it. A pod that waits is in a group of its likes: pods that nodes
+refused by what they are (`Subject`), pods that a plugin refused before any node by what the plugin says (`Block`).
+
+Moments are seconds of the run's clock, given as arguments. Order among equals is the order of enqueueing, so a replay
+pops the same pods.
+
+source    scheduler-core spec, 2
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum, auto
+from typing import Final, NamedTuple
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.queue.unschedulable import Fits, Group, Rank, SeesOtherwise, WaitingRoom
+
+LONGEST_WAIT_SECONDS: Final = 300.0
+FLUSH_PERIOD_SECONDS: Final = 30.0
+_MOST_FLUSHED: Final = 500
+
+
+class Block(NamedTuple):
+    """Why a group of pods was refused before any node: the plugin, and what they have in common for it."""
+
+    plugin: str
+    key: str
+
+
+Gate = Callable[[str], str | None]
+"""Asks the PreEnqueue plugins about a pod: why it may not be attempted now, None: it may."""
+
+
+class Came(StrEnum):
+    """Why a pod came to its present place; values of the metric `queue_incoming_pods_total`."""
+
+    ADDED = "PodAdd"
+    UPDATED = "PodUpdate"
+    FAILED = "ScheduleAttemptFailure"
+    BACKED_OFF = "BackoffComplete"
+    HELPED = "ClusterEvent"
+    TIMED_OUT = "UnschedulableTimeout"
+    ACTIVATED = "ForceActivate"
+
+
+class QueueState(IntEnum):
+    """Where a pod is."""
+
+    ACTIVE = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+    GATED = auto()
+    IN_FLIGHT = auto()
+
+
+MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
+"""Where a pod waits that may be attempted when it is said to be its turn."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueuedPod:
+    """A pod that is not placed yet.
+
+    attempts    scheduling attempts begun
+    ticket      order of the last enqueueing
+    ready_at    end of its backoff
+    since       when it began to wait in its present place
+    trigger     id of the event that made it worth an attempt: its submission, or what helped since
+    block       refused before any node; None: nodes refused it, or nobody has yet
+    gated_by    what PreEnqueue said, "" when it may be attempted
+    refused_by  plugins that refused it in its last attempt
+    """
+
+    uid: str
+    subject: Subject
+    priority: int
+    trigger: str
+    place: QueueState = QueueState.ACTIVE
+    attempts: int = 0
+    ticket: int = 0
+    ready_at: float = 0.0
+    since: float = 0.0
+    woken: bool = False
+    block: Block | None = None
+    gated_by: str = ""
+    refused_by: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> Rank:
+        """Its order among others."""
+        return (-self.priority, self.ticket, self.uid)
+
+    def is_same(self, subject: Subject, priority: int) -> bool:
+        """Whether a changed pod is for the queue what it was: then it keeps its place."""
+        return (self.subject, self.priority) == (subject, priority)
+
+
+class SchedulingQueue:
+    """All pods of our profiles that have no node yet.
+
+    incoming    how often pods came to a place, by the reason
+    """
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        *,
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        gate: Gate = lambda _: None,
+        sees_otherwise: SeesOtherwise = lambda _: False,
+    ) -> None:
+        self._gate = gate
+        self._blocked: dict[Block, Group] = {}
+        self.gated: list[tuple[str, str]] = []
+        self._initial_backoff = initial_backoff
+        self._max_backoff = max_backoff
+        self._pods: dict[str, QueuedPod] = {}
+        self._active: list[Rank] = []
+        self._backoff: list[tuple[float, int, str]] = []
+        self._waiting_since: dict[str, float] = {}
+        self._room = WaitingRoom(nodes, sees_otherwise)
+        self._tickets = 0
+        self._next_flush = 0.0
+        self._now = 0.0
+        self._counts = dict.fromkeys(QueueState, 0)
+        self._came = Came.ADDED
+        self.incoming: dict[tuple[QueueState, Came], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run's clock, as `tick` has said last."""
+        return self._now
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod's entry; None when it is not in the queue."""
+        return self._pods.get(uid)
+
+    def counts(self) -> dict[QueueState, int]:
+        """How many pods are in each place."""
+        return dict(self._counts)
+
+    def add(self, uid: str, subject: Subject, priority: int, trigger: str) -> None:
+        """A pod is to be placed; one that is known already starts anew with its attempts kept."""
+        old = self._pods.get(uid)
+        if old is not None:
+            self.remove(uid)
+        self._tickets += 1
+        pod = QueuedPod(uid=uid, subject=subject, priority=priority, trigger=trigger, ticket=self._tickets)
+        if old is not None:
+            pod.attempts = old.attempts
+        self._pods[uid] = pod
+        pod.place = QueueState.GATED
+        self._counts[QueueState.GATED] += 1
+        self._came = Came.ADDED
+        self._activate(pod)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Forget a pod: placed, deleted, not ours any more. If it was woken in vain, the next of its kind is woken."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return None
+        self._leave(pod)
+        if pod.woken:
+            self._wake_next(pod.subject, pod.trigger)
+        return pod
+
+    def pop(self) -> QueuedPod | None:
+        """The next pod, now in flight with one attempt more; None when none is ready."""
+        while self._active:
+            _, ticket, uid = heapq.heappop(self._active)
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place is QueueState.ACTIVE and pod.ticket == ticket:
+                pod.attempts += 1
+                self._move(pod, QueueState.IN_FLIGHT)
+                return pod
+        return None
+
+    def take(self, uid: str, like: str = "") -> QueuedPod:
+        """A plugin wants this pod now, wherever it is: in flight with one attempt more.
+
+        like    pod whose turn and attempts it inherits
+        """
+        pod, first = self._pods[uid], self._pods.get(like)
+        if first is not None:
+            pod.ticket, pod.attempts = first.ticket, max(pod.attempts, first.attempts - 1)
+        pod.attempts += 1
+        self._move(pod, QueueState.IN_FLIGHT)
+        return pod
+
+    def recheck(self, uid: str) -> None:
+        """The pod itself has changed: if it was gated, PreEnqueue is asked again."""
+        self._came = Came.UPDATED
+        if self._pods[uid].place is QueueState.GATED:
+            self._activate(self._pods[uid])
+
+    def activate(self, uids: Iterable[str], trigger: str = "") -> None:
+        """These are worth an attempt at once, as far as PreEnqueue allows; backoff does not count."""
+        self._came = Came.ACTIVATED
+        for uid in uids:
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place in (QueueState.GATED, QueueState.UNSCHEDULABLE, QueueState.BACKOFF):
+                pod.trigger = trigger or pod.trigger
+                self._activate(pod)
+
+    def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
+        """The attempt failed: wait for an event that may help.
+
+        block    a plugin refused the pod before any node; None: no node was feasible
+        """
+        pod = self._pods[uid]
+        pod.refused_by = refused_by
+        self._came = Came.FAILED
+        pod.woken = False
+        pod.block = block
+        pod.ready_at = now + self._backoff_seconds(pod.attempts)
+        pod.since = now
+        self._move(pod, QueueState.UNSCHEDULABLE)
+        self._waiting_since[uid] = now
+        if block is None:
+            self._room.add(pod.subject, pod.rank)
+        else:
+            self._blocked.setdefault(block, Group()).add(pod.rank)
+
+    def blocked(self, plugin: str) -> list[tuple[Block, str]]:
+        """Each group that the plugin keeps waiting, with its first pod."""
+        found = [(block, group.first()) for block, group in self._blocked.items() if block.plugin == plugin]
+        return [(block, uid) for block, uid in found if uid is not None]
+
+    def refused_by_others(self, plugins: Collection[str]) -> list[str]:
+        """The first pod of each group that another plugin than these keeps waiting."""
+        firsts = (group.first() for block, group in self._blocked.items() if block.plugin not in plugins)
+        return [uid for uid in firsts if uid is not None]
+
+    def unschedulable_pods(self) -> list[QueuedPod]:
+        """All pods that wait for an event, in the order in which they began to."""
+        return [self._pods[uid] for uid in self._waiting_since]
+
+    def waiting_subjects(self) -> list[Subject]:
+        """What the pods ask that nodes refused, in the order in which they began to wait."""
+        return self._room.subjects()
+
+    def retry_later(self, uid: str, now: float) -> float:
+        """The attempt failed for a reason that is not the cluster's: try again after a backoff; returns its end."""
+        pod = self._pods[uid]
+        self._came = Came.FAILED
+        pod.ready_at = now + self._backoff_seconds(pod.attempts)
+        self._to_backoff(pod)
+        return pod.ready_at
+
+    def retry_now(self, uid: str) -> None:
+        """The decision was taken back through no fault of the pod: it returns to its old turn."""
+        pod = self._pods[uid]
+        self._came = Came.FAILED
+        if not self._stays_gated(pod):
+            self._move(pod, QueueState.ACTIVE)
+            heapq.heappush(self._active, pod.rank)
+
+    def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
+        """The pod has a node, subject to the log's consent: the next waiting pod of its kind may have luck, too.
+
+        has_room    whether a pod of the kind would fit now; asked only when one waits
+        """
+        pod.woken = False
+        if pod.block is not None:
+            group = self._blocked.get(pod.block)
+            uid = group.first() if group is not None else None
+            if uid is not None:
+                self.wake_pod(uid, pod.trigger)
+        if self._room.first(pod.subject) is not None and has_room(pod.subject):
+            self._wake_next(pod.subject, pod.trigger)
+
+    def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
+        """Something changed on these nodes that may help: wakes the first pod of each kind that fits there now.
+
+        trigger    id of the event
+        returns    how many pods were woken
+        """
+        helped = self._room.helped(rows, fits)
+        for subject in helped:
+            self._wake_next(subject, trigger)
+        return len(helped)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: ends backoffs, and every 30 s the waits of more than 5 minutes."""
+        self._now = now
+        while self._backoff and self._backoff[0][0] <= now:
+            ready_at, _, uid = heapq.heappop(self._backoff)
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place is QueueState.BACKOFF and pod.ready_at == ready_at:
+                self._came = Came.BACKED_OFF
+                self._activate(pod)
+        if now >= self._next_flush:
+            self._next_flush = now + FLUSH_PERIOD_SECONDS
+            self._flush(now)
+
+    def next_due(self) -> float | None:
+        """When `tick` will have something to do; None: only an event can change anything."""
+        while self._backoff:
+            ready_at, _, uid = self._backoff[0]
+            pod = self._pods.get(uid)
+            if pod is not None and pod.place is QueueState.BACKOFF and pod.ready_at == ready_at:
+                break
+            heapq.heappop(self._backoff)
+        flush = self._next_flush if self._waiting_since else None
+        backoff = self._backoff[0][0] if self._backoff else None
+        return min((moment for moment in (flush, backoff) if moment is not None), default=None)
+
+    def is_in_flight(self, uid: str) -> bool:
+        """Whether the pod was popped and has no outcome yet."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.place is QueueState.IN_FLIGHT
+
+    def is_gated(self, uid: str) -> bool:
+        """Whether PreEnqueue keeps the pod from being attempted."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.place is QueueState.GATED
+
+    def has_active(self) -> bool:
+        """Whether `pop` would give a pod."""
+        return self._counts[QueueState.ACTIVE] > 0
+
+    def _backoff_seconds(self, attempts: int) -> float:
+        """min(initial * 2^(attempts - 1), max)."""
+        return min(self._initial_backoff * 2.0 ** min(max(attempts - 1, 0), 60), self._max_backoff)
+
+    def _wake_next(self, subject: Subject, trigger: str) -> None:
+        uid = self._room.first(subject)
+        if uid is not None:
+            self.wake_pod(uid, trigger)
+
+    def wake_first(self, subject: Subject, trigger: str) -> None:
+        """There may be room now for pods of this kind: the first that waits is attempted."""
+        self._wake_next(subject, trigger)
+
+    def wake_pod(self, uid: str, trigger: str) -> None:
+        """Something may have helped this waiting pod."""
+        pod = self._pods[uid]
+        if pod.place is QueueState.UNSCHEDULABLE:
+            pod.woken = True
+            self._came = Came.HELPED
+            pod.trigger = trigger
+            self._end_wait(pod)
+
+    def _end_wait(self, pod: QueuedPod) -> None:
+        if pod.ready_at <= self._now:
+            self._activate(pod)
+        else:
+            self._to_backoff(pod)
+
+    def _to_backoff(self, pod: QueuedPod) -> None:
+        if self._stays_gated(pod):
+            return
+        self._move(pod, QueueState.BACKOFF)
+        heapq.heappush(self._backoff, (pod.ready_at, pod.ticket, pod.uid))
+
+    def _stays_gated(self, pod: QueuedPod) -> bool:
+        """Ask PreEnqueue; a pod that it refuses is gated."""
+        refusal = self._gate(pod.uid)
+        if refusal is None:
+            pod.gated_by = ""
+            return False
+        if pod.gated_by != refusal:
+            pod.gated_by = refusal
+            self.gated.append((pod.uid, refusal))
+        self._move(pod, QueueState.GATED)
+        return True
+
+    def _activate(self, pod: QueuedPod) -> None:
+        if self._stays_gated(pod):
+            return
+        self._tickets += 1
+        pod.ticket = self._tickets
+        self._move(pod, QueueState.ACTIVE)
+        heapq.heappush(self._active, pod.rank)
+
+    def _flush(self, now: float) -> None:
+        """Ends waits of more than 5 minutes: of each kind of pods the first; the next follows when that has luck."""
+        overdue: list[str] = []
+        for uid, since in self._waiting_since.items():
+            if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
+                break
+            overdue.append(uid)
+        heads = {self._first_like(self._pods[uid]) for uid in overdue}
+        self._came = Came.TIMED_OUT
+        for uid in overdue:
+            if uid in heads:
+                self._end_wait(self._pods[uid])
+            else:
+                del self._waiting_since[uid]
+                self._waiting_since[uid] = now
+
+    def _first_like(self, pod: QueuedPod) -> str | None:
+        """The first of those that wait for the same as this pod."""
+        if pod.block is not None:
+            return self._blocked[pod.block].first()
+        return self._room.first(pod.subject)
+
+    def _move(self, pod: QueuedPod, place: QueueState) -> None:
+        self._leave(pod)
+        pod.place = place
+        self._counts[place] += 1
+        if place is not QueueState.IN_FLIGHT:
+            key = place, self._came
+            self.incoming[key] = self.incoming.get(key, 0) + 1
+
+    def _leave(self, pod: QueuedPod) -> None:
+        self._counts[pod.place] -= 1
+        if pod.place is QueueState.UNSCHEDULABLE:
+            del self._waiting_since[pod.uid]
+            if pod.block is None:
+                self._room.discard(pod.subject, pod.uid)
+            else:
+                self._blocked[pod.block].discard(pod.uid)
+                if not self._blocked[pod.block].members:
+                    del self._blocked[pod.block]

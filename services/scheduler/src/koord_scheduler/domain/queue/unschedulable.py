@@ -1,0 +1,131 @@
+"""Pods that no node suits at present, and which of them an event may help.
+
+Pods of one class wait as one group: what helps one helps all, so an event wakes the first of each group that it
+helps, and each success wakes the next. A storm of pods of one kind therefore costs one attempt per event, not one per
+pod. Every filter so far judges a node by itself, so an event helps a group exactly if the group fits on one of the
+nodes that the event changed: that is asked, after a comparison of all groups' requests at once has left few of them.
+Of groups that a cycle may see otherwise (`Profile.sees_otherwise`) amounts say nothing, and they are not compared.
+
+source    scheduler-core spec, 2 (events and hints)
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
+from koord_scheduler.domain.plugins.resources.node_resources_fit import can_be_ignored
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+
+Fits = Callable[[Subject, Rows], bool]
+SeesOtherwise = Callable[[Subject], bool]
+"""Whether an attempt may find room for a kind of pod where what it asks for and what is free say that there is none."""
+Rank = tuple[int, int, str]
+"""(-priority, ticket, uid): the order in which pods are attempted."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Pods that wait for the same, by rank."""
+
+    heap: list[Rank] = field(default_factory=list[Rank])
+    members: set[str] = field(default_factory=set[str])
+
+    def add(self, rank: Rank) -> None:
+        """One more."""
+        heapq.heappush(self.heap, rank)
+        self.members.add(rank[2])
+
+    def discard(self, uid: str) -> None:
+        """One fewer; one that is not here changes nothing."""
+        self.members.discard(uid)
+
+    def first(self) -> str | None:
+        """The first; None when there is none."""
+        while self.heap and self.heap[0][2] not in self.members:
+            heapq.heappop(self.heap)
+        return self.heap[0][2] if self.heap else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group(Group):
+    subject: Subject
+    slot: int
+
+
+class WaitingRoom:
+    """Groups of waiting pods by class. Knows nothing of time."""
+
+    def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
+        self._nodes = nodes
+        self._sees_otherwise = sees_otherwise
+        self._groups: dict[Subject, _Group] = {}
+        self._slots: list[_Group] = []
+        self._need = np.zeros((16, len(nodes.allocatable)), np.int64)
+
+    def add(self, subject: Subject, rank: Rank) -> None:
+        """The pod waits from now on."""
+        group = self._groups.get(subject)
+        if group is None:
+            group = self._groups[subject] = _Group(subject=subject, slot=len(self._slots))
+            self._slots.append(group)
+            self._write_need(group)
+        group.add(rank)
+
+    def discard(self, subject: Subject, uid: str) -> None:
+        """The pod does not wait any more."""
+        group = self._groups.get(subject)
+        if group is None or uid not in group.members:
+            return
+        group.members.remove(uid)
+        if not group.members:
+            self._drop(group)
+
+    def first(self, subject: Subject) -> str | None:
+        """The first waiting pod of a kind; None when none waits."""
+        group = self._groups.get(subject)
+        return group.first() if group is not None else None
+
+    def subjects(self) -> list[Subject]:
+        """What the groups ask, in the order in which they began to wait."""
+        return [group.subject for group in self._slots]
+
+    def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
+        """The kinds that fit on at least one of these rows, in the order in which they began to wait.
+
+        fits    the exact answer for one kind; asked only where the free amounts do not already say no
+        """
+        if not self._slots or len(rows) == 0:
+            return []
+        free = self._nodes.free
+        if self._need.shape[1] < len(free):
+            grown = np.zeros((len(self._need), len(free)), np.int64)
+            grown[:, : self._need.shape[1]] = self._need
+            self._need = grown
+        best = free[:, rows].max(axis=1)
+        need = self._need[: len(self._slots)]
+        possible = np.flatnonzero(((need <= best) | (need == 0)).all(axis=1))
+        return [self._slots[slot].subject for slot in possible.tolist() if fits(self._slots[slot].subject, rows)]
+
+    def _write_need(self, group: _Group) -> None:
+        if group.slot >= len(self._need) or len(self._nodes.allocatable) > self._need.shape[1]:
+            grown = np.zeros((max(2 * group.slot, 16), len(self._nodes.allocatable)), np.int64)
+            grown[: len(self._need), : self._need.shape[1]] = self._need
+            self._need = grown
+        self._need[group.slot] = 0
+        if self._sees_otherwise(group.subject):
+            return
+        for column, amount in group.subject.pod_class.demand.pairs:
+            # What the profile may be told to ignore is left to the exact answer.
+            if not can_be_ignored(self._nodes.resources[column]):
+                self._need[group.slot, column] = amount
+
+    def _drop(self, group: _Group) -> None:
+        last = self._slots.pop()
+        if last is not group:
+            self._slots[group.slot] = last
+            self._need[group.slot] = self._need[last.slot]
+            last.slot = group.slot
+        del self._groups[group.subject]

@@ -1,0 +1,1 @@
+"""What objects and pods say of quotas."""

@@ -1,0 +1,1 @@
+"""What is published about quotas: status, explanations, gauges."""

@@ -1,0 +1,68 @@
+"""A quota as the debug HTTP API shows it.
+
+source    scheduler-core spec, 14 (ElasticQuota)
+"""
+
+from typing import Any
+
+from koord_scheduler.domain.quota.specs.text import quantities
+from koord_scheduler.domain.quota.tree.accounting import add
+from koord_scheduler.domain.quota.tree.node import QuotaNode
+
+
+def quota_document(
+    node: QuotaNode,
+    parent: str,
+    runtime: dict[str, int],
+    scaled_min: dict[str, int],
+    *,
+    allow_lent: bool,
+    shows_self: bool,
+    include_pods: bool,
+) -> dict[str, Any]:
+    """The JSON object of one quota, resource lists with canonical quantities.
+
+    shows_self    gate SupportParentQuotaSubmitPod: the self sums are filled
+    """
+    own: dict[str, dict[str, int]] = {
+        name: {} for name in ("selfUsed", "selfRequest", "selfNonPreemptibleUsed", "selfNonPreemptibleRequest")
+    }
+    for pod in node.pods.values() if shows_self else ():
+        add(own["selfRequest"], pod.counted)
+        if pod.assigned:
+            add(own["selfUsed"], pod.counted)
+        if not pod.facts.preemptible:
+            add(own["selfNonPreemptibleRequest"], pod.counted)
+            if pod.assigned:
+                add(own["selfNonPreemptibleUsed"], pod.counted)
+    spec = node.spec
+    document: dict[str, Any] = {
+        "name": node.name,
+        "parentName": parent,
+        "isParent": spec.is_parent,
+        "runtimeVersion": node.version,
+        "allowLentResource": allow_lent,
+        "tree": node.tree,
+        "max": quantities(spec.max),
+        "min": quantities(spec.min),
+        "autoScaleMin": quantities(scaled_min),
+        "used": quantities(node.used),
+        "nonPreemptibleUsed": quantities(node.non_preemptible_used),
+        "request": quantities(node.request),
+        "nonPreemptibleRequest": quantities(node.non_preemptible_request),
+        "sharedWeight": quantities(spec.weight),
+        "runtime": quantities(runtime),
+        "childRequest": quantities(node.child_request),
+        "allocated": quantities(node.allocated),
+        "guaranteed": quantities(node.guaranteed),
+        **{name: quantities(amounts) for name, amounts in own.items()},
+    }
+    if include_pods:
+        document["podCache"] = {
+            f"{pod.facts.namespace}/{pod.facts.name}": {
+                "isAssigned": pod.assigned,
+                "resource": quantities(pod.facts.requests),
+            }
+            for pod in sorted(node.pods.values(), key=lambda pod: (pod.facts.namespace, pod.facts.name))
+        }
+    return document

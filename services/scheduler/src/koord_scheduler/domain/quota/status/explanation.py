@@ -1,0 +1,176 @@
+"""Why a quota may use what it may use: the terms of the division, and who of its siblings lends to whom.
+
+source    scheduler-core spec, 10.4 (step B); `koord quota tree`
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koord_scheduler.domain.quota.specs.text import quantity_text
+from koord_scheduler.domain.quota.tree.division import Claim, Round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOfLeft:
+    """What a quota got in one round of sharing out what was left.
+
+    left, weight, total_weight    offered = weight / total_weight of left, plus a unit of the rounding at most
+    given_back                    what was more than it asked for
+    """
+
+    left: int
+    weight: int
+    total_weight: int
+    offered: int
+    given_back: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceShare:
+    """How a quota came by its runtime of one resource. Amounts: milli-cores for cpu, whole units otherwise.
+
+    parent_total     what the parent had to divide
+    min              as written;  base: scaled down to the parent's total, or raised to what is guaranteed
+    asked            its limited request
+    first            what it got first: its base, or less, when it asks for less and lends the rest
+    rounds           what it got of the rest
+    lent, borrowed   base - runtime and runtime - base, when positive
+    lenders          siblings that lend, and how much;  borrowers: those that use more than their base
+    unclaimed        what the parent has beyond all bases
+    unused           what the parent has beyond all runtimes
+    reason           all that in a sentence
+    """
+
+    resource: str
+    parent_total: int
+    min: int
+    base: int
+    asked: int
+    weight: int
+    first: int
+    rounds: tuple[ShareOfLeft, ...]
+    runtime: int
+    lent: int
+    borrowed: int
+    lenders: dict[str, int]
+    borrowers: dict[str, int]
+    unclaimed: int
+    unused: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaExplanation:
+    """One quota for people. runtime: None where the quota is not limited by one (root, system, default).
+
+    children    names, sorted
+    warnings    what is odd about it, see `warnings`
+    """
+
+    name: str
+    tree: str
+    parent: str
+    is_parent: bool
+    allow_lent: bool
+    min: dict[str, int]
+    max: dict[str, int]
+    weight: dict[str, int]
+    used: dict[str, int]
+    request: dict[str, int]
+    limited_request: dict[str, int]
+    scaled_min: dict[str, int]
+    runtime: dict[str, int] | None
+    pods: int
+    children: tuple[str, ...]
+    shares: tuple[ResourceShare, ...]
+    warnings: tuple[str, ...]
+
+
+def explain_share(
+    name: str,
+    resource: str,
+    total: int,
+    names: Sequence[str],
+    claims: Sequence[Claim],
+    runtimes: Sequence[int],
+    minimum: int,
+    rounds: Sequence[Round],
+) -> ResourceShare:
+    """The terms behind one share. names, claims, runtimes: of all siblings, aligned, itself among them."""
+    index = names.index(name)
+    claim, runtime = claims[index], runtimes[index]
+    lent = {other: c.base - r for other, c, r in zip(names, claims, runtimes, strict=True) if r < c.base}
+    borrowed = {other: r - c.base for other, c, r in zip(names, claims, runtimes, strict=True) if r > c.base}
+    parts = tuple(
+        ShareOfLeft(
+            left=one.left,
+            weight=claim.weight,
+            total_weight=one.total_weight,
+            offered=one.offered[index],
+            given_back=one.returned.get(index, 0),
+        )
+        for one in rounds
+        if index in one.offered
+    )
+    unclaimed = max(0, total - sum(c.base for c in claims))
+    return ResourceShare(
+        resource=resource,
+        parent_total=total,
+        min=minimum,
+        base=claim.base,
+        asked=claim.request,
+        weight=claim.weight,
+        first=claim.first(),
+        rounds=parts,
+        runtime=runtime,
+        lent=lent.get(name, 0),
+        borrowed=borrowed.get(name, 0),
+        lenders=lent,
+        borrowers=borrowed,
+        unclaimed=unclaimed,
+        unused=max(0, total - sum(runtimes)),
+        reason=_reason(resource, claim, runtime, minimum, parts, lent, borrowed, unclaimed),
+    )
+
+
+def _reason(
+    resource: str,
+    claim: Claim,
+    runtime: int,
+    minimum: int,
+    parts: Sequence[ShareOfLeft],
+    lent: dict[str, int],
+    borrowed: dict[str, int],
+    unclaimed: int,
+) -> str:
+    def text(amount: int) -> str:
+        return quantity_text(resource, amount)
+
+    base = f"min {text(claim.base)}"
+    if claim.base < minimum:
+        base += f" (of {text(minimum)}, scaled down to what the parent has)"
+    elif claim.base > minimum:
+        base += f" (raised from {text(minimum)} by what is in use)"
+    if claim.request <= claim.base:
+        if not claim.lends:
+            return f"asks for {text(claim.request)}, keeps its {base}: it does not lend"
+        unused = claim.base - claim.request
+        if not unused:
+            return f"asks for its whole {base}"
+        takers = ", ".join(sorted(borrowed))
+        return f"asks for {text(claim.request)}, lends {text(unused)} of its {base} to {takers or 'nobody: none asks'}"
+    sentence = f"asks for {text(claim.request)}, gets its {base}"
+    if not claim.weight:
+        return f"{sentence} and nothing of the rest: its shared weight is 0"
+    if not parts:
+        return f"{sentence} and nothing more: nothing is left"
+    shared = " + ".join(
+        f"{text(part.offered)} by weight {text(part.weight)}/{text(part.total_weight)} of {text(part.left)}"
+        + f", giving {text(part.given_back)} back" * bool(part.given_back)
+        for part in parts
+    )
+    sources = [*(f"{name} {text(amount)}" for name, amount in sorted(lent.items()))]
+    if unclaimed:
+        sources.append(f"beyond all mins {text(unclaimed)}")
+    got = "all" if runtime == claim.request else text(runtime)
+    return f"{sentence} + {shared}: {got} (from {', '.join(sources)})"

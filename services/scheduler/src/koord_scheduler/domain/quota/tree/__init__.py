@@ -1,0 +1,1 @@
+"""The quota trees: sums, division of a parent's resources, admission."""

@@ -1,0 +1,272 @@
+"""The sums of 10.3 kept up to date: every change of a pod costs the depth of its quota.
+
+All amounts handed up are exact differences of non-negative sums, so no sum becomes negative and the order of events
+does not matter.
+
+source    scheduler-core spec, 10.3, 10.6
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from koord_scheduler.domain.quota.tree.node import Amounts, QuotaNode, QuotaPod
+
+_NO_FLOOR: Final[Mapping[str, int]] = {}
+
+
+class Accounting:
+    """How requests and use move up a tree.
+
+    guarantee_usage    gate ElasticQuotaGuaranteeUsage: nothing is lent, what is used stays guaranteed
+    moved              quotas whose own sums, pods or place changed; the reader (`changes`) clears it
+    """
+
+    def __init__(self, *, guarantee_usage: bool) -> None:
+        self.guarantee_usage = guarantee_usage
+        self.moved: dict[QuotaNode, None] = {}
+        self._sums_at_the_end = False
+
+    @contextmanager
+    def summed_at_the_end(self, roots: Iterable[QuotaNode]) -> Generator[None]:
+        """Pods that come or take their places in here enter the sums of their trees when it ends, all at once."""
+        self._sums_at_the_end = True
+        try:
+            yield
+        finally:
+            self._sums_at_the_end = False
+            for root in roots:
+                self._sum_up_below(root)
+
+    def lends(self, node: QuotaNode) -> bool:
+        """Whether others may use what the quota does not ask for."""
+        return node.spec.allow_lent and not self.guarantee_usage
+
+    def count(self, pod: QuotaPod, node: QuotaNode) -> None:
+        """A pod begins to count in a quota: in request, and in used if it is assigned."""
+        pod.quota = node
+        node.pods[pod.facts.uid] = pod
+        self.moved[node] = None
+        if pod.ignored:
+            pod.counted = {}
+            return
+        pod.counted = masked(pod.facts.requests, node)
+        self._request_moves(pod, 1)
+        if pod.assigned:
+            self.use_moves(pod, 1)
+
+    def uncount(self, pod: QuotaPod) -> None:
+        """The inverse of `count`."""
+        if pod.quota is None:
+            return
+        if pod.assigned:
+            self.use_moves(pod, -1)
+        self._request_moves(pod, -1)
+        self.moved[pod.quota] = None
+        del pod.quota.pods[pod.facts.uid]
+        pod.quota, pod.counted = None, {}
+
+    def use_moves(self, pod: QuotaPod, sign: int) -> None:
+        """The pod's requests are added to (1) or taken from (-1) what its quota and the ancestors use."""
+        node = pod.quota
+        if node is None or not pod.counted or self._sums_at_the_end:
+            return
+        delta = pod.counted if sign > 0 else negated(pod.counted)
+        self.moved[node] = None
+        self._use_changes(node, delta, not pod.facts.preemptible)
+        if self.guarantee_usage:
+            self._allocated_changes(node, delta)
+
+    def attach(self, node: QuotaNode, parent: QuotaNode) -> None:
+        """A quota, with everything below it, becomes a child."""
+        node.parent = parent
+        parent.children[node.name] = node
+        self.moved[node] = None
+        self._hand_up(node, parent, 1)
+
+    def detach(self, node: QuotaNode) -> None:
+        """The inverse of `attach`."""
+        parent = node.parent
+        if parent is None:
+            return
+        self._hand_up(node, parent, -1)
+        del parent.children[node.name]
+        node.parent = None
+        self.moved[parent] = None
+
+    def recount(self, node: QuotaNode) -> None:
+        """All sums of a detached quota from its own pods and its children; for a new maximum or minimum."""
+        assert node.parent is None, "the ancestors would not hear of it"
+        self._sum_up(node)
+
+    def _sum_up_below(self, node: QuotaNode) -> None:
+        for child in node.children.values():
+            self._sum_up_below(child)
+        self._sum_up(node)
+        self.moved[node] = None
+        node.stale = True
+
+    def _sum_up(self, node: QuotaNode) -> None:
+        for amounts in (
+            node.child_request,
+            node.used,
+            node.allocated,
+            node.non_preemptible_used,
+            node.non_preemptible_request,
+        ):
+            amounts.clear()
+        for child in node.children.values():
+            add(node.child_request, child.limited)
+            add(node.used, child.used)
+            add(node.allocated, child.guaranteed)
+            add(node.non_preemptible_used, child.non_preemptible_used)
+            add(node.non_preemptible_request, child.non_preemptible_request)
+        for pod in node.pods.values():
+            pod.counted = {} if pod.ignored else masked(pod.facts.requests, node)
+            add(node.child_request, pod.counted)
+            if not pod.facts.preemptible:
+                add(node.non_preemptible_request, pod.counted)
+            if pod.assigned:
+                add(node.used, pod.counted)
+                add(node.allocated, pod.counted)
+                if not pod.facts.preemptible:
+                    add(node.non_preemptible_used, pod.counted)
+        self._derive(node)
+
+    def recount_in_place(self, node: QuotaNode) -> None:
+        """All sums of a quota from its own pods and its children, and with them those of its ancestors."""
+        parent = node.parent
+        self.detach(node)
+        self.recount(node)
+        if parent is not None:
+            self.attach(node, parent)
+
+    def _derive(self, node: QuotaNode) -> None:
+        spec = node.spec
+        node.request = dict(node.child_request)
+        if not node.is_root and not self.lends(node):
+            for name, amount in spec.min.items():
+                node.request[name] = max(node.request.get(name, 0), amount)
+        node.limited = {
+            name: min(amount, spec.max[name]) if name in spec.max and not node.is_root else amount
+            for name, amount in node.request.items()
+        }
+        if not self.guarantee_usage:
+            node.allocated.clear()
+            node.guaranteed = {}
+            return
+        node.guaranteed = dict(node.allocated)
+        for name, amount in spec.min.items():
+            node.guaranteed[name] = max(node.guaranteed.get(name, 0), amount)
+
+    def _hand_up(self, node: QuotaNode, parent: QuotaNode, sign: int) -> None:
+        parent.stale = True
+        self._child_request_changes(parent, signed(node.limited, sign))
+        self._use_changes(parent, signed(node.used, sign), is_non_preemptible=False)
+        self._non_preemptible_changes(
+            parent, signed(node.non_preemptible_used, sign), signed(node.non_preemptible_request, sign)
+        )
+        if self.guarantee_usage:
+            self._allocated_changes(parent, signed(node.guaranteed, sign))
+
+    def _request_moves(self, pod: QuotaPod, sign: int) -> None:
+        node = pod.quota
+        if node is None or not pod.counted or self._sums_at_the_end:
+            return
+        delta = pod.counted if sign > 0 else negated(pod.counted)
+        self._child_request_changes(node, delta)
+        if not pod.facts.preemptible:
+            self._non_preemptible_changes(node, {}, delta)
+
+    def _child_request_changes(self, node: QuotaNode, delta: Mapping[str, int]) -> None:
+        """The request of a quota's pods or children changed; what its limited request changes by goes on upwards."""
+        while delta:
+            child_request, request, limited = node.child_request, node.request, node.limited
+            parent = node.parent
+            if node.is_root:
+                for name, amount in delta.items():
+                    child_request[name] = request[name] = limited[name] = child_request.get(name, 0) + amount
+                return
+            spec = node.spec
+            floor = _NO_FLOOR if self.lends(node) else spec.min
+            upward: Amounts = {}
+            for name, amount in delta.items():
+                wanted = child_request[name] = child_request.get(name, 0) + amount
+                if floor and wanted < floor.get(name, wanted):
+                    wanted = floor[name]
+                request[name] = wanted
+                ceiling = spec.max.get(name)
+                if ceiling is not None and wanted > ceiling:
+                    wanted = ceiling
+                before = limited.get(name, 0)
+                if wanted != before:
+                    limited[name] = wanted
+                    upward[name] = wanted - before
+                    if parent is not None:
+                        parent.touch(name, node)
+            if parent is None:
+                return
+            node, delta = parent, upward
+
+    def _use_changes(self, node: QuotaNode, delta: Mapping[str, int], is_non_preemptible: bool) -> None:
+        if not delta:
+            return
+        at: QuotaNode | None = node
+        while at is not None:
+            add(at.used, delta)
+            if is_non_preemptible:
+                add(at.non_preemptible_used, delta)
+            if not at.is_divided_to and at.parent is not None:
+                for name in delta:
+                    at.parent.touch(name)
+            at = at.parent
+
+    def _non_preemptible_changes(self, node: QuotaNode, used: Mapping[str, int], request: Mapping[str, int]) -> None:
+        if not used and not request:
+            return
+        at: QuotaNode | None = node
+        while at is not None:
+            add(at.non_preemptible_used, used)
+            add(at.non_preemptible_request, request)
+            at = at.parent
+
+    def _allocated_changes(self, node: QuotaNode, delta: Mapping[str, int]) -> None:
+        """Own use or what is guaranteed to children changed; what the own guarantee changes by goes on upwards."""
+        at: QuotaNode | None = node
+        while at is not None and delta:
+            upward: Amounts = {}
+            minimum = at.spec.min
+            for name, amount in delta.items():
+                allocated = at.allocated[name] = at.allocated.get(name, 0) + amount
+                guaranteed = max(allocated, minimum.get(name, 0))
+                before = at.guaranteed.get(name, 0)
+                if guaranteed != before:
+                    at.guaranteed[name] = guaranteed
+                    upward[name] = guaranteed - before
+                    if at.parent is not None:
+                        at.parent.touch(name, at)
+            at, delta = at.parent, upward
+
+
+def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
+    """Requests of the resources that the quota counts: those that its max names; the root counts all."""
+    maximum = node.spec.max
+    if node.is_root or requests.keys() <= maximum.keys():
+        return requests
+    return {name: amount for name, amount in requests.items() if name in maximum}
+
+
+def add(amounts: Amounts, delta: Mapping[str, int]) -> None:
+    """Add in place."""
+    for name, amount in delta.items():
+        amounts[name] = amounts.get(name, 0) + amount
+
+
+def negated(amounts: Mapping[str, int]) -> Amounts:
+    """The same with the opposite sign."""
+    return {name: -amount for name, amount in amounts.items()}
+
+
+def signed(amounts: Mapping[str, int], sign: int) -> Mapping[str, int]:
+    """`amounts` for 1, their negation for -1."""
+    return amounts if sign > 0 else negated(amounts)

@@ -1,0 +1,316 @@
+"""The facts about quotas, nodes and pods, and the sums and shares that follow from them.
+
+Every fact may come again without effect, and the order of facts does not matter: sums and runtimes are those of the
+present quotas, nodes and pods (tested). A fact about a pod costs the depth of its quota; asking for a limit costs the
+divisions on its way to the root whose inputs changed since the last time.
+
+source    scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol import keys
+
+from koord_scheduler.domain.quota.specs.membership import Membership
+from koord_scheduler.domain.quota.specs.objects import BUILT_IN, QuotaSpec, built_in_quotas
+from koord_scheduler.domain.quota.specs.pods import PodFacts
+from koord_scheduler.domain.quota.specs.settings import QuotaSettings
+from koord_scheduler.domain.quota.tree.accounting import Accounting
+from koord_scheduler.domain.quota.tree.forest import Forest
+from koord_scheduler.domain.quota.tree.node import QuotaNode, QuotaPod
+from koord_scheduler.domain.quota.tree.overuse import OveruseClock
+from koord_scheduler.domain.quota.tree.runtime import Runtimes
+from koord_scheduler.domain.quota.tree.snapshot import QuotaSnapshot, load_pods, save_pods
+from koord_scheduler.domain.quota.tree.totals import Totals
+from koord_scheduler.domain.quota.tree.warnings import warnings_below, warnings_of
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """What followed from a quota's coming, changing or going.
+
+    moved       (uid, quota before, quota now) of pods that belong elsewhere now, by uid; "" for no quota
+    warnings    sentences for a log line or an event
+    """
+
+    moved: tuple[tuple[str, str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class QuotaBooks:
+    """The quotas, their pods and their shares."""
+
+    def __init__(self, settings: QuotaSettings | None = None) -> None:
+        self.settings = settings = settings or QuotaSettings()
+        gates = settings.gates
+        self.membership = Membership(disable_default=gates.disable_default_quota)
+        self.accounting = Accounting(guarantee_usage=gates.guarantee_usage)
+        self._built_in = {spec.name: spec for spec in built_in_quotas(settings)}
+        self.forest = Forest(self.accounting, self._built_in[keys.ROOT_QUOTA], has_trees=gates.multi_quota_tree)
+        self.totals = Totals()
+        self.runtimes = Runtimes(
+            self.accounting, self._total_of, self.forest.divided_keys, scales=settings.enable_min_quota_scale
+        )
+        self.pods: dict[str, QuotaPod] = {}
+        self._by_label: dict[str, dict[str, None]] = {}
+        self._by_namespace: dict[str, dict[str, None]] = {}
+        self._terminating: list[tuple[float, str]] = []
+        self.clock = OveruseClock(settings.delay_evict_seconds)
+        for spec in self._built_in.values():
+            self.upsert_quota(spec)
+
+    def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
+        """A quota is, or has become, this. Costs its pods and those that belong to it or elsewhere now.
+
+        source    scheduler-core spec, 10.1, 10.2, 10.7
+        """
+        known = self.membership.specs.get(spec.name)
+        if known == spec:
+            return QuotaChange()
+        namespaces = self.membership.put(spec)
+        node = self.forest.put(spec)
+        if self.settings.gates.multi_quota_tree:
+            total = spec.tree_total if spec.is_root and node.tree else None
+            self._tree_root(spec.name, node.tree, total, is_cut=not spec.ignore_default_tree)
+        named = self._by_label.get(spec.name, {}) if known is None else {}
+        return QuotaChange(self._rehome([*named, *self._unlabelled(namespaces)]), tuple(warnings_below(node)))
+
+    def delete_quota(self, name: str) -> QuotaChange:
+        """A quota is gone: its pods belong elsewhere, its children to the root. A built-in one is as by default again.
+
+        source    scheduler-core spec, 10.2
+        """
+        if name in BUILT_IN:
+            return self.upsert_quota(self._built_in[name])
+        if name not in self.membership.specs:
+            return QuotaChange()
+        node = self.forest.nodes[name]
+        children = sorted(node.children)
+        namespaces = self.membership.remove(name)
+        moved = self._rehome([*node.pods, *self._unlabelled(namespaces)])
+        self.forest.remove(name)
+        self._tree_root(name, node.tree, None, is_cut=False)
+        return QuotaChange(moved, tuple(w for child in children for w in warnings_of(self.forest.nodes[child])))
+
+    def set_node(self, name: str, allocatable: Mapping[str, int]) -> None:
+        """A node is there with this allocatable, after node reservation. Costs its resources."""
+        self._node_changes(name, allocatable)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone."""
+        self._node_changes(name, None)
+
+    def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
+        """A pod exists, or has changed; returns its quota, "" none.
+
+        assigned    it has a node and is not terminated; False leaves it as it was. A pod that terminates stays in used
+                    until it is deleted
+        source      scheduler-core spec, 10.2, 10.3
+        """
+        pod = self.pods.get(facts.uid)
+        if pod is not None and pod.facts == facts:
+            if assigned:
+                self.reserve(facts.uid)
+            return pod.quota.name if pod.quota is not None else ""
+        if pod is None:
+            pod = self.pods[facts.uid] = QuotaPod(facts)
+        else:
+            self.accounting.uncount(pod)
+            self._unlist(pod.facts)
+            pod.facts = facts
+        self._list(facts)
+        pod.assigned = pod.assigned or assigned
+        self._await_end(pod)
+        name = self.quota_of(facts)
+        if name is None:
+            return ""
+        self.accounting.count(pod, self.forest.nodes[name])
+        return name
+
+    def many_pods(self) -> AbstractContextManager[None]:
+        """In here nothing but pods is told, many of them; what is asked meanwhile does not know of them."""
+        return self.accounting.summed_at_the_end(self.forest.roots.values())
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod was deleted; an unknown one changes nothing."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.accounting.uncount(pod)
+            self._unlist(pod.facts)
+
+    def reserve(self, uid: str) -> None:
+        """A pod that was seen takes its place: it counts in used. Raises KeyError for a pod that was not seen."""
+        pod = self.pods[uid]
+        if not pod.assigned:
+            pod.assigned = True
+            self.accounting.use_moves(pod, 1)
+
+    def unreserve(self, uid: str) -> None:
+        """It does so no more; an unknown pod changes nothing."""
+        pod = self.pods.get(uid)
+        if pod is not None and pod.assigned:
+            self.accounting.use_moves(pod, -1)
+            pod.assigned = False
+
+    def expire(self, now: float) -> list[str]:
+        """Pods being deleted that count no more from now on (gate ElasticQuotaIgnoreTerminatingPod), by uid.
+
+        now    seconds since the epoch
+        """
+        ignored: list[str] = []
+        while self._terminating and self._terminating[0][0] <= now:
+            _, uid = heapq.heappop(self._terminating)
+            pod = self.pods.get(uid)
+            if pod is None or pod.ignored or pod.facts.ignored_at is None or pod.facts.ignored_at > now:
+                continue
+            quota = pod.quota
+            self.accounting.uncount(pod)
+            pod.ignored = True
+            if quota is not None:
+                self.accounting.count(pod, quota)
+            ignored.append(uid)
+        return sorted(ignored)
+
+    def next_expiry(self) -> float | None:
+        """When `expire` will have something to do; None: only a fact can change anything."""
+        return self._terminating[0][0] if self._terminating else None
+
+    def quota_of(self, facts: PodFacts) -> str | None:
+        """Name of the quota that a pod belongs to at present; None: it has none. See `Membership.quota_of`."""
+        return self.membership.quota_of(facts.quota_label, facts.namespace)
+
+    def limit_of(self, name: str) -> dict[str, int]:
+        """What the quota may use: its runtime, or max without enableRuntimeQuota. Raises KeyError as `runtime_of`."""
+        return dict(self.present_limit(self.forest.nodes[name], by_runtime=self.settings.enable_runtime_quota))
+
+    def runtime_of(self, name: str) -> dict[str, int]:
+        """Share of a quota, the resources that its max names; {} for system and default; the total for the root.
+
+        raises    KeyError for a quota that does not exist
+        source    scheduler-core spec, 10.4
+        """
+        node = self.forest.nodes[name]
+        if node.is_root:
+            return self.total_of(node.tree)
+        return dict(self.present_limit(node, by_runtime=True))
+
+    def total_of(self, tree: str = "") -> dict[str, int]:
+        """What a tree has to divide; may be negative."""
+        root = self.forest.root(tree)
+        totals = {resource: self._total_of(root, resource) for resource in self.totals.resources(tree)}
+        return {resource: amount for resource, amount in totals.items() if amount is not None}
+
+    def names(self, tree: str | None = None) -> list[str]:
+        """Names of all quotas, or of those of one tree, sorted."""
+        return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
+
+    def snapshot(self) -> QuotaSnapshot:
+        """The facts behind everything, in a canonical order; `restore` is the inverse."""
+        kinds, pods = save_pods(self.pods[uid] for uid in sorted(self.pods))
+        return QuotaSnapshot(
+            quotas=[self.membership.specs[name] for name in sorted(self.membership.specs)],
+            nodes={name: dict(self.totals.nodes[name]) for name in sorted(self.totals.nodes)},
+            kinds=kinds,
+            pods=pods,
+            over_since=dict(sorted(self.clock.since.items())),
+        )
+
+    def restore(self, snapshot: QuotaSnapshot) -> None:
+        """Fill fresh books; facts that come again afterwards change nothing."""
+        assert not self.pods, "a snapshot is loaded into fresh books only"
+        for spec in snapshot.quotas:
+            self.upsert_quota(spec)
+        for name, allocatable in snapshot.nodes.items():
+            self.set_node(name, allocatable)
+        filled: dict[QuotaNode, None] = {}
+        for pod in load_pods(snapshot):
+            self.pods[pod.facts.uid] = pod
+            self._list(pod.facts)
+            self._await_end(pod)
+            quota = self.quota_of(pod.facts)
+            if quota is not None:
+                node = pod.quota = self.forest.nodes[quota]
+                node.pods[pod.facts.uid] = pod
+                filled[node] = None
+        for node in filled:
+            self.accounting.recount_in_place(node)
+        self.clock = OveruseClock(self.settings.delay_evict_seconds, snapshot.over_since)
+
+    def _total_of(self, root: QuotaNode, resource: str) -> int | None:
+        taken = 0
+        if not root.tree:
+            nodes = self.forest.nodes
+            taken = nodes[keys.SYSTEM_QUOTA].used.get(resource, 0) + nodes[keys.DEFAULT_QUOTA].used.get(resource, 0)
+        return self.totals.of(root.tree, resource, taken)
+
+    def present_limit(self, node: QuotaNode, *, by_runtime: bool) -> Mapping[str, int]:
+        """The limit as it stands at present: not to be kept."""
+        if node.is_root or (by_runtime and not node.is_divided_to):
+            return _NOTHING
+        maximum = node.spec.max
+        if not by_runtime:
+            return maximum
+        self.runtimes.refresh(node)
+        runtime = node.runtime
+        if runtime.keys() <= maximum.keys():
+            return runtime
+        return {resource: amount for resource, amount in runtime.items() if resource in maximum}
+
+    def _node_changes(self, name: str, allocatable: Mapping[str, int] | None) -> None:
+        root = self.forest.root("")
+        for resource in self.totals.put_node(name, allocatable):
+            root.touch(resource)
+            self.accounting.moved[root] = None
+
+    def _tree_root(self, name: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> None:
+        for changed in self.totals.put_tree_root(name, tree, total, is_cut=is_cut):
+            root = self.forest.root(changed)
+            root.stale = True
+            self.accounting.moved[root] = None
+
+    def _rehome(self, uids: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
+        moved: list[tuple[str, str, str]] = []
+        for uid in sorted(set(uids)):
+            pod = self.pods[uid]
+            before, after = pod.quota.name if pod.quota is not None else "", self.quota_of(pod.facts) or ""
+            if before != after:
+                self.accounting.uncount(pod)
+                if after:
+                    self.accounting.count(pod, self.forest.nodes[after])
+                moved.append((uid, before, after))
+        return tuple(moved)
+
+    def _unlabelled(self, namespaces: Iterable[str]) -> list[str]:
+        return [uid for namespace in namespaces for uid in self._by_namespace.get(namespace, ())]
+
+    def _await_end(self, pod: QuotaPod) -> None:
+        """A pod that is being deleted is ignored from its time on, or at once."""
+        ends = pod.facts.ignored_at
+        if ends is None or pod.ignored:
+            return
+        if ends <= 0.0:
+            pod.ignored = True
+        else:
+            heapq.heappush(self._terminating, (ends, pod.facts.uid))
+
+    def _list(self, facts: PodFacts) -> None:
+        index, key = self._index(facts)
+        index.setdefault(key, {})[facts.uid] = None
+
+    def _unlist(self, facts: PodFacts) -> None:
+        index, key = self._index(facts)
+        listed = index[key]
+        del listed[facts.uid]
+        if not listed:
+            del index[key]
+
+    def _index(self, facts: PodFacts) -> tuple[dict[str, dict[str, None]], str]:
+        if facts.quota_label:
+            return self._by_label, facts.quota_label
+        return self._by_namespace, facts.namespace

@@ -1,0 +1,57 @@
+"""Which quotas may stand differently than when somebody looked last, at the cost of what changed.
+
+A fact moves a quota and its ancestors; where a parent divides anew, the runtimes of its other children move, too, and
+theirs below. The books note the first, the version of a runtime tells the second.
+
+source    scheduler-core spec, 10.9
+"""
+
+from koord_scheduler.domain.quota.tree.books import QuotaBooks
+from koord_scheduler.domain.quota.tree.node import QuotaNode
+
+
+class QuotaChanges:
+    """One reader's place in the changes of the books; two readers of the same books would take from each other."""
+
+    def __init__(self, books: QuotaBooks) -> None:
+        self._books = books
+        self._versions: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._books.accounting.moved)
+
+    def again(self, name: str) -> None:
+        """The quota counts as changed; one that does not exist is no matter."""
+        node = self._books.forest.nodes.get(name)
+        if node is not None:
+            self._books.accounting.moved[node] = None
+
+    def take(self) -> list[str]:
+        """Names, sorted, of the existing quotas that may have changed since the last call; the first time, all."""
+        accounting, forest = self._books.accounting, self._books.forest
+        moved, accounting.moved = accounting.moved, {}
+        changed: dict[QuotaNode, None] = {}
+        for node in moved:
+            at: QuotaNode | None = node
+            while at is not None and at not in changed:
+                changed[at] = None
+                at = at.parent
+        parents = [node for node in changed if node.children]
+        while parents:
+            parent = parents.pop()
+            for child in parent.children.values():
+                self._books.runtimes.refresh(child)
+                if self._versions.get(child.name) != child.version:
+                    self._versions[child.name] = child.version
+                    if child not in changed:
+                        changed[child] = None
+                        if child.children:
+                            parents.append(child)
+        names = sorted(node.name for node in changed if forest.nodes.get(node.name) is node)
+        self._forget_gone()
+        return names
+
+    def _forget_gone(self) -> None:
+        nodes = self._books.forest.nodes
+        if len(self._versions) > 2 * len(nodes):
+            self._versions = {name: version for name, version in self._versions.items() if name in nodes}

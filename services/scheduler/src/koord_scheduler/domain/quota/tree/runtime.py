@@ -1,0 +1,183 @@
+"""The runtime of a quota, computed when somebody asks and only where something that it depends on has changed.
+
+The runtimes are the fixed point of 10.4 over the present requests, mins, maxima, weights and totals: a division among
+children is made anew from them, never adjusted from old runtimes, so neither the order of events nor that of questions
+shows in the result (tested). What is spared is work: a quota whose inputs are as before keeps its runtimes, and while
+a resource suffices for every claim a changed claim only moves that claim.
+
+source    scheduler-core spec, 10.4; pitfalls 1, 4
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+from koord_scheduler.domain.quota.tree.accounting import Accounting
+from koord_scheduler.domain.quota.tree.division import Claim, Round, divide, scaled_min
+from koord_scheduler.domain.quota.tree.node import Pool, QuotaNode
+
+
+class Runtimes:
+    """Divides the resources of every parent among its children.
+
+    total_of     what a tree has of a resource; None: the tree's total does not name it
+    keys_of      resources that are divided at the root of a tree: all that any max in it names
+    scales       argument enableMinQuotaScale
+    """
+
+    def __init__(
+        self,
+        accounting: Accounting,
+        total_of: Callable[[QuotaNode, str], int | None],
+        keys_of: Callable[[QuotaNode], Collection[str]],
+        *,
+        scales: bool,
+    ) -> None:
+        self._accounting = accounting
+        self._total_of = total_of
+        self._keys_of = keys_of
+        self._scales = scales
+
+    def refresh(self, node: QuotaNode) -> None:
+        """Bring the runtime of a quota up to date, and with it those of its ancestors and their children."""
+        parent = node.parent
+        if parent is None:
+            return
+        self.refresh(parent)
+        if parent.stale:
+            self._divide_all(parent)
+        elif parent.pending:
+            pending, parent.pending = parent.pending, {}
+            for resource, touched in pending.items():
+                pool = parent.pools.get(resource)
+                if pool is not None and not self._move(parent, resource, pool, touched):
+                    self._divide(parent, resource, pool, touched)
+
+    def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
+        """What the parent has to divide; None: nothing is known of that resource, which divides like 0."""
+        return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
+
+    def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
+        """The min of a quota, scaled down where the parent has less than its children's mins together.
+
+        The runtimes of its parent have to be up to date.
+        source    scheduler-core spec, 10.4 A
+        """
+        parent = node.parent
+        if parent is None or not node.is_divided_to or not self._scales:
+            return dict(node.spec.min)
+        result: dict[str, int] = {}
+        siblings = parent.claimants()
+        for resource, minimum in node.spec.min.items():
+            total = self.resource_total(parent, resource)
+            sum_min = sum(sibling.spec.min.get(resource, 0) for sibling in siblings)
+            is_short = total is not None and total < sum_min
+            result[resource] = scaled_min(total or 0, minimum, sum_min) if is_short else minimum
+        return result
+
+    def division(self, parent: QuotaNode, resource: str) -> tuple[list[Claim], list[Round]]:
+        """What the children that take part bring into the division of a resource, and how it goes: for explanations.
+
+        The runtimes of the parent have to be up to date.
+        """
+        children = parent.claimants()
+        pool = self._pool(resource, children)
+        total = self.resource_total(parent, resource)
+        pool.short_of = self._short_of(pool, total)
+        claims = [self._claim(child, resource, pool) for child in children]
+        rounds: list[Round] = []
+        divide(total or 0, claims, rounds)
+        return claims, rounds
+
+    def divided_keys(self, parent: QuotaNode) -> Collection[str]:
+        """Resources that the parent divides among its children."""
+        return self._keys_of(parent) if parent.is_root else parent.spec.max.keys()
+
+    def _pool(self, resource: str, children: list[QuotaNode]) -> Pool:
+        return Pool(children, sum([child.spec.min.get(resource, 0) for child in children]))
+
+    def _divide_all(self, parent: QuotaNode) -> None:
+        parent.stale = False
+        parent.pending.clear()
+        parent.pools.clear()
+        children = parent.claimants()
+        keys = self.divided_keys(parent)
+        for child in children:
+            for resource in [resource for resource in child.runtime if resource not in keys]:
+                del child.runtime[resource]
+                child.touch(resource)
+        for resource in keys:
+            pool = parent.pools[resource] = self._pool(resource, children)
+            self._divide(parent, resource, pool, children)
+
+    def _divide(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> None:
+        """Divide a resource anew. touched: children whose claim is not as the pool has it."""
+        known = self.resource_total(parent, resource)
+        short_of = self._short_of(pool, known)
+        if not pool.claims or short_of != pool.short_of:
+            pool.short_of = short_of
+            pool.claims = [self._claim(child, resource, pool) for child in pool.children]
+        else:
+            for child in touched:
+                if child.is_divided_to:
+                    pool.claims[pool.index[child]] = self._claim(child, resource, pool)
+        claims, total = pool.claims, known or 0
+        whole = [claim.whole() for claim in claims]
+        slack = total - sum(whole)
+        shares = whole if slack >= 0 else divide(total, claims)
+        for child, share in zip(pool.children, shares, strict=True):
+            _set_runtime(child, resource, share)
+        pool.known, pool.slack = known, slack if slack >= 0 else None
+        pool.needs_base = any(not (claim.lends and claim.weight) for claim in claims)
+
+    def _move(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> bool:
+        """The short ways, which cost what was touched only; False: there is none, and nothing was changed.
+
+        There is enough for all, before and after: everyone has its whole claim, so only the touched shares move.
+        There is not: a child that asked for more than it got, and still does, asks in vain, and nothing moves.
+        """
+        known = self.resource_total(parent, resource)
+        slack = pool.slack
+        if known != pool.known:
+            if slack is None or (pool.needs_base and self._short_of(pool, known) != pool.short_of):
+                return False
+            slack += (known or 0) - (pool.known or 0)
+        moved: list[tuple[int, Claim]] = []
+        for child in touched:
+            if not child.is_divided_to:
+                continue
+            index = pool.index[child]
+            before = pool.claims[index]
+            claim = self._claim(child, resource, pool)
+            if slack is not None:
+                slack -= claim.whole() - before.whole()
+            elif claim.base != before.base or child.runtime[resource] >= min(claim.request, before.request):
+                return False
+            moved.append((index, claim))
+        if slack is not None and slack < 0:
+            return False
+        pool.known, pool.slack = known, slack
+        for index, claim in moved:
+            pool.claims[index] = claim
+            if slack is not None:
+                _set_runtime(pool.children[index], resource, claim.whole())
+        return True
+
+    def _short_of(self, pool: Pool, known: int | None) -> int | None:
+        """The total to which the mins are scaled down; None: they are not."""
+        return known if self._scales and known is not None and known < pool.sum_min else None
+
+    def _claim(self, child: QuotaNode, resource: str, pool: Pool) -> Claim:
+        spec = child.spec
+        base = spec.min.get(resource, 0)
+        if pool.short_of is not None:
+            base = scaled_min(pool.short_of, base, pool.sum_min)
+        if self._accounting.guarantee_usage:
+            base = max(base, child.guaranteed.get(resource, 0))
+        return Claim(child.limited.get(resource, 0), base, spec.weight.get(resource, 0), self._accounting.lends(child))
+
+
+def _set_runtime(child: QuotaNode, resource: str, share: int) -> None:
+    if child.runtime.get(resource) != share:
+        child.runtime[resource] = share
+        child.version += 1
+        if child.children:
+            child.touch(resource)

@@ -1,0 +1,82 @@
+"""The facts behind all sums, as plain values: what a restored manager is filled from."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from koord_scheduler.domain.quota.specs.objects import QuotaSpec
+from koord_scheduler.domain.quota.specs.pods import PodFacts
+from koord_scheduler.domain.quota.tree.node import QuotaPod
+
+
+class PodKind(msgspec.Struct, frozen=True, array_like=True):
+    """What many pods have in common."""
+
+    quota_label: str
+    namespace: str
+    requests: dict[str, int]
+    priority: int
+    preemptible: bool
+
+
+class SavedPod(msgspec.Struct, frozen=True, array_like=True):
+    """A pod. kind: index of its kind; assigned, ignored, times: as in `QuotaPod` and `PodFacts`."""
+
+    uid: str
+    name: str
+    kind: int
+    assigned: bool
+    ignored: bool
+    start_time: float | None
+    ignored_at: float | None
+
+
+class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the sums and runtimes follow from, in a canonical order.
+
+    nodes         allocatable of each node
+    over_since    since when quotas have been over their runtime
+    """
+
+    quotas: list[QuotaSpec]
+    nodes: dict[str, dict[str, int]]
+    kinds: list[PodKind]
+    pods: list[SavedPod]
+    over_since: dict[str, float]
+
+
+def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
+    """Kinds, in the order in which they first occur, and pods, in the order given; `load_pods` is the inverse."""
+    numbers: dict[tuple[object, ...], int] = {}
+    kinds: list[PodKind] = []
+    saved: list[SavedPod] = []
+    for pod in pods:
+        facts = pod.facts
+        requests = tuple(sorted(facts.requests.items()))
+        key = (facts.quota_label, facts.namespace, requests, facts.priority, facts.preemptible)
+        kind = numbers.get(key)
+        if kind is None:
+            kind = numbers[key] = len(kinds)
+            kinds.append(PodKind(facts.quota_label, facts.namespace, dict(requests), facts.priority, facts.preemptible))
+        saved.append(
+            SavedPod(facts.uid, facts.name, kind, pod.assigned, pod.ignored, facts.start_time, facts.ignored_at)
+        )
+    return kinds, saved
+
+
+def load_pods(snapshot: QuotaSnapshot) -> Iterator[QuotaPod]:
+    """The pods, counting nowhere yet; pods of a kind share their requests."""
+    for saved in snapshot.pods:
+        kind = snapshot.kinds[saved.kind]
+        facts = PodFacts(
+            uid=saved.uid,
+            namespace=kind.namespace,
+            name=saved.name,
+            quota_label=kind.quota_label,
+            requests=kind.requests,
+            priority=kind.priority,
+            preemptible=kind.preemptible,
+            start_time=saved.start_time,
+            ignored_at=saved.ignored_at,
+        )
+        yield QuotaPod(facts, assigned=saved.assigned, ignored=saved.ignored)

@@ -1,0 +1,39 @@
+"""What is odd about a quota, without being wrong: said once, when it is written.
+
+source    scheduler-core spec, 10.4, pitfall 2
+"""
+
+from collections.abc import Iterable
+
+from koordcore.protocol import keys
+
+from koord_scheduler.domain.quota.tree.node import QuotaNode
+
+
+def warnings_of(node: QuotaNode) -> list[str]:
+    """A parent that is not there; resources that the parent's max does not name, and which nothing limits therefore."""
+    parent, spec = node.parent, node.spec
+    if node.is_root or parent is None:
+        return []
+    found: list[str] = []
+    if spec.parent != parent.name and node.is_divided_to:
+        found.append(f"quota {node.name}: parent {spec.parent} cannot be its parent; it counts below {keys.ROOT_QUOTA}")
+    if not parent.is_root:
+        found += _missing(node.name, spec.max, parent)
+    return found
+
+
+def warnings_below(node: QuotaNode) -> list[str]:
+    """The same of a quota and of the children that its maximum concerns."""
+    found = warnings_of(node)
+    if not node.is_root:
+        for name in sorted(node.children):
+            found += _missing(name, node.children[name].spec.max, node)
+    return found
+
+
+def _missing(name: str, maximum: Iterable[str], parent: QuotaNode) -> list[str]:
+    missing = sorted(resource for resource in maximum if resource not in parent.spec.max)
+    if not missing:
+        return []
+    return [f"quota {name}: max names {', '.join(missing)}, but that of its parent {parent.name} does not: unlimited"]

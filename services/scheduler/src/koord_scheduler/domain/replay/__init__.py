@@ -1,0 +1,1 @@
+"""Decisions taken again from the log: recompute, what-if, snapshots."""

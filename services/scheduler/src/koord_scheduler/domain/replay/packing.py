@@ -1,0 +1,59 @@
+"""How full the nodes are: what a comparison of two placements looks at."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from koordcore.protocol.resource_names import CPU, MEMORY
+
+from koord_scheduler.domain.columns.node_columns import PODS_COLUMN
+from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """Nodes and what is requested on them. Percentages are of allocatable.
+
+    nodes_in_use            nodes with at least one pod
+    *_requested_percent     of all nodes together
+    *_in_use_percent        of the nodes in use together
+    fullest_cpu_percent     of the node with the highest share
+    pods, pending           pods on nodes, pods that wait for one
+    """
+
+    nodes: int
+    nodes_in_use: int
+    pods: int
+    pending: int
+    cpu_requested_percent: float
+    cpu_in_use_percent: float
+    memory_requested_percent: float
+    memory_in_use_percent: float
+    fullest_cpu_percent: float
+
+
+def packing_of(state: SchedulerState) -> Packing:
+    """The nodes as the state has them."""
+    nodes = state.nodes
+    alive = nodes.alive
+    pods = nodes.requested[PODS_COLUMN]
+    in_use = alive & (pods > 0)
+    cpu, memory = nodes.column(CPU), nodes.column(MEMORY)
+
+    def percent(column: int, among: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
+        allocatable = int(nodes.allocatable[column, among].sum())
+        return round(100 * int(nodes.requested[column, among].sum()) / allocatable, 1) if allocatable else 0.0
+
+    sized = alive & (nodes.allocatable[cpu] > 0)
+    shares = 100 * nodes.requested[cpu, sized] / nodes.allocatable[cpu, sized]
+    return Packing(
+        nodes=len(nodes),
+        nodes_in_use=int(in_use.sum()),
+        pods=int(pods[alive].sum()),
+        pending=sum(1 for pod in state.pods.values() if pod.phase is Phase.QUEUED),
+        cpu_requested_percent=percent(cpu, alive),
+        cpu_in_use_percent=percent(cpu, in_use),
+        memory_requested_percent=percent(memory, alive),
+        memory_in_use_percent=percent(memory, in_use),
+        fullest_cpu_percent=round(float(shares.max(initial=0.0)), 1),
+    )

@@ -1,0 +1,164 @@
+"""A recorded decision taken again from the log alone: the same node for the same reasons, or why that cannot be told.
+
+The decision stood on the facts and reports up to `based_on`, on its scheduler's own appends as far as they were
+acknowledged, and on the decisions with smaller ordinals that were still on their way. All of these are in the log,
+unless one of them was never stored and had not been taken back yet; then the answer is `NotRecomputable`.
+
+source    scheduler-core spec, 1.2; event-bus spec, 4.2
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Standing
+
+from koord_scheduler.domain.cycle.attempt import Attempt, Found, WholeJob
+from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.pods.on_node import pod_info_with
+from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.state.state import SchedulerState
+
+_DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "NodeResourcesReturned"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """The decision, then and now. node: "" when none is found now."""
+
+    placed: PodPlaced
+    node: str
+    explanation: PlacementExplanation
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is the same node for the same reasons."""
+        return self.node == self.placed.node and self.explanation == self.placed.explanation
+
+
+@dataclass(frozen=True, slots=True)
+class NotRecomputable:
+    """Why the log does not tell all that the decision was taken on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A placement of the same scheduler in the same term."""
+
+    stored: StoredEvent
+    event: PodPlaced
+
+
+def recompute(
+    state: SchedulerState, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], seq: int
+) -> Recomputed | NotRecomputable:
+    """The placement at position `seq`, taken again.
+
+    state      empty, with the configuration of then
+    events     the log from its beginning to beyond `seq`, in order
+    reports    the nodes' reports, in order
+    raises     KeyError when there is no placement at `seq`; UnreadableEvent
+    """
+    own = _own_placements(events, seq)
+    placed = own[seq].event
+    ev, obs, standing = placed.explanation.based_on.ev, placed.explanation.based_on.obs, placed.standing
+    doubt = _doubt(events, own, seq)
+    if doubt or standing is None:
+        return NotRecomputable(doubt or "it was recorded without what it stood on")
+    # 1. what the log said, without own appends that were not answered yet
+    for stored in events:
+        if stored.seq > ev:
+            break
+        if stored.seq > standing.acknowledged and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
+            skip(state, stored.seq)
+        else:
+            fold(state, stored)
+    for report in reports:
+        if report.seq <= obs:
+            fold_report(state, report)
+    # 2. what the scheduler knew beyond it: its own appends, acknowledged and on their way
+    known = standing.acknowledged
+    for stored in events:
+        if ev < stored.seq <= known and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
+            fold_ahead(state, stored)
+    earlier = [each for each in own.values() if each.event.ordinal < placed.ordinal and each.stored.seq > known]
+    for each in sorted(earlier, key=lambda each: each.event.ordinal):
+        if not _assume(state, each):
+            return NotRecomputable(f"pod {each.stored.ref.id} was assumed, and is not known at {ev}")
+    # 3. the attempt
+    state.frameworks.advance(standing.decided_at)
+    pod = state.pods.get(own[seq].stored.ref.id)
+    if pod is None or pod.subject is None:
+        return NotRecomputable(f"the pod is not known at {ev}")
+    if state.engine_of(pod).policy_version != placed.explanation.policy_version:
+        return NotRecomputable(f"it was taken under another configuration, {placed.explanation.policy_version}")
+    found = Attempt(state, pod, pod.subject, standing.decided_at).run(placed.explanation.based_on)
+    if isinstance(found, Found):
+        return Recomputed(placed, found.placed.node, found.placed.explanation)
+    if isinstance(found, WholeJob) or (found.rejection is not None and found.rejection.plugin == "Coscheduling"):
+        return NotRecomputable("how far the pod's gang had come is not in the log")
+    return Recomputed(placed, "", found.explanation)
+
+
+def _own_placements(events: Sequence[StoredEvent], seq: int) -> dict[int, _Own]:
+    one = next((stored for stored in events if stored.seq == seq), None)
+    found: dict[int, _Own] = {}
+    for stored in events:
+        if one is not None and stored.type == PodPlaced.__name__ and _is_by(stored, one):
+            event = CATALOGUE.read(stored)
+            if isinstance(event, PodPlaced):
+                found[stored.seq] = _Own(stored, event)
+    return found
+
+
+def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int) -> str:
+    """What the log does not tell about the decision; "" nothing."""
+    placed = own[seq].event
+    ev, standing = placed.explanation.based_on.ev, placed.standing or Standing(0.0)
+    if standing.read_ahead > ev:
+        return f"facts up to {standing.read_ahead} had been read ahead after a conflict"
+    stored_before = sum(each.event.ordinal < placed.ordinal for each in own.values())
+    if placed.ordinal - 1 - stored_before != standing.retracted:
+        return "a decision that never came into the log was still counted in"
+    for stored in events:
+        if ev < stored.seq < seq and stored.type in (PodNominated.__name__, PodNominationCleared.__name__):
+            return "a nomination was on its way to the log"
+    known = max(ev, standing.acknowledged)
+    of_pods: dict[str, list[StoredEvent]] = {each.stored.ref.id: [] for each in own.values()}
+    for stored in events:
+        if stored.seq <= known and stored.ref.kind in ("pod", "podspec") and stored.ref.id in of_pods:
+            of_pods[stored.ref.id].append(stored)
+    if any(each.stored.seq <= known and _was_other(of_pods[each.stored.ref.id], each) for each in own.values()):
+        return "a pod had changed while its placement was on its way"
+    return ""
+
+
+def _was_other(of_pod: Sequence[StoredEvent], own: _Own) -> bool:
+    """Whether a pod counts otherwise than its placement counted it: its spec changed, or went, in between."""
+    begin, end = own.event.explanation.based_on.ev, own.stored.seq
+    changed = any(stored.ref.kind == "podspec" and begin < stored.seq < end for stored in of_pod)
+    return changed and not any(stored.type == PodReleased.__name__ and stored.seq > end for stored in of_pod)
+
+
+def _is_by(stored: StoredEvent, other: StoredEvent) -> bool:
+    return all(stored.headers.get(name) == other.headers.get(name) for name in (HEADER_ACTOR, HEADER_EPOCH))
+
+
+def _assume(state: SchedulerState, own: _Own) -> bool:
+    """The pod counts on its node, as its decision made it; False: it is not known."""
+    pod = state.pods.get(own.stored.ref.id)
+    if pod is None or pod.subject is None or own.event.standing is None:
+        return False
+    state.queue.remove(pod.uid)
+    pod.placed_at = own.event.standing.decided_at
+    pod.phase = Phase.ASSUMED
+    pod.work_node = own.event.node
+    state.ledgers.hold(own.event.node, pod_info_with(state.nodes, pod, own.event.requests), Source.ASSUMED)
+    state.framework_of(pod).reserve(pod, own.event.node)
+    return True

@@ -1,0 +1,265 @@
+"""The scheduler's state as bytes, so that a restart need not fold the whole log.
+
+Only facts are kept: what the log and the API say. Assumptions in flight, cached views, backoffs and the order among
+waiting pods of equal priority are not; a restored scheduler attempts every pod without a node anew. Quotas and gangs
+follow from their objects and pods; what does not is kept: which groups were satisfied once, and what was said of both.
+
+source    event-bus spec, 6
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
+
+from koord_scheduler.domain.commit.work import pod_ref
+from koord_scheduler.domain.folding.log import fold_early
+from koord_scheduler.domain.folding.nodes import put_node
+from koord_scheduler.domain.folding.objects import put_namespace, put_object, put_workload
+from koord_scheduler.domain.folding.placements import bound
+from koord_scheduler.domain.folding.pods import describe
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.nodes.policies import NodePolicy
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.state.nominees import nominated
+from koord_scheduler.domain.state.reconcile import settle
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod as `PodRecord` has it, without what is under way."""
+
+    uid: str
+    namespace: str
+    name: str
+    pod: Pod | None = None
+    trigger: str = ""
+    spec_event: str = ""
+    submitted_at: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
+    seq: int = 0
+    node: str = ""
+    bound_node: str = ""
+    bind_failed: int = 0
+    known_since: float = 0.0
+    placed_at: float = 0.0
+
+
+class _Ledger(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the log says about one node: uid -> (requests, cpu and memory with defaults)."""
+
+    node: str
+    seq: int
+    pods: dict[str, tuple[dict[str, int], tuple[int, int]]]
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot."""
+
+    position: int
+    gone: dict[str, str]
+    forgotten: dict[str, int]
+    nodes: list[Node]
+    policies: dict[str, NodePolicy]
+    namespaces: list[NamespaceObserved]
+    workloads: dict[str, WorkloadObserved]
+    objects: dict[str, CustomObjectObserved]
+    said_gangs: list[GangPhaseChanged]
+    said_quotas: list[QuotaStatusComputed]
+    said_explanations: dict[str, ScheduleExplanationComputed]
+    said_topology: ClusterTopologyComputed | None
+    ledgers: list[_Ledger]
+    pods: list[_Pod]
+    nominations: list[tuple[str, str]]
+    satisfied_gangs: list[str]
+    evictions: dict[str, str]
+    seqs: list[tuple[str, str, int]]
+    plugins: dict[str, bytes] = {}
+
+
+_fields_of = attrgetter(*_Pod.__struct_fields__)
+_OF_PODS: Final = ("pod", "podspec")
+_LEDGERS_IN_A_PIECE: Final = 10
+
+
+class Picture:
+    """The facts in a state as it is now, taken down bit by bit while the state moves on; `load_state` is the inverse.
+
+    Whoever folds an event meanwhile says so before (`keep`). What is decided meanwhile and stored by the log may be in
+    the picture or not: it lies behind `position`, so a restored state folds it anyway, and every pod and node knows by
+    its last sequence what it has.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        fold_early(state)
+        self._state = state
+        self._kept: dict[str, _Pod] = {}
+        # Last first: what is taken down is let go one by one, not all at the end.
+        self._pods = list(reversed(state.pods.values()))
+        self._ledgers = [(node, ledger.seq, list(ledger.holdings.values())) for node, ledger in state.ledgers.items()]
+        self._members = {
+            "position": _whole(state.position),
+            "gone": mapping_pieces(dict(state.node_gone_by).items()),
+            "forgotten": mapping_pieces(dict(state.forgotten).items()),
+            "nodes": array_pieces(list(state.node_objects.values())),
+            "policies": mapping_pieces(dict(state.policies).items()),
+            "namespaces": array_pieces(list(state.namespaces.values())),
+            "workloads": mapping_pieces(dict(state.workloads).items()),
+            "objects": mapping_pieces(dict(state.objects).items()),
+            "said_gangs": array_pieces([state.said.gangs[gang_id] for gang_id in sorted(state.said.gangs)]),
+            "said_quotas": array_pieces([state.said.quotas[name] for name in sorted(state.said.quotas)]),
+            "said_explanations": mapping_pieces(dict(state.explanations.said).items()),
+            "said_topology": _whole(state.said.topology),
+            "ledgers": array_pieces(self._saved_ledgers(), size=_LEDGERS_IN_A_PIECE),
+            "pods": array_pieces(self._saved_pods()),
+            # These two follow from what is known of pods, so they are taken down after the last of them.
+            "nominations": array_pieces(self._nominations()),
+            "satisfied_gangs": array_pieces(self._satisfied_gangs()),
+            "evictions": mapping_pieces(self._evictions()),
+            "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status_writes.seqs.items()]),
+            "plugins": _whole({key: plugin.facts() for key, plugin in state.frameworks.folding.items()}),
+        }
+
+    def keep(self, ref: AggregateRef) -> None:
+        """An event about this aggregate is about to be folded."""
+        if ref.kind in _OF_PODS and ref.id not in self._kept:
+            pod = self._state.pods.get(ref.id)
+            if pod is not None:
+                self._kept[ref.id] = _saved_pod(pod)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The snapshot, to be joined; pods in the order of their submission. To be taken once."""
+        return object_pieces(self._members)
+
+    def _saved_pods(self) -> Iterator[_Pod]:
+        pods, kept = self._pods, self._kept
+        while pods:
+            pod = pods.pop()
+            yield kept.get(pod.uid) or _saved_pod(pod)
+
+    def _saved_ledgers(self) -> Iterator[_Ledger]:
+        while self._ledgers:
+            node, seq, holdings = self._ledgers.pop()
+            logged = [each.pod_info for each in holdings if each.sources & Source.LOGGED]
+            pods = {each.uid: (dict(each.demand.requests), each.demand.non_zero) for each in logged}
+            yield _Ledger(node=node, seq=seq, pods=pods)
+
+    def _nominations(self) -> Iterator[tuple[str, str]]:
+        under_way = self._state.status_writes.under_way()
+        for uid, node, _ in self._state.nominations.items():
+            if pod_ref(uid) not in under_way:
+                yield uid, node
+
+    def _evictions(self) -> list[tuple[str, str]]:
+        """Those that the log has: what is only assumed is asked for anew after a restart."""
+        seqs = self._state.status_writes.seqs
+        return [item for item in self._state.evictions.items() if seqs.get(AggregateRef("eviction", item[0]))]
+
+    def _satisfied_gangs(self) -> Iterator[str]:
+        yield from self._state.cluster.gangs.roster.satisfied_groups()
+
+
+def _whole(value: object) -> Iterator[bytes]:
+    return iter([codec.encode(value)])
+
+
+def _saved_pod(pod: PodRecord) -> _Pod:
+    return _Pod(*_fields_of(pod))
+
+
+def load_state(state: SchedulerState, data: bytes) -> None:
+    """Fill an empty state with the facts of a snapshot.
+
+    raises    codec.DecodeError for bytes of another schema; AssertionError when the state is not empty
+    """
+    assert state.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
+    body = codec.decode(data, _Body)
+    state.position = body.position
+    for key, plugin in state.frameworks.folding.items():
+        plugin.restore(body.plugins[key])
+    state.forgotten.update(body.forgotten)
+    state.node_gone_by.update(body.gone)
+    state.evictions.update(body.evictions)
+    state.status_writes.seqs.update({AggregateRef(kind, id_): seq for kind, id_, seq in body.seqs})
+    for namespace in body.namespaces:
+        put_namespace(state, namespace)
+    for uid, workload in body.workloads.items():
+        put_workload(state, uid, workload)
+    state.policies.update(body.policies)
+    for node in body.nodes:
+        put_node(state, node)
+    for ref_id, custom in body.objects.items():
+        put_object(state, ref_id, custom)
+    for phase in body.said_gangs:
+        state.said.gang_is(phase, state.cluster.gangs.roster)
+    state.said.quotas.update({status.name: status for status in body.said_quotas})
+    state.explanations.said.update(body.said_explanations)
+    state.said.topology = body.said_topology
+    with state.cluster.quotas.many_pods():
+        for saved in body.pods:
+            _load_pod(state, saved)
+    state.cluster.gangs.roster.satisfy(body.satisfied_gangs)
+    for ledger in body.ledgers:
+        _load_ledger(state, ledger)
+    for uid, node in body.nominations:
+        if uid in state.pods:
+            nominated(state, state.pods[uid], node)
+    for pod in list(state.pods.values()):
+        if pod.bound_node and pod.subject is not None:
+            state.ledgers.hold(pod.bound_node, pod.pod_info(), Source.BOUND)
+        if pod.node:
+            bound(state, pod, pod.node)
+        settle(state, pod, pod.trigger or pod.spec_event)
+
+
+def _load_pod(state: SchedulerState, saved: _Pod) -> None:
+    fields: dict[str, Any] = msgspec.structs.asdict(saved)
+    pod = state.pods[saved.uid] = PodRecord(**fields)
+    if saved.pod is not None:
+        try:
+            describe(state, pod, saved.pod, saved.known_since)
+        except InvalidInput:
+            pod.subject = None
+
+
+def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
+    state.ledgers.advance(ledger.node, ledger.seq)
+    for uid, (requests, (cpu_milli, memory_bytes)) in ledger.pods.items():
+        pod = state.pods.get(uid)
+        known = pod.pod_info() if pod is not None and pod.subject is not None else None
+        if (
+            known is not None
+            and known.demand.requests == requests
+            and known.demand.non_zero == (cpu_milli, memory_bytes)
+        ):
+            pod_info = known
+        else:
+            demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
+            pod_info = PodInfo(uid, demand) if known is None else msgspec.structs.replace(known, demand=demand)
+        state.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
+
+
+def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
+    """Digest of the schema of these snapshots: one taken under another is not loaded.
+
+    plugins    those with a state of their own (keys of `Frameworks.folding`): a new one has to see the whole log
+    """
+    schema, components = msgspec.json.schema_components([_Body])
+    description = codec.encode_canonical({"schema": list(schema), "components": components, "plugins": sorted(plugins)})
+    return hashlib.blake2b(description, digest_size=16).hexdigest()

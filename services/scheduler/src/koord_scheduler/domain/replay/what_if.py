@@ -1,0 +1,402 @@
+"""What another configuration would have decided: recorded triggers decided anew, effects off.
+
+    before(stored)    facts up to the beginning, our own decisions included
+    window(events)    what comes after it
+    rerun(events)     the window: pods, nodes and load come and go as recorded; what schedulers said in it is passed
+                      over, and every decision is taken here and takes effect at once, in this state only
+
+Every recorded attempt is made again, in the recorded order: on the facts and reports that it names, at its time, with
+the places given back that had been by then. Whoever then has no node though the recording has one, and whoever the
+recording never attempted, is attempted as the queue says: the former at once, the latter when nothing happens.
+
+A victim that the same pod preempted in the recording leaves when it did then, any other at once. Pods that were
+preempted in the recording alone leave when they did then.
+
+source    scheduler-core spec, 1; event-bus spec, 6
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.objects.gateway import PodBindFailed, PodEvictionRequested
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.scheduling.pod import PodNominated
+from koordcore.values.timestamps import unix_seconds
+
+from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.commit.work import NodeWork, Placement, Work
+from koord_scheduler.domain.cycle.appending import confirmed, withdraw_all
+from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue, release_due
+from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_stored
+from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
+from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.queue.scheduling_queue import Came, QueueState
+from koord_scheduler.domain.replay.recording import (
+    PREEMPTED,
+    Appended,
+    Nomination,
+    Recorded,
+    Recording,
+    Term,
+    nomination_of,
+)
+from koord_scheduler.domain.state.queueing_hints import wake
+from koord_scheduler.domain.state.state import SchedulerState
+
+OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
+"""What schedulers say. In the window they have not said it yet."""
+_NOBODY: Final[Term] = ("", "")
+IDLE_SECONDS: Final = 1.0
+"""After so long without an event a scheduler has decided all that it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """QueueState a pod was placed in the recording, and where here; "" nowhere."""
+
+    namespace: str
+    name: str
+    recorded: str
+    rerun: str
+
+
+class WhatIf:
+    """One run over a state that nobody else uses.
+
+    placed      uid -> node, by decisions taken here; of pods that still hold it
+    nominated   the nominations here
+    evicted     uid -> namespace and name, of pods that were preempted here
+    decided     how many decisions found a node
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self.state = state
+        self.placed: dict[str, str] = {}
+        self.nominated: list[Nomination] = []
+        self.evicted: dict[str, tuple[str, str]] = {}
+        self.decided = 0
+        self._names: dict[str, tuple[str, str]] = {}
+        self._now = 0.0
+        self._seq = 0
+        self._half = ""
+        self._is_half = False
+        self._recording = Recording()
+        self._gone: set[str] = set()
+        self._turns: Counter[str] = Counter()
+        self._in_flight: list[NodeWork] = []
+        self._answers: dict[str, Appended] = {}
+        self._owed: dict[str, None] = {}
+        self._woken = 0
+        self._term: Term | None = None
+        self._ordinal = 0
+        self._known: tuple[Term, int, int] = (_NOBODY, 0, 0)
+        self._reports: Sequence[StoredEvent] = ()
+        self._next_report = 0
+
+    def before(self, stored: StoredEvent) -> None:
+        """Fold a fact from before the window. Raises UnreadableEvent."""
+        self._now = max(self._now, unix_seconds(stored.occurred_at))
+        fold(self.state, stored)
+        self._is_half = stored.type in ("PodPlaced", "PodReleased") or (self._is_half and stored.ref.kind != "node")
+        self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
+
+    def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        """The events without those that belong to a batch of which some were folded before."""
+        rest = 0
+        while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
+            self.before(events[rest])
+            rest += 1
+        return events[rest:]
+
+    def _is_asked_with(self, stored: StoredEvent) -> bool:
+        return stored.type == "PodEvictionRequested" and bool(self._half) and stored.causation_id == self._half
+
+    def rerun(
+        self,
+        events: Sequence[StoredEvent],
+        recording: Recording,
+        reports: Sequence[StoredEvent] = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Decide the window anew.
+
+        events      as `window` gave them
+        recording   what schedulers did in them
+        reports     the nodes' reports, in order; those that are not kept any more are not known
+        progress    called with each position
+        raises      UnreadableEvent
+        """
+        self._recording, self._reports = recording, reports
+        self._seq = events[-1].seq if events else self.state.position
+        self._turns.update(one.uid for one in recording.attempts)
+        attempts = iter([*recording.attempts, None])
+        one = next(attempts)
+        while one is not None and one.position <= self.state.position:
+            self._again(one)
+            one = next(attempts)
+        for stored in events:
+            self._pass_time(unix_seconds(stored.occurred_at))
+            self._answer(one, stored.seq - 1)
+            self._take(stored)
+            while one is not None and one.position <= stored.seq:
+                self._again(one)
+                one = next(attempts)
+            if progress is not None:
+                progress(stored.seq)
+        self._known = (_NOBODY, self._seq, self._seq)
+        self._settle(self._now)
+        self._attempt_owed(self._now)
+
+    def fates(self) -> list[Fate]:
+        """Every pod that has a node in the recording or here, by namespace and name."""
+        recorded = self._recording
+        names = {**recorded.names, **self._names}
+        fates = [
+            Fate(*names[uid], recorded.placed.get(uid, ""), self.placed.get(uid, ""))
+            for uid in recorded.placed.keys() | self.placed.keys()
+        ]
+        return sorted(fates, key=lambda fate: (fate.namespace, fate.name))
+
+    # --- triggers ----------------------------------------------------------------------------------------------------
+
+    def _take(self, stored: StoredEvent) -> None:
+        self._known = (_NOBODY, stored.seq, stored.seq)
+        uid = stored.ref.id
+        if stored.ref.kind in OWN_KINDS or uid in self._gone:
+            skip(self.state, stored.seq)
+            return
+        if stored.ref.kind == "eviction":
+            self._take_eviction(stored)
+            return
+        if stored.ref.kind == "podspec" and uid in self._recording.names:
+            stored = _without_node(stored)
+        if stored.type == PodBindFailed.__name__:
+            stored = self._bind_failed(stored)
+        fold(self.state, stored)
+
+    def _answer(self, coming: Recorded | None, position: int) -> None:
+        """What the log has up to a position, and the next attempt knows of, is answered before more is folded."""
+        if self._in_flight or self.state.to_release:
+            known = position if coming is None else min(coming.acknowledged, position)
+            self._known = (_NOBODY if coming is None else coming.term, position, known)
+            self._release()
+            self._land()
+
+    def _take_eviction(self, stored: StoredEvent) -> None:
+        """What others say about evictions holds; what a preemption asked for is decided here."""
+        event = CATALOGUE.read(stored)
+        skip(self.state, stored.seq)
+        is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
+        if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.evictions):
+            fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._stored()))
+
+    def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
+        """The binding fails here, too, if it is to the same node."""
+        event, pod = CATALOGUE.read(stored), self.state.pods.get(stored.ref.id)
+        if not isinstance(event, PodBindFailed) or pod is None or pod.node != event.node:
+            return stored
+        changed = msgspec.structs.replace(event, placement=pod.seq)
+        return msgspec.structs.replace(stored, body=_stored(stored.seq, stored.ref, changed).body)
+
+    def _pass_time(self, until: float) -> None:
+        """Time goes by; in a pause everything is decided that the time makes due, and the recording does not decide."""
+        if until - self._now > IDLE_SECONDS:
+            self._settle(self._now)
+            self._attempt_idle(self._now)
+            while (due := self.state.next_due()) is not None and due < until:
+                self._settle(max(due, self._now))
+                self._attempt_idle(self._now)
+        self._now = max(self._now, until)
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def _again(self, one: Recorded) -> None:
+        """The recorded attempt is made again, and with it what its scheduler had decided by then and nobody said."""
+        while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= one.observed:
+            fold_report(self.state, self._reports[self._next_report])
+            self._next_report += 1
+        if one.term != self._term:
+            if self._term is not None:
+                withdraw_all(self.state)
+            self._term, self._ordinal = one.term, one.before
+        self._known = (one.term, one.position, one.acknowledged)
+        self._settle(one.now)
+        if one.before > self._ordinal:
+            self._attempt_unsaid(one.before - self._ordinal, one.now)
+        self._ordinal = max(self._ordinal, one.order[0])
+        self._turns[one.uid] -= 1
+        if one.stored:
+            self._answers[one.uid] = Appended(one.stored, one.term)
+        self._attempt(one.uid, one.now)
+        if not self._turns[one.uid]:
+            self._owed[one.uid] = None
+        self._attempt_owed(one.now)
+
+    def _attempt(self, uid: str, now: float) -> None:
+        """The pod's attempt, after those of the gang whose turn it is."""
+        queued = self.state.queue.get(uid)
+        before = queued.attempts if queued is not None else 0
+        while queued is not None and queued.attempts == before and self._decide(now, uid):
+            queued = self.state.queue.get(uid)
+
+    def _attempt_owed(self, now: float) -> None:
+        """Pods that the recording attempts no more and that have no node here, as soon as something may help them."""
+        incoming = self.state.queue.incoming
+        woken = sum(
+            count for (place, came), count in incoming.items() if place is QueueState.ACTIVE and came != Came.ADDED
+        )
+        if woken != self._woken:
+            self._woken = woken
+            self._attempt_all(list(self._owed), now)
+
+    def _attempt_idle(self, now: float) -> None:
+        """Everybody whom the recording attempts no more, or never; nobody while its scheduler was away.
+
+        It was if somebody waited whom it attempts only later, or a gang whose turn it was.
+        """
+        if not self.state.queue.has_active() or self.state.cluster.gangs.round is not None:
+            return
+        active = self._in_turn(list(self.state.pods))
+        if not any(self._turns[uid] for uid in active):
+            self._attempt_all([uid for uid in self.state.pods if not self._turns[uid]], now)
+
+    def _attempt_unsaid(self, most: int, now: float) -> None:
+        """Decisions that never came into the log: of pods that held a node when it ended, or lost it unheard."""
+        until = self.decided + most
+        for uid in self._in_turn([uid for uid in self.state.pods if not self._turns[uid]]):
+            if self.decided >= until:
+                return
+            self._attempt(uid, now)
+
+    def _attempt_all(self, uids: Sequence[str], now: float) -> None:
+        while active := self._in_turn(uids):
+            for uid in active:
+                self._attempt(uid, now)
+
+    def _in_turn(self, uids: Sequence[str]) -> list[str]:
+        known = (self.state.queue.get(uid) for uid in uids)
+        active = [queued for queued in known if queued is not None and queued.place is QueueState.ACTIVE]
+        return [queued.uid for queued in sorted(active, key=lambda queued: queued.rank)]
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def _settle(self, now: float) -> None:
+        """Time and events have their consequences."""
+        state = self.state
+        self._now = max(self._now, now)
+        state.frameworks.advance(now)
+        state.queue.tick(now)
+        wake(state)
+        self._release()
+        give_up_overdue(state, now)
+        self._land()
+
+    def _decide(self, now: float, uid: str) -> bool:
+        """One attempt; False: it is nobody's turn."""
+        decided = decide_next(self.state, now, uid)
+        self.decided += isinstance(decided, Placement)
+        self._land()
+        wake(self.state)
+        return decided is not None
+
+    def _release(self) -> None:
+        """Places are given back; those that had not been in the recording by now are on their way as they were then."""
+        due = self.state.to_release
+        held: dict[str, tuple[str, str]] = {}
+        for uid in list(due):
+            pod = self.state.pods[uid]
+            if self._is_held(uid) and pod.phase in (Phase.PLACED, Phase.RELEASING):
+                held[uid] = due.pop(uid)
+                pod.phase, pod.work_node = Phase.RELEASING, pod.node
+            elif pod.phase is Phase.RELEASING:
+                pod.phase, pod.work_node = Phase.PLACED, ""
+        for uid in due:
+            del self._recording.freed.get(uid, [])[:1]
+        release_due(self.state)
+        due.update(held)
+
+    def _is_held(self, uid: str) -> bool:
+        freed = self._recording.freed.get(uid)
+        return bool(freed) and self._is_to_come(freed[0])
+
+    def _is_to_come(self, appended: Appended | None) -> bool:
+        """Whether it was not known yet to who made the attempt that is made again now."""
+        term, position, acknowledged = self._known
+        return appended is not None and appended.seq > (acknowledged if appended.term == term else position)
+
+    def _land(self) -> None:
+        """What was decided is in the log: at once, or when the recorded decision about the same pod was."""
+        state = self.state
+        while (taken := next_status_write(state)) is not None:
+            status_write_stored(state, taken, [self._stored() for _ in taken.drafts])
+            self._note(taken)
+        while True:
+            while (batch := state.outbox.take()).works:
+                self._in_flight += batch.works
+                for work in batch.works:
+                    state.outbox.landed(work.node)  # several at a time: they may have gone together in the recording
+            held = [work for work in self._in_flight if any(map(self._is_awaited, work.items))]
+            landed = [work for work in self._in_flight if work not in held]
+            self._in_flight = held
+            if not landed:
+                return
+            for work in landed:
+                self._confirm(work)
+            self._release()
+
+    def _is_awaited(self, item: Work) -> bool:
+        return isinstance(item, Placement) and self._is_to_come(self._answers.get(item.uid))
+
+    def _confirm(self, work: NodeWork) -> None:
+        seqs = [self._stored() for _ in work.items]
+        confirmed(self.state, work, self._stored(), seqs, f"what-if-{self._seq}")
+        for item in work.items:
+            self._names[item.uid] = (item.namespace, item.name)
+            if isinstance(item, Placement):
+                self.placed[item.uid] = item.node
+                self._owed.pop(item.uid, None)
+                self._answers.pop(item.uid, None)
+            else:
+                self.placed.pop(item.uid, None)
+
+    def _note(self, taken: TakenStatusWrite) -> None:
+        """Nominations are written down; victims that nobody preempted like that in the recording are gone."""
+        pairs: set[tuple[str, str]] = set()
+        for draft in taken.drafts:
+            if isinstance(draft.event, PodNominated):
+                self.nominated.append(nomination_of(draft.event))
+                pairs.update((draft.ref.id, victim.uid) for victim in draft.event.victims)
+        for draft in taken.drafts:
+            event, uid = draft.event, draft.ref.id
+            if isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED:
+                self.evicted[uid] = (event.namespace, event.name)
+                if uid not in {victim for _, victim in pairs & self._recording.pairs}:
+                    self._gone.add(uid)
+                    gone = PodSpecDeleted(namespace=event.namespace, name=event.name)
+                    fold_ahead(self.state, _stored(self._stored(), AggregateRef("podspec", uid), gone))
+        self._release()
+
+    def _stored(self) -> int:
+        self._seq += 1
+        return self._seq
+
+
+def _without_node(stored: StoredEvent) -> StoredEvent:
+    """A pod as the API has it, but for the node that the recorded decision gave it."""
+    event = CATALOGUE.read(stored)
+    if not isinstance(event, PodSpecAdded | PodSpecChanged) or not event.object.spec.node_name:
+        return stored
+    spec = msgspec.structs.replace(event.object.spec, node_name="")
+    changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
+    return msgspec.structs.replace(stored, body=_stored(stored.seq, stored.ref, changed).body)
+
+
+def _stored(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
+    origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
+    [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)
+    return StoredEvent(seq, ref, new.headers, new.body)

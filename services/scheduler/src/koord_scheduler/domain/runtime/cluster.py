@@ -1,0 +1,244 @@
+"""The facts about the cluster that plugins share, whatever the profile: who follows nodes, pods and objects.
+
+The fold (`state`) tells it what there is; each fact reaches those who keep columns or books of it. What follows for
+waiting pods is collected here (`activate`, `quota_moves`), because who waits is the queue's affair.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
+from koordcore.protocol.scheduling_objects import (
+    ElasticQuota,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    SelectingController,
+    Service,
+)
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns, NodeShape
+from koord_scheduler.domain.gang.cache import GangCache
+from koord_scheduler.domain.gang.outcomes import Consequences
+from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup, gang_id_of
+from koord_scheduler.domain.gang.topology import NetworkTopology
+from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, Layer, layers_of
+from koord_scheduler.domain.nodes.accounting import NodeAccounting
+from koord_scheduler.domain.nodes.images import ImageStates
+from koord_scheduler.domain.nodes.population import Population
+from koord_scheduler.domain.nodes.priorities import LowestPriorities
+from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
+from koord_scheduler.domain.plugins.volumes.volume_binding import Volumes
+from koord_scheduler.domain.pods.disruption_budgets import DisruptionBudgets
+from koord_scheduler.domain.pods.equivalence_classes import PodClasses
+from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
+from koord_scheduler.domain.pods.transformers import PodTransformers
+from koord_scheduler.domain.quota.manager import QuotaManager
+from koord_scheduler.domain.quota.specs.objects import quota_spec
+from koord_scheduler.domain.quota.specs.pods import pod_facts
+from koord_scheduler.domain.quota.specs.settings import QuotaSettings
+
+DEFAULT_TOPOLOGY: Final = "default"
+CONTROLLER_PLURALS: Final = {
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "deployments": "Deployment",
+    "jobs": "Job",
+}
+"""Controllers that come as plain objects: with an API server it makes their pods, and the selector is what we read."""
+PLURALS: Final = frozenset(
+    {
+        "elasticquotas",
+        "podgroups",
+        "clusternetworktopologies",
+        "scheduleexplanations",
+        "poddisruptionbudgets",
+        "services",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        *CONTROLLER_PLURALS,
+    }
+)
+"""The kinds of objects, beside pods, nodes, namespaces and workloads, that placement reads."""
+
+
+class NodeFollower(Protocol):
+    """Keeps something of node objects."""
+
+    def put_node(self, row: int, node: Node) -> None:
+        """A node is there, or has changed."""
+        ...
+
+    def drop_node(self, row: int) -> None:
+        """The row is no node any more."""
+        ...
+
+
+class Cluster:
+    """The facts.
+
+    nodes        columns over nodes
+    population   pods on nodes, by what constraints ask of them
+    owners       selectors of services and controllers
+    ports        host ports in use
+    classes    what pods are to the plugins
+    node accounting    takes and gives back what a pod counts for in all of these
+    activate     uids of pods that a fact makes worth an attempt; the fold empties it
+    quota_moves  grows with everything that may let a pod into its quota
+    warnings     sentences about facts that are valid and probably not meant; the fold empties it
+    """
+
+    def __init__(
+        self,
+        quota: QuotaSettings | None = None,
+        gang: GangArgs | None = None,
+        transformers: PodTransformers | None = None,
+    ) -> None:
+        self.nodes = NodeColumns()
+        self.population = Population(self.nodes)
+        self.owners = OwnerSelectors()
+        self.ports = NodePorts()
+        self.images = ImageStates(self.nodes)
+        self.volumes = Volumes()
+        self.budgets = DisruptionBudgets()
+        self.quotas = QuotaManager(quota)
+        self.gangs = GangCache(gang)
+        self.topology: NetworkTopology | None = None
+        self.pod_classes = PodClasses(self.nodes, [self.ports, self.images, self.volumes], transformers)
+        self.priorities = LowestPriorities()
+        self.accounting = NodeAccounting(self.nodes, self.population, [self.ports, self.priorities, self.volumes])
+        self.node_followers: list[NodeFollower] = [self.images]
+        self.activate: dict[str, None] = {}
+        self.quota_moves = 0
+        self.warnings: list[str] = []
+
+    def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
+        """A node is there, or has changed; the columns know its shape already."""
+        for follower in self.node_followers:
+            follower.put_node(row, node)
+        name = node.metadata.name
+        self.quotas.set_node(name, shape.allocatable)
+        if self.topology is not None:
+            self.topology.put_node(name, node.metadata.labels)
+        self.quota_moves += 1
+
+    def drop_node(self, row: int, name: str) -> None:
+        """A node is gone."""
+        for follower in self.node_followers:
+            follower.drop_node(row)
+        self.quotas.remove_node(name)
+        if self.topology is not None:
+            self.topology.remove_node(name)
+        self.quota_moves += 1
+
+    def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
+        """A pod exists, or has changed. assigned: it has a node and is not terminated."""
+        if uid in self.gangs.roster.members or gang_id_of(pod):
+            self._follow(self.gangs.pod_seen(uid, pod))
+        self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.settings.gates), assigned=assigned)
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod is deleted; one that waited with a node has lost it before."""
+        self._follow(self.gangs.pod_deleted(uid))
+        self.quotas.pod_gone(uid)
+        self.quota_moves += 1
+
+    def put_namespace(self, namespace: Namespace) -> None:
+        """A namespace is there, or has changed."""
+        self.population.put_namespace(namespace.metadata.name, namespace.metadata.labels)
+
+    def drop_namespace(self, name: str) -> None:
+        """A namespace is gone."""
+        self.population.drop_namespace(name)
+
+    def put_workload(self, workload: Workload) -> None:
+        """A controller is there, or has changed."""
+        meta = workload.metadata
+        self.owners.put_controller(workload.kind, meta.namespace, meta.name, workload.selector)
+
+    def drop_workload(self, workload: Workload) -> None:
+        """A controller is gone."""
+        self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
+
+    def put_object(self, plural: str, document: object) -> None:
+        """An API object is there, or has changed; of a kind that placement does not read, or unreadable: no matter."""
+        try:
+            self._put_object(plural, document)
+        except (codec.DecodeError, InvalidInput) as error:
+            self.warnings.append(f"an object of {plural} cannot be read and is passed over: {error}")
+
+    def _put_object(self, plural: str, document: object) -> None:
+        match plural:
+            case "elasticquotas":
+                quota = object_from_json(document, ElasticQuota)
+                change = self.quotas.upsert_quota(quota_spec(quota.metadata, quota.spec.min, quota.spec.max))
+                self.warnings += change.warnings
+                self.quota_moves += 1
+            case "podgroups":
+                self._follow(self.gangs.pod_group_seen(object_from_json(document, PodGroup)))
+            case "clusternetworktopologies":
+                topology = object_from_json(document, ClusterNetworkTopology)
+                if topology.metadata.name == DEFAULT_TOPOLOGY:
+                    self._put_topology(layers_of(topology))
+            case "poddisruptionbudgets":
+                self.budgets.put(object_from_json(document, PodDisruptionBudget))
+            case "services":
+                service = object_from_json(document, Service)
+                meta = service.metadata
+                self.owners.put_service(meta.namespace, meta.name, service.spec.selector)
+            case "persistentvolumeclaims":
+                self.volumes.put_claim(object_from_json(document, PersistentVolumeClaim))
+            case "persistentvolumes":
+                self.volumes.put_volume(object_from_json(document, PersistentVolume))
+            case _ if plural in CONTROLLER_PLURALS:
+                owner = object_from_json(document, SelectingController)
+                kind, meta = CONTROLLER_PLURALS[plural], owner.metadata
+                self.owners.put_controller(kind, meta.namespace, meta.name, owner.spec.selector)
+            case _:
+                pass
+
+    def _put_topology(self, layers: Sequence[Layer]) -> None:
+        """The layers of the network; a change to the object's status alone is no news."""
+        if self.topology is not None and self.topology.layers == tuple(layers):
+            return
+        nodes = self.nodes
+        labels = ((name, nodes.labels_of(name)) for name in nodes.node_names())
+        self.topology = NetworkTopology(layers, labels)
+
+    def drop_object(self, plural: str, namespace: str, name: str) -> None:
+        """An API object is gone."""
+        match plural:
+            case "elasticquotas":
+                self.warnings += self.quotas.delete_quota(name).warnings
+                self.quota_moves += 1
+            case "podgroups":
+                self.gangs.pod_group_deleted(f"{namespace}/{name}")
+            case "clusternetworktopologies" if name == DEFAULT_TOPOLOGY:
+                self.topology = None
+            case "poddisruptionbudgets":
+                self.budgets.drop(namespace, name)
+            case "services":
+                self.owners.drop_service(namespace, name)
+            case "persistentvolumeclaims":
+                self.volumes.drop_claim(namespace, name)
+            case "persistentvolumes":
+                self.volumes.drop_volume(name)
+            case _ if plural in CONTROLLER_PLURALS:
+                self.owners.put_controller(CONTROLLER_PLURALS[plural], namespace, name, None)
+            case _:
+                pass
+
+    def take_activated(self) -> list[str]:
+        """The pods that facts have made worth an attempt since the last call."""
+        uids = list(self.activate)
+        self.activate.clear()
+        return uids
+
+    def activated(self, uids: Iterable[str]) -> None:
+        """These are worth an attempt."""
+        self.activate.update(dict.fromkeys(uids))
+
+    def _follow(self, consequences: Consequences) -> None:
+        self.activated(consequences.activate)

@@ -1,0 +1,190 @@
+"""What one cycle sees where transformers have other views of its pod and of nodes; afterwards all is as before.
+
+    before_filter of each plugin -> the columns show its nodes, `CycleView` its pods -> filters, preemption -> undone
+
+Views are put on the columns as facts are, so every kept answer follows, row by row.
+
+source    scheduler-core spec, 1 (step 6), 3 (FilterTransformer)
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from koordcore.protocol.objects import Node, Pod
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.columns.node_columns import NodeShape, Rows, node_shape
+from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.evaluate.views.refusals import Refusals
+from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.transforming import NodeView, Views
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.runtime.frameworks import Framework, unreadable
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+class Part(NamedTuple):
+    """A copy of the pod, and the rows that judge it."""
+
+    pod: Pod
+    subject: Subject
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class CycleView:
+    """As what the nodes judge the pod.
+
+    pod, subject    where nothing else is said
+    apart           where it is; no row twice
+    """
+
+    pod: Pod
+    subject: Subject
+    apart: tuple[Part, ...] = ()
+
+    def at(self, row: int) -> Subject:
+        """As what one node judges it."""
+        return next((part.subject for part in self.apart if row in part.rows), self.subject)
+
+    def pod_at(self, row: int) -> Pod:
+        """The pod that one node judges."""
+        return next((part.pod for part in self.apart if row in part.rows), self.pod)
+
+    def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
+        """Some rows by what they judge; each row once, nothing without rows."""
+        rest, found = rows, list[tuple[Subject, Rows]]()
+        for _, subject, part in self.apart:
+            found.append((subject, np.intersect1d(rows, part, assume_unique=True)))
+            rest = np.setdiff1d(rest, part, assume_unique=True)
+        return [(subject, part) for subject, part in ((self.subject, rest), *found) if len(part)]
+
+    def resolvable(self, engine: Engine) -> Rows:
+        """See `Engine.resolvable`."""
+        if not self.apart:
+            return engine.resolvable(self.subject)
+        found = [
+            np.intersect1d(engine.resolvable(subject), rows, assume_unique=True)
+            for subject, rows in self.parts(np.flatnonzero(engine.nodes.alive))
+        ]
+        return np.sort(np.concatenate([*found, np.zeros(0, np.intp)]))
+
+    def refusals(self, engine: Engine) -> list[tuple[Subject, Refusals]]:
+        """See `Engine.refusals`; with whom they refuse."""
+        if not self.apart:
+            return [(self.subject, each) for each in engine.refusals(self.subject)]
+        found: list[tuple[Subject, Refusals]] = []
+        for subject, part in self.parts(np.flatnonzero(engine.nodes.alive)):
+            for each in engine.refusals(subject):
+                rows = np.intersect1d(each.rows, part, assume_unique=True)
+                if len(rows):
+                    found.append((subject, each._replace(rows=rows)))
+        return found
+
+
+@contextmanager
+def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleView | Rejection]:
+    """In here things are as the filter transformers of the pod's profile see them; or how one of them refused.
+
+    rows    that come into question
+    """
+    framework = state.framework_of(pod)
+    assert pod.pod is not None, f"pod {pod.uid} has no spec"
+    assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
+    parts = [Part(pod.pod, pod.subject, rows)]
+    guests = count()
+    with ExitStack() as views:
+        for plugin in framework.profile.before_filters:
+            after: list[Part] = []
+            for part in parts:
+                try:
+                    answer = plugin.before_filter(part.pod, state.nodes, part.rows)
+                    if isinstance(answer, Views):
+                        views.enter_context(_viewed(state, answer.nodes, guests))
+                        answer = list(_divided(framework, part, answer.pods))
+                except InvalidInput as error:
+                    answer = unreadable(plugin, error)
+                if isinstance(answer, Rejection):
+                    yield answer
+                    return
+                after += [part] if answer is None else answer
+            parts = after
+        yield CycleView(pod.pod, pod.subject, tuple(part for part in parts if part.pod is not pod.pod))
+
+
+def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]]) -> Iterator[Part]:
+    """The copies with their rows of the part, and what is left of it; nothing without rows."""
+    rest = part.rows
+    for rows, copy in copies:
+        own = Part(copy, framework.subject_of(copy), np.intersect1d(rows, rest))
+        rest = np.setdiff1d(rest, own.rows)
+        if len(own.rows):
+            yield own
+    if len(rest):
+        yield part._replace(rows=rest)
+
+
+@contextmanager
+def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterator[int]) -> Generator[None]:
+    """guests: numbers the pods that are shown beside others; one may be shown on many nodes, and run on one."""
+    with ExitStack() as undone:
+        with _waking_nobody(state):
+            for row, view in views.items():
+                _change(state, row, view, guests, undone)
+            state.cluster.images.settle()
+        try:
+            yield
+        finally:
+            with _waking_nobody(state):
+                undone.close()
+                state.cluster.images.settle()
+
+
+def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[int], undone: ExitStack) -> None:
+    name = state.nodes.names[row]
+    if view.node is not None:
+        undone.callback(_show, state, row, state.node_objects[name], state.nodes.shape_of(row))
+        _show(state, row, view.node, _shape_as(state, name, view.node))
+    for uid in view.without:
+        if state.ledgers.set_aside(name, uid):
+            undone.callback(state.ledgers.put_back, name, uid)
+    for more in view.beside:
+        pod_info = _occupant(state, more, f"{more.metadata.uid}@{next(guests)}")
+        state.cluster.accounting.take(row, pod_info)
+        undone.callback(state.cluster.accounting.give, row, pod_info)
+
+
+@contextmanager
+def _waking_nobody(state: SchedulerState) -> Generator[None]:
+    """Pods that seem to come and go in here are no reason to attempt those that wait for pods elsewhere."""
+    moves = state.cluster.population.moves
+    try:
+        yield
+    finally:
+        state.population_moves_seen += state.cluster.population.moves - moves
+
+
+def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None:
+    state.nodes.put(state.nodes.names[row], shape)
+    for follower in state.cluster.node_followers:
+        follower.put_node(row, node)
+
+
+def _shape_as(state: SchedulerState, name: str, node: Node) -> NodeShape:
+    """With what the manager lends there, which stands before what the object says."""
+    shape, policy = node_shape(node), state.policies.get(name)
+    if policy is None:
+        return shape
+    return replace(shape, allocatable=policy.allocatable(shape.allocatable), weight=policy.weight)
+
+
+def _occupant(state: SchedulerState, pod: Pod, uid: str) -> PodInfo:
+    subject = state.cluster.pod_classes.as_is(pod)
+    pod_class = subject.pod_class
+    return PodInfo(uid, pod_class.demand, pod_class, subject.kind, pod, pod.spec.priority or 0)

@@ -1,0 +1,1 @@
+"""What schedulers have published beside placements."""

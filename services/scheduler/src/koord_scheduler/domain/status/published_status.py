@@ -1,0 +1,85 @@
+"""What schedulers have said of quotas, gangs and the network, by the log: it is said again only when it has changed.
+
+source    scheduler-core spec, 8.9, 10.9
+"""
+
+from dataclasses import dataclass, field
+
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+
+from koord_scheduler.domain.gang.group import Gang
+from koord_scheduler.domain.gang.parameters import PodGroupStatus
+from koord_scheduler.domain.gang.roster import Roster
+from koord_scheduler.domain.gang.topology import NetworkTopology
+from koord_scheduler.domain.gang.topology_layers import READ_OBJECT
+
+
+@dataclass(slots=True)
+class PublishedStatus:
+    """The last statement about each quota, by name, each gang, by `namespace/name`, and the network; ours count before
+    the log has them and are taken back when it refuses.
+
+    topology       of the ClusterNetworkTopology, None nothing
+    topology_seen  the tree that it was last computed of, and its `moves` then
+    next_look      when quotas and gangs are looked at again, seconds of the run's clock
+    next_topology  when the network's domains are looked at again
+    next_revoke    when overuse is looked at again
+    next_control   when plugins' controllers run again, by `<scheduler name>/<plugin>`
+    """
+
+    quotas: dict[str, QuotaStatusComputed] = field(default_factory=dict[str, QuotaStatusComputed])
+    gangs: dict[str, GangPhaseChanged] = field(default_factory=dict[str, GangPhaseChanged])
+    topology: ClusterTopologyComputed | None = None
+    topology_seen: tuple[NetworkTopology | None, int] = (None, 0)
+    next_look: float = 0.0
+    next_topology: float = 0.0
+    next_revoke: float = 0.0
+    next_control: dict[str, float] = field(default_factory=dict[str, float])
+
+    def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
+        """The log has this status of a gang; a PodGroup that does not exist has none."""
+        gang_id = f"{event.namespace}/{event.name}"
+        self.gangs[gang_id] = event
+        gang = roster.gang(gang_id)
+        if gang is not None and gang.has_pod_group:
+            gang.status = status_of(event)
+
+    def gang_unsaid(self, event: GangPhaseChanged, roster: Roster) -> None:
+        """The log has not taken this status: the gang has the one before, and is to be looked at again."""
+        gang_id = f"{event.namespace}/{event.name}"
+        gang = roster.gang(gang_id)
+        if gang is not None and gang.has_pod_group:
+            before = self.gangs.get(gang_id)
+            gang.status = PodGroupStatus() if before is None else status_of(before)
+            roster.touched[gang_id] = None
+
+
+def status_of(event: GangPhaseChanged) -> PodGroupStatus:
+    """The PodGroup's status that the event states."""
+    return PodGroupStatus(**{name: getattr(event, name) for name in PodGroupStatus.__struct_fields__})
+
+
+def phase_event(gang: Gang) -> GangPhaseChanged:
+    """The event that states the gang's status."""
+    namespace, _, name = gang.id.partition("/")
+    status = {name: getattr(gang.status, name) for name in PodGroupStatus.__struct_fields__}
+    return GangPhaseChanged(namespace=namespace, name=name, **status)
+
+
+def topology_event(topology: NetworkTopology) -> ClusterTopologyComputed:
+    """The event that states the network's domains."""
+    domains = [
+        TopologyDomain(
+            layer=each.topology_info.topology_layer,
+            name=each.topology_info.topology_name,
+            parent_layer=each.parent_topology_info.topology_layer if each.parent_topology_info is not None else "",
+            parent_name=each.parent_topology_info.topology_name if each.parent_topology_info is not None else "",
+            child_layer=each.child_topology_layer,
+            children=each.child_topology_names,
+            nodes=each.node_num,
+        )
+        for each in topology.detail_status()
+    ]
+    return ClusterTopologyComputed(name=READ_OBJECT, domains=domains)

@@ -1,0 +1,208 @@
+"""ScheduleExplanations: who asks about whom, what is known of those, and what was said.
+
+Without questions it costs one look at an empty dict; answers are kept for keys that somebody asks about only.
+
+source    scheduler-core spec, 13.3; protocol spec, 9.8
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, cast
+
+from koordcore.events.scheduling.schedule_explanation import DomainOutlook, ScheduleExplanationComputed
+from koordcore.protocol import keys
+from koordcore.values.duration import parse_seconds
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.gang.roster import Roster
+from koord_scheduler.domain.pods.record import PodRecord
+
+PLURAL: Final = "scheduleexplanations"
+KIND: Final = "scheduleexplanation"
+"""Of the aggregates that carry the statuses."""
+DEFAULT_TTL: Final = "24h"
+REPEAT_SECONDS: Final = 60.0
+"""A status is not older than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One object.
+
+    key         "namespace/name" of a pod or job, or the id of a gang group; "" it asks nothing that can be answered
+    expires_at  unix seconds, None never
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    key: str
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is known of one pod: its node, or ("" none) its last failed attempt."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    message: str = ""
+    domains: tuple[DomainOutlook, ...] = ()
+
+
+@dataclass(slots=True)
+class ScheduleExplanations:
+    """Questions by id of their aggregate, and the answers by key and pod.
+
+    said    last status of each object that is in the log or on its way there
+    """
+
+    questions: dict[str, Question] = field(default_factory=dict[str, Question])
+    said: dict[str, ScheduleExplanationComputed] = field(default_factory=dict[str, ScheduleExplanationComputed])
+    _asked: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    _answers: dict[str, dict[str, Answer]] = field(default_factory=dict[str, dict[str, Answer]])
+    _changed: dict[str, None] = field(default_factory=dict[str, None])
+    _new: dict[str, None] = field(default_factory=dict[str, None])
+    _next_repeat: float = 0.0
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def put(self, id_: str, question: Question) -> None:
+        """An object is there, or has changed; a change to its status alone is no news."""
+        before = self.questions.get(id_)
+        if before == question:
+            return
+        if before is not None:
+            self.drop(id_)
+        self.questions[id_] = question
+        self._changed[id_] = None
+        if question.key:
+            self._asked.setdefault(question.key, {})[id_] = None
+            self._new[question.key] = None
+
+    def drop(self, id_: str) -> None:
+        """An object is gone, and with the last one of its key the answers."""
+        question = self.questions.pop(id_, None)
+        self.said.pop(id_, None)
+        self._changed.pop(id_, None)
+        asking = self._asked.get(question.key) if question is not None else None
+        if question is not None and asking is not None:
+            del asking[id_]
+            if not asking:
+                del self._asked[question.key]
+                self._answers.pop(question.key, None)
+                self._new.pop(question.key, None)
+
+    def take_new(self) -> set[str]:
+        """Keys of the questions that came since the last call and have no answer yet."""
+        new = self._new.keys() - self._answers.keys()
+        self._new.clear()
+        return new
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def asked(self, among: Iterable[str]) -> list[str]:
+        """Those keys that somebody asks about."""
+        return [key for key in among if key in self._asked]
+
+    def answer(self, key: str, answer: Answer) -> None:
+        """The latest of a pod, for a key that somebody asks about."""
+        answers = self._answers.setdefault(key, {})
+        before = answers.pop(answer.uid, None)
+        answers[answer.uid] = answer
+        if before != answer:
+            self._changed.update(self._asked[key])
+
+    def placed(self, pod: PodRecord, node: str, roster: Roster) -> None:
+        """A pod has a node."""
+        if self.questions:
+            for key in self.asked(keys_of(pod, roster)):
+                self.answer(key, Answer(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
+
+    def answers_to(self, key: str, known: Container[str]) -> list[Answer]:
+        """The answers of a key, the latest last; those of pods that are not known any more give way to others."""
+        answers = self._answers.get(key, {})
+        for uid in [uid for uid in answers if uid not in known]:
+            if len(answers) > 1:
+                del answers[uid]
+        return list(answers.values())
+
+    # --- what is said ------------------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> list[str]:
+        """Ids of the objects about which something is to be said now: those with news, once a minute all."""
+        if now >= self._next_repeat:
+            self._next_repeat = now + REPEAT_SECONDS
+            ids = list(self.questions)
+        else:
+            ids = [*self._changed, *(id_ for id_ in self._expired(now) if id_ not in self._changed)]
+        self._changed.clear()
+        return ids
+
+    def next_due(self, next_look: float) -> float | None:
+        """When that will be; None: there is no question. next_look: the earliest time."""
+        if not self.questions:
+            return None
+        if self._changed or self._new:
+            return next_look
+        open_ = (each.expires_at for id_, each in self.questions.items() if not self.is_over(id_))
+        return max(next_look, min((self._next_repeat, *(at for at in open_ if at is not None))))
+
+    def is_over(self, id_: str) -> bool:
+        """Whether it has been said that the object's time is over."""
+        said = self.said.get(id_)
+        return said is not None and said.expired
+
+    def unsaid(self, id_: str, event: ScheduleExplanationComputed) -> None:
+        """The log has not taken this status."""
+        if self.said.get(id_) is event:
+            del self.said[id_]
+        if id_ in self.questions:
+            self._changed[id_] = None
+
+    def _expired(self, now: float) -> list[str]:
+        return [
+            id_
+            for id_, question in self.questions.items()
+            if question.expires_at is not None and question.expires_at <= now and not self.is_over(id_)
+        ]
+
+
+def question_of(document: dict[str, Any]) -> Question:
+    """What a ScheduleExplanation asks; raises InvalidInput for a ttl that is no duration, or no time of creation."""
+    meta = cast("dict[str, Any]", document.get("metadata") or {})
+    spec = cast("dict[str, Any]", document.get("spec") or {})
+    ttl = parse_seconds(str(spec.get("ttl") or DEFAULT_TTL))
+    created = str(meta.get("creationTimestamp") or "")
+    return Question(
+        namespace=str(meta.get("namespace", "")),
+        name=str(meta.get("name", "")),
+        uid=str(meta.get("uid", "")),
+        key=str(spec.get("questionObjectKey") or ""),
+        expires_at=_unix(created) + ttl if ttl > 0 and created else None,
+    )
+
+
+def keys_of(pod: PodRecord, roster: Roster) -> list[str]:
+    """The keys under which somebody may ask about a pod: its own, its job's, its gang group's.
+
+    A label cannot hold "/": a bare job's name is in the pod's namespace.
+    """
+    found = [f"{pod.namespace}/{pod.name}"]
+    job = pod.pod.metadata.labels.get(keys.QUESTIONED_OBJECT_KEY, "") if pod.pod is not None else ""
+    if job:
+        found.append(job if "/" in job else f"{pod.namespace}/{job}")
+    gang = roster.gang_of(pod.uid)
+    if gang is not None and gang.group is not None:
+        found.append(gang.group.id)
+    return found
+
+
+def _unix(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise InvalidInput("an RFC 3339 time", text, "metadata.creationTimestamp") from None
