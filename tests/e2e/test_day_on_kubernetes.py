@@ -120,7 +120,7 @@ async def create(server: ApiServer, numbers: range) -> None:
 async def admitted(bus: Bus, tried: AdmissionTried | None) -> ManagerComparison:
     """The whole log admitted anew."""
     asked = Question(begin=0, end=(await bus.events.head()).last_seq, admitting=tried)
-    return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.verdicts)
+    return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.explanations)
 
 
 @pytest.mark.timeout(900)

@@ -45,7 +45,7 @@ async def decide(place: Place, request: str, steps: list[str], *, name: str = "w
         allowed=True,
         steps=steps,
     )
-    await place.bus.verdicts.publish(admission_ref("pods", "shop", request), verdict, origin(request))
+    await place.bus.explanations.publish(admission_ref("pods", "shop", request), verdict, origin(request))
 
 
 async def test_the_verdict_is_found_by_when_the_pod_was_stored(place: Place) -> None:

@@ -94,7 +94,7 @@ class Recorder:
     async def again(self, configuration: EffectiveConfiguration) -> Comparison:
         end = (await self.bus.events.head()).last_seq
         bus = self.bus
-        return await compare(bus.events, bus.observations, bus.verdicts, configuration, 0, end, lambda _: None)
+        return await compare(bus.events, bus.observations, bus.explanations, configuration, 0, end, lambda _: None)
 
 
 async def until(condition: Callable[[], bool]) -> None:

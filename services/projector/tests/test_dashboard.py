@@ -194,7 +194,7 @@ def test_lengths_of_time_are_written_as_koord_writes_them(page: Page) -> None:
 def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: SyntheticCluster) -> None:
     placed = {event.ref.id for event in cluster.facts if event.type == "PodPlaced"}
     placed -= {event.ref.id for event in cluster.facts if event.type == "PodReleased"}
-    uid = next(message.ref.id for message in cluster.verdicts if message.ref.id in placed)
+    uid = next(message.ref.id for message in cluster.explanations if message.ref.id in placed)
     page.goto("/#/pods")
     expect(page.locator("table.list tbody tr")).to_have_count(100)
     page.get_by_label("any phase").select_option("pending")
@@ -216,11 +216,11 @@ def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: Syntheti
     expect(decision.locator("pre")).to_contain_text('"policy_version"')
 
 
-def test_verdicts_that_say_the_same_are_one_step(page: Page, cluster: SyntheticCluster) -> None:
+def test_explanations_that_say_the_same_are_one_step(page: Page, cluster: SyntheticCluster) -> None:
     messages: dict[str, list[str]] = {}
-    for verdict in cluster.verdicts:
-        assert isinstance(verdict.event, PodUnschedulable)
-        messages.setdefault(verdict.ref.id, []).append(verdict.event.message)
+    for explanation in cluster.explanations:
+        assert isinstance(explanation.event, PodUnschedulable)
+        messages.setdefault(explanation.ref.id, []).append(explanation.event.message)
     uid = max(messages, key=lambda each: len(messages[each]))
     runs = [len(list(run)) for _, run in groupby(messages[uid])]
     assert max(runs) > 2

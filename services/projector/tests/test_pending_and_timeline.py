@@ -1,10 +1,10 @@
-"""Answers made of stored facts and verdicts: a pod's life in order, reasons counted."""
+"""Answers made of stored facts and explanations: a pod's life in order, reasons counted."""
 
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_projector.domain.explanations import VerdictRow, verdict_row
+from koord_projector.domain.explanations import ExplanationRow, explanation_row
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import Fact, pod_timeline, trace_id
 from koordcore.events import CATALOGUE
@@ -27,8 +27,8 @@ def fact(seq: int, type_name: str, **body: object) -> Fact:
     )
 
 
-def verdict(seq: int, based_on: int) -> VerdictRow:
-    return VerdictRow(
+def explanation(seq: int, based_on: int) -> ExplanationRow:
+    return ExplanationRow(
         uid="u",
         occurred_at="2026-01-01T00:00:00.000000Z",
         event_id=f"v{seq}",
@@ -42,9 +42,9 @@ def verdict(seq: int, based_on: int) -> VerdictRow:
     )
 
 
-def test_a_verdict_stands_behind_the_newest_fact_it_was_based_on() -> None:
+def test_an_explanation_stands_behind_the_newest_fact_it_was_based_on() -> None:
     facts = [fact(9, "PodPlaced", node="a"), fact(2, "PodSpecAdded")]
-    life = pod_timeline(facts, [verdict(2, 5), verdict(1, 5), verdict(3, 8)])
+    life = pod_timeline(facts, [explanation(2, 5), explanation(1, 5), explanation(3, 8)])
     assert [entry.event_id for entry in life] == ["2", "v1", "v2", "v3", "9"]
     assert [entry.step for entry in life] == ["submitted", *["unschedulable"] * 3, "placed"]
     assert life[1].sentence == "0/3 nodes are available"
@@ -52,14 +52,16 @@ def test_a_verdict_stands_behind_the_newest_fact_it_was_based_on() -> None:
 
 
 @given(known=st.lists(st.integers(0, 9), max_size=5), order=st.randoms(use_true_random=False))
-def test_facts_and_verdicts_each_keep_the_order_of_their_stream(known: list[int], order: Random) -> None:
-    verdicts = [verdict(number, based_on) for number, based_on in enumerate(known, 1)]
+def test_facts_and_explanations_each_keep_the_order_of_their_stream(known: list[int], order: Random) -> None:
+    explanations = [explanation(number, based_on) for number, based_on in enumerate(known, 1)]
     facts = [fact(seq, "PodSpecChanged") for seq in range(1, 9)]
-    order.shuffle(verdicts)
+    order.shuffle(explanations)
     order.shuffle(facts)
-    life = pod_timeline(facts, verdicts)
+    life = pod_timeline(facts, explanations)
     assert [entry.position for entry in life if entry.stream == "ev"] == list(range(1, 9))
-    assert [entry.event_id for entry in life if entry.stream == "why"] == [f"v{n}" for n in range(1, len(known) + 1)]
+    assert [entry.event_id for entry in life if entry.stream == "explanations"] == [
+        f"v{n}" for n in range(1, len(known) + 1)
+    ]
 
 
 def test_a_trace_id_is_cut_out_of_its_context() -> None:
@@ -101,13 +103,13 @@ def test_a_promise_at_the_cost_of_others_is_told_to_both_sides() -> None:
     assert (evicting.step, evicting.sentence) == ("evicting", "pod d/low is to leave n: for d/vip")
 
 
-def test_a_pod_that_may_not_be_attempted_has_a_verdict_without_attempt() -> None:
+def test_a_pod_that_may_not_be_attempted_has_an_explanation_without_attempt() -> None:
     origin = Origin(
         causation_id="c", correlation_id="u", actor="scheduler/0", occurred_at="2026-01-01T00:00:00.000000Z"
     )
     gated = PodGated(namespace="d", name="p", message="its gang is not complete")
     [new] = CATALOGUE.seal([Draft(AggregateRef("pod", "u"), gated, 0)], origin)
-    row = verdict_row(StoredEvent(1, new.ref, new.headers, new.body))
+    row = explanation_row(StoredEvent(1, new.ref, new.headers, new.body))
     assert row is not None
     assert row.attempt == 0
     [entry] = pod_timeline([], [row])

@@ -366,17 +366,17 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
             await it.observations.publish(message.ref, message.event, message.origin)
         broken = cluster.reports[0].ref
         it.observations._log.store(broken, {"Koord-Type": "NodeUsageReported", "Koord-Schema": "1"}, b"{")  # pyright: ignore[reportPrivateUsage]
-        for message in cluster.verdicts:
-            await it.verdicts.publish(message.ref, message.event, message.origin)
+        for message in cluster.explanations:
+            await it.explanations.publish(message.ref, message.event, message.origin)
         for _ in range(2):  # the second run has nothing to add
             async with it.running():
                 await wait_for(lambda: it.progress.observations == len(cluster.reports) + 1)
-                await wait_for(lambda: it.progress.verdicts == len(cluster.verdicts))
+                await wait_for(lambda: it.progress.explanations == len(cluster.explanations))
         page = it.metrics.render()[0].decode()
         assert 'koord_projector_unreadable_total{stream="obs"} 1.0' in page
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM observations").fetchone() == (len(cluster.reports),)
-        assert connection.execute("SELECT count(*) FROM verdicts").fetchone() == (len(cluster.verdicts),)
+        assert connection.execute("SELECT count(*) FROM explanations").fetchone() == (len(cluster.explanations),)
 
 
 async def test_a_stream_of_observations_that_was_made_again_is_followed_from_its_start(postgres_dsn: str) -> None:

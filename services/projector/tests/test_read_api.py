@@ -116,7 +116,7 @@ def test_pods_are_filtered_and_paged(client: httpx.Client) -> None:
 
 
 def test_a_pods_life_is_told_in_order_with_who_when_and_why(client: httpx.Client) -> None:
-    tried = next(message.ref.id for message in CLUSTER.verdicts if message.ref.id in _placed())
+    tried = next(message.ref.id for message in CLUSTER.explanations if message.ref.id in _placed())
     answer = get(client, f"/api/pods/{tried}")
     steps = [entry["step"] for entry in answer["timeline"]]
     assert steps[0] == "submitted"
@@ -129,8 +129,8 @@ def test_a_pods_life_is_told_in_order_with_who_when_and_why(client: httpx.Client
         fact.traceparent.split("-")[1],
     )
     assert placed["explanation"] == json.loads(fact.body)["explanation"]
-    verdict = answer["timeline"][1]
-    assert (verdict["stream"], verdict["explanation"]["nodes_feasible"]) == ("why", 0)
+    explanation = answer["timeline"][1]
+    assert (explanation["stream"], explanation["explanation"]["nodes_feasible"]) == ("explanations", 0)
     by_name = get(client, f"/api/namespaces/{answer['pod']['namespace']}/pods/{answer['pod']['name']}")
     assert by_name["pod"]["uid"] == tried
     before = get(client, f"/api/pods/{tried}", at=placed["position"] - 1)
@@ -174,9 +174,9 @@ GATED = PodGated(namespace="n", name="g", message="gang group n/g has too few ch
 GIVEN_UP = DecisionAbandoned(namespace="n", name="g", attempt=3, reason="refused by the log")
 
 
-@pytest.mark.parametrize(("verdicts", "attempts"), [((GATED,), 0), ((GIVEN_UP, GATED), 3)])
+@pytest.mark.parametrize(("explanations", "attempts"), [((GATED,), 0), ((GIVEN_UP, GATED), 3)])
 async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_was(
-    postgres_server_dsn: str, verdicts: Sequence[PodGated | DecisionAbandoned], attempts: int
+    postgres_server_dsn: str, explanations: Sequence[PodGated | DecisionAbandoned], attempts: int
 ) -> None:
     log = MemoryLog()
     submitted = PodSpecAdded(object=Pod(metadata=ObjectMeta(name="g", namespace="n", uid="u")))
@@ -184,9 +184,9 @@ async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_w
     [sealed] = CATALOGUE.seal([Draft(AggregateRef("podspec", "u"), submitted, 0)], origin)
     log.store(sealed.ref, sealed.headers, sealed.body)
     bus = memory_bus(log=log)
-    for second, verdict in enumerate(verdicts):
+    for second, explanation in enumerate(explanations):
         then = msgspec.structs.replace(origin, occurred_at=f"2026-01-01T00:00:0{second}.000000Z")
-        await bus.verdicts.publish(AggregateRef("pod", "u"), verdict, then)
+        await bus.explanations.publish(AggregateRef("pod", "u"), explanation, then)
     with fresh_database(postgres_server_dsn) as dsn:
         async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
             answer: Any = {"pods": []}

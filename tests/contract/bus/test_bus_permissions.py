@@ -142,12 +142,12 @@ async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
         ]
         assert isinstance(await bus.events.append(batch), Appended)
         verdict = DecisionAbandoned(namespace="d", name="p", attempt=1, reason="r")
-        await bus.verdicts.publish(AggregateRef("pod", "u1"), verdict, origin("s2"))
+        await bus.explanations.publish(AggregateRef("pod", "u1"), verdict, origin("s2"))
         assert await count_history(bus) >= 2
         await bus.snapshots.save(snapshot("scheduler"))
     async with guarded.bus("projector") as bus:
         async with asyncio.timeout(5):
-            async for found in bus.verdicts.follow(0):
+            async for found in bus.explanations.follow(0):
                 assert found[0].ref == AggregateRef("pod", "u1")
                 break
         assert await count_history(bus) >= 2

@@ -51,7 +51,7 @@ async def test_a_pod_that_fits_nowhere_says_so_in_its_condition_and_events(tmp_p
         for attempt in (1, 2):
             now = rfc3339(SystemClock().now())
             origin = Origin(causation_id=f"t{attempt}", correlation_id=uid, actor="scheduler/t", occurred_at=now)
-            await world.bus.verdicts.publish(AggregateRef("pod", uid), unschedulable(message), origin)
+            await world.bus.explanations.publish(AggregateRef("pod", uid), unschedulable(message), origin)
             await world.until(lambda n=attempt: [item["count"] for item in words(world, "FailedScheduling")] == [n])
 
         found = world.server.object("pods", "default", "a")

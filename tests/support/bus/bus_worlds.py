@@ -17,7 +17,15 @@ from support.bus.log_worlds import FAST
 
 _clusters = itertools.count(1)
 SMALL = StreamSizes(
-    ev=8 * MIB, obs=8 * MIB, cmd=MIB, explain=8 * MIB, dlq=MIB, adv=MIB, desired=8 * MIB, leader=MIB, snapshots=32 * MIB
+    ev=8 * MIB,
+    obs=8 * MIB,
+    cmd=MIB,
+    explanations=8 * MIB,
+    dlq=MIB,
+    adv=MIB,
+    desired=8 * MIB,
+    leader=MIB,
+    snapshots=32 * MIB,
 )
 
 

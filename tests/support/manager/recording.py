@@ -76,7 +76,7 @@ class Recorder:
         """The log decided anew."""
         end, bus = (await self.bus.events.head()).last_seq, self.bus
         asked = Question(begin=begin, end=end, chosen=chosen, settings=settings, admitting=admitting)
-        return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.verdicts)
+        return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.explanations)
 
 
 @contextlib.asynccontextmanager

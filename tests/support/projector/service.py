@@ -24,8 +24,8 @@ async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
     bus = memory_bus("demo", log=log)
     for message in cluster.reports:
         await bus.observations.publish(message.ref, message.event, message.origin)
-    for message in cluster.verdicts:
-        await bus.verdicts.publish(message.ref, message.event, message.origin)
+    for message in cluster.explanations:
+        await bus.explanations.publish(message.ref, message.event, message.origin)
     return bus, log
 
 
@@ -45,14 +45,14 @@ async def serving(dsn: str, bus: Bus) -> AsyncGenerator[str]:
 
 async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     facts = (await bus.events.head()).last_seq
-    reports, verdicts = (await bus.observations.head()).last_seq, (await bus.verdicts.head()).last_seq
+    reports, explanations = (await bus.observations.head()).last_seq, (await bus.explanations.head()).last_seq
     async with httpx.AsyncClient() as client:
         while True:
             await asyncio.sleep(0.02)
             if not shell.health.is_ready():
                 continue
             status = (await client.get(f"{shell.http.url}/api/status")).json()
-            if (status["position"], status["observations"], status["verdicts"]) == (facts, reports, verdicts):
+            if (status["position"], status["observations"], status["explanations"]) == (facts, reports, explanations):
                 return
 
 

@@ -86,7 +86,7 @@ class Message:
 
 
 class SyntheticCluster:
-    """Writes itself when it is made: `facts`, `reports`, `verdicts`.
+    """Writes itself when it is made: `facts`, `reports`, `explanations`.
 
     evil_name   ends the name of one pod: text that a page must not run
     """
@@ -96,7 +96,7 @@ class SyntheticCluster:
     ) -> None:
         self.facts: list[StoredEvent] = []
         self.reports: list[Message] = []
-        self.verdicts: list[Message] = []
+        self.explanations: list[Message] = []
         self._random = random.Random(seed)
         self._now = BEGIN
         self._minutes = minutes
@@ -230,7 +230,7 @@ class SyntheticCluster:
     def _judge(self, load: _Load, exclusions: list[PluginExclusion]) -> None:
         told = [f"{count} {reason}" for part in exclusions for reason, count in part.reasons.items()]
         message = f"0/{len(self._machines)} nodes are available: {', '.join(told)}."
-        verdict = PodUnschedulable(
+        explanation = PodUnschedulable(
             namespace=load.namespace,
             name=load.name,
             attempt=load.attempts,
@@ -239,7 +239,7 @@ class SyntheticCluster:
             explanation=self._explanation([], exclusions, 0),
         )
         origin = self._origin(f"attempt/{load.uid}/{load.attempts}", load.uid, "scheduler/0")
-        self.verdicts.append(Message(AggregateRef("pod", load.uid), verdict, origin))
+        self.explanations.append(Message(AggregateRef("pod", load.uid), explanation, origin))
 
     def _place(self, load: _Load, scored: list[NodeScore], exclusions: list[PluginExclusion], feasible: int) -> None:
         by_name = {machine.name: machine for machine in self._machines}

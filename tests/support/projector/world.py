@@ -29,7 +29,7 @@ class Projector:
     database: Database
     log: MemoryLog = field(default_factory=MemoryLog)
     observations: MemoryObservationLog = field(default_factory=MemoryObservationLog)
-    verdicts: MemoryObservationLog = field(default_factory=MemoryObservationLog)
+    explanations: MemoryObservationLog = field(default_factory=MemoryObservationLog)
     health: Health = field(default_factory=Health)
     batch_events: int = 2000
     tracer: Tracer = field(default_factory=lambda: Tracer("projector"))
@@ -48,7 +48,7 @@ class Projector:
             logger=logger("projector"),
             batch_events=self.batch_events,
         )
-        sources = {"obs": self.observations, "why": self.verdicts}
+        sources = {"obs": self.observations, "explanations": self.explanations}
         self.archives = [
             Archive(
                 stream=stream,

@@ -121,7 +121,7 @@ def assemble(
         told=Told(),
         conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
         options=options,
-        verdicts=bus.verdicts,
+        verdicts=bus.explanations,
         standalone=api is None,
         metrics=metrics,
     )

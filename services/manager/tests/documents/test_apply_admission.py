@@ -63,7 +63,7 @@ async def test_a_pod_is_stored_as_admission_made_it_and_applied_again_it_is_unch
         assert kept["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
         assert kept["spec"]["priority"] == 5000
         assert kept["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
-        head = await world.bus.verdicts.head()
+        head = await world.bus.explanations.head()
         assert head.last_seq == 1  # what admission changed was told once
 
 
@@ -77,7 +77,7 @@ async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
 
         assert [result["action"] for result in answer.json()["results"]] == ["created", "refused", "created"]
         assert await position(world) == before
-        assert (await world.bus.verdicts.head()).last_seq == 0
+        assert (await world.bus.explanations.head()).last_seq == 0
         assert (await world.plain.get("/v1/objects/pods/a")).status_code == 404
         assert (await world.plain.post("/v1/apply?dryRun=yes", content=body)).status_code == 400
 

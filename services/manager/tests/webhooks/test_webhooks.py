@@ -132,7 +132,7 @@ async def test_what_was_changed_or_refused_is_told_and_a_dry_run_is_not(tmp_path
 async def verdicts(world: WebhookWorld, count: int) -> list[AdmissionDecided]:
     """The first that are told, once they are."""
     told: list[AdmissionDecided] = []
-    async for batch in world.bus.verdicts.follow(0):
+    async for batch in world.bus.explanations.follow(0):
         for stored in batch:
             event = CATALOGUE.read(stored)
             assert isinstance(event, AdmissionDecided)
@@ -147,7 +147,7 @@ async def test_what_is_not_told_yet_when_the_service_ends_is_told_then(tmp_path:
         await prepared(world)
         for _ in range(3):
             await world.review("/mutate-pod", COLOCATED)
-        verdicts = world.bus.verdicts
+        verdicts = world.bus.explanations
     assert (await verdicts.head()).last_seq == 3
 
 

@@ -123,7 +123,7 @@ class Recording:
 
 async def recorded(bus: Bus) -> Recording:
     """Everything, once the manager has ended: verdicts are told a little later."""
-    return Recording(await facts_of(bus), await everything_kept(bus.verdicts))
+    return Recording(await facts_of(bus), await everything_kept(bus.explanations))
 
 
 async def facts_of(bus: Bus) -> list[StoredEvent]:

@@ -1,7 +1,7 @@
-"""The two lossy streams into Postgres, each with its position: reports of agents, verdicts about pods.
+"""Archive the two lossy streams in Postgres, each with its position: reports of agents, explanations about pods.
 
-Their streams forget (two hours, twenty verdicts per pod); the archive does not, so last week can be replayed. A message
-that cannot be read is counted and passed over: losing an observation is normal, halting for one is not.
+The streams forget (two hours, twenty explanations per pod). The archive does not, so last week can be replayed.
+A message that cannot be read is counted and skipped: losing an observation is normal, halting for one is not.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.service.telemetry.logging import Logger
 
 from koord_projector.domain.archive import LONGEST_TOKEN, report_time
-from koord_projector.domain.explanations import verdict_row
+from koord_projector.domain.explanations import explanation_row
 from koord_projector.figures import ProjectorMetrics
 from koord_projector.patience import FIRST_PAUSE, LOG_ERRORS, LONGEST_PAUSE, first_line
 from koord_projector.progress import Progress
 from koord_projector.shell.postgres.database import WRITE_ERRORS
-from koord_projector.shell.postgres.writer import OBSERVATIONS, VERDICTS, Moved, Writer
+from koord_projector.shell.postgres.writer import EXPLANATIONS, OBSERVATIONS, Moved, Writer
 
 Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 """(writer, position before, messages) -> how many could be kept."""
@@ -83,7 +83,7 @@ def _note(archive: Archive, position: int) -> None:
     if archive.stream == OBSERVATIONS:
         archive.progress.observations = position
     else:
-        archive.progress.verdicts = position
+        archive.progress.explanations = position
 
 
 async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
@@ -103,11 +103,11 @@ async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]
     return len(reports)
 
 
-async def store_verdicts(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Archives verdicts; see `Store`."""
-    rows = [row for row in map(verdict_row, batch) if row is not None]
-    await writer.archive_verdicts(after, batch[-1].seq, rows)
+async def store_explanations(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+    """Archives explanations; see `Store`."""
+    rows = [row for row in map(explanation_row, batch) if row is not None]
+    await writer.archive_explanations(after, batch[-1].seq, rows)
     return len(rows)
 
 
-STORES: dict[str, Store] = {OBSERVATIONS: store_reports, VERDICTS: store_verdicts}
+STORES: dict[str, Store] = {OBSERVATIONS: store_reports, EXPLANATIONS: store_explanations}

@@ -53,7 +53,7 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     shell.service.add(Component(name="database", start=migrate, close=database.close))
     shell.service.add(Component(name="facts", run=lambda: project_facts(world)))
     shell.service.add(Component(name="head", run=lambda: watch_head(world)))
-    for stream, source in (("obs", bus.observations), ("why", bus.verdicts)):
+    for stream, source in (("obs", bus.observations), ("explanations", bus.explanations)):
         archive = Archive(
             stream=stream,
             source=source,

@@ -23,7 +23,7 @@ class Progress:
     occurred_at: str = ""
     head: int = 0
     observations: int = 0
-    verdicts: int = 0
+    explanations: int = 0
     trouble: str = ""
     rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _committed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -112,7 +112,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     publisher = Publisher(
         state,
         bus.events,
-        bus.verdicts,
+        bus.explanations,
         clock=shell.clock,
         tracer=shell.tracer,
         metrics=metrics,

@@ -146,7 +146,7 @@ async def test_verdict_says_why_and_later_the_pod_is_placed() -> None:
     async with scheduler(bus, None, "--pod-initial-backoff=10ms") as running:
         queue = running.cycle.state.queue
         await until(lambda: any(place.name == "UNSCHEDULABLE" and count for place, count in queue.counts().items()))
-        [stored] = await bus.verdicts.latest([AggregateRef("pod", "p")])
+        [stored] = await bus.explanations.latest([AggregateRef("pod", "p")])
         verdict = CATALOGUE.read(stored)
         assert isinstance(verdict, PodUnschedulable)
         assert verdict.message == (
@@ -169,7 +169,7 @@ async def test_refusal_is_not_told_later_than_the_nomination_that_it_led_to() ->
         await submit(bus.events, pod("high", {"cpu": "1"}, priority=10))
         await until(lambda: shared.of(AggregateRef("pod", "high"), 0))
         [nominated] = shared.of(AggregateRef("pod", "high"), 0)
-        [refused] = await bus.verdicts.latest([AggregateRef("pod", "high")])
+        [refused] = await bus.explanations.latest([AggregateRef("pod", "high")])
         assert (nominated.type, refused.type) == ("PodNominated", "PodUnschedulable")
         assert refused.occurred_at <= nominated.occurred_at
 
@@ -387,7 +387,7 @@ async def abandoned(bus: Bus, uid: str) -> DecisionAbandoned:
     async with asyncio.timeout(30):
         while not isinstance(said, DecisionAbandoned):
             await asyncio.sleep(0.02)
-            latest = await bus.verdicts.latest([AggregateRef("pod", uid)])
+            latest = await bus.explanations.latest([AggregateRef("pod", uid)])
             said = CATALOGUE.read(latest[0]) if latest else None
     return said
 

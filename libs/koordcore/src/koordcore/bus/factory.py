@@ -71,7 +71,7 @@ class Bus:
     names: BusNames
     events: EventLog
     observations: ObservationLog
-    verdicts: ObservationLog
+    explanations: ObservationLog
     desired: DesiredStore
     pushes: PushFeed
     snapshots: SnapshotStore
@@ -86,7 +86,7 @@ def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
         names=BusNames(cluster),
         events=MemoryEventLog(shared),
         observations=MemoryObservationLog(),
-        verdicts=MemoryObservationLog(),
+        explanations=MemoryObservationLog(),
         desired=MemoryDesiredStore(),
         pushes=MemoryPushFeed(shared),
         snapshots=MemorySnapshotStore(),
@@ -121,7 +121,7 @@ def bus_on(
         names=names,
         events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),
         observations=JetStreamObservationLog(connection, names, "obs", metrics=metrics, follower=follower),
-        verdicts=JetStreamObservationLog(connection, names, "why", metrics=metrics, follower=follower),
+        explanations=JetStreamObservationLog(connection, names, "explanations", metrics=metrics, follower=follower),
         desired=JetStreamDesiredStore(connection, names),
         pushes=JetStreamPushFeed(connection, names),
         snapshots=JetStreamSnapshotStore(connection, names),

@@ -48,9 +48,9 @@ class BusNames:
         return f"KOORD_CMD_{self.cluster}"
 
     @property
-    def explain(self) -> str:
-        """Stream of verdicts."""
-        return f"KOORD_EXPLAIN_{self.cluster}"
+    def explanations(self) -> str:
+        """Stream of explanations."""
+        return f"KOORD_EXPLANATIONS_{self.cluster}"
 
     @property
     def dlq(self) -> str:
@@ -93,8 +93,8 @@ class BusNames:
         return f"OBJ_{self.snapshot_bucket}"
 
     def stream_of(self, class_: str) -> str:
-        """The stream that holds a class of subjects ("ev", "obs", "why")."""
-        return {"ev": self.ev, "obs": self.obs, "why": self.explain}[class_]
+        """The stream that holds a class of subjects ("ev", "obs", "explanations")."""
+        return {"ev": self.ev, "obs": self.obs, "explanations": self.explanations}[class_]
 
     def prefix(self, class_: str) -> str:
         """`koord.<cluster>.<class>.`, before `<kind>.<id>`."""

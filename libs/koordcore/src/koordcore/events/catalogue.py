@@ -5,8 +5,7 @@ from koordcore.events.agents import nodestate, observation
 from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
 from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
-from koordcore.events.scheduling import cluster_topology, gang, pod, quota, schedule_explanation
-from koordcore.events.scheduling import explanations as verdict
+from koordcore.events.scheduling import cluster_topology, explanations, gang, pod, quota, schedule_explanation
 from koordcore.events.scheduling import node_ledger as node
 
 __all__ = ["CATALOGUE", "MODULES"]
@@ -28,6 +27,6 @@ MODULES = (
     nodestate,
     control,
     observation,
-    verdict,
+    explanations,
     admission,
 )

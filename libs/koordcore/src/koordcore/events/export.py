@@ -83,7 +83,7 @@ def async_api() -> dict[str, Any]:
         "info": {
             "title": "Koordstream event log",
             "version": "1",
-            "description": "Facts (ev), observations (obs) and verdicts (why) of one cluster on NATS JetStream.",
+            "description": "Facts (ev), observations (obs) and explanations of one cluster on NATS JetStream.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",

@@ -33,7 +33,7 @@ class UnreadableEvent(Exception):
 class EventType(msgspec.Struct, frozen=True, kw_only=True):
     """One registered type.
 
-    stream      "ev" (facts), "obs" (observations), "why" (verdicts)
+    stream      "ev" (facts), "obs" (observations), "explanations"
     kind        the aggregate kind whose subject carries it
     schema      current version, from 1
     upcasters   upcasters[v] turns version v into v + 1; complete for 1..schema-1

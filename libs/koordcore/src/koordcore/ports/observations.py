@@ -1,6 +1,6 @@
-"""Observations and verdicts: streams whose messages may be lost. Adapters in `koordcore.bus`.
+"""Observations and explanations: streams whose messages may be lost. Adapters in `koordcore.bus`.
 
-source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLAIN), 3.3
+source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,7 +11,7 @@ from koordcore.ports.eventlog import LogHead
 
 
 class ObservationLog(Protocol):
-    """One of the lossy streams ("obs" or "why"): published without waiting, followed like the log."""
+    """One of the lossy streams ("obs" or "explanations"): published without waiting, followed like the log."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
         """Hand over one message without waiting for storage; while the bus is away a ring keeps the newest ones.

@@ -49,14 +49,14 @@ class OpenLog:
     """One connection with what the commands read through it.
 
     bus                 the ports
-    facts, why, obs     readers of single messages of facts, verdicts, observations
+    facts, explanations, obs    readers of single messages of each stream
     """
 
     connection: BusConnection
     names: BusNames
     bus: Bus
     facts: StreamReader
-    why: StreamReader
+    explanations: StreamReader
     obs: StreamReader
 
 
@@ -126,7 +126,7 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
             names=names,
             bus=bus_on(connection, names),
             facts=StreamReader(connection, names.ev, names.prefix("ev"), deadline=10),
-            why=StreamReader(connection, names.explain, names.prefix("why"), deadline=10),
+            explanations=StreamReader(connection, names.explanations, names.prefix("explanations"), deadline=10),
             obs=StreamReader(connection, names.obs, names.prefix("obs"), deadline=10),
         )
     except (NoAnswer, NotConnected, Denied, ApiError, Misconfigured, HistoryGone) as error:

@@ -158,7 +158,10 @@ async def _pod_story(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
             before = [stored for stored in admitted if stored.based_on <= past.position]
             verdicts = [*before, *_past_verdicts(uid, past.answer["timeline"])]
             return pod_story(uid, facts, verdicts, _past_use(past.answer))
-        verdicts = [*admitted, *await log.why.of_subject(log.names.subject("why", AggregateRef("pod", uid)))]
+        verdicts = [
+            *admitted,
+            *await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", uid))),
+        ]
         report = await _last_report(log, name_token(msgspec.json.decode(placed[-1].body)["node"])) if placed else None
         return pod_story(uid, facts, verdicts, _use_of(uid, report))
 
@@ -174,8 +177,8 @@ async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool
     own = verdicts_of_pod(facts, verdicts, is_last=is_last)
     if is_let_in(own) or not generated_base(meta.name):
         return own
-    everybodys = f"{log.names.prefix('why')}admission.*"
-    unnamed = verdict_on_generated(added, await log.why.between(everybodys, *stored_because(added)))
+    everybodys = f"{log.names.prefix('explanations')}admission.*"
+    unnamed = verdict_on_generated(added, await log.explanations.between(everybodys, *stored_because(added)))
     return [unnamed, *own] if unnamed is not None else own
 
 
@@ -186,7 +189,7 @@ async def _refused_pod_story(namespace: str, name: str) -> PodStory:
 
 async def _admission(log: OpenLog, namespace: str, name: str) -> list[StoredEvent]:
     """The verdicts on what was asked of pods of a name that are still kept."""
-    return await log.why.of_subject(log.names.subject("why", admission_ref("pods", namespace, name)))
+    return await log.explanations.of_subject(log.names.subject("explanations", admission_ref("pods", namespace, name)))
 
 
 async def _node_story(name: str, past: Past | None) -> NodeStory:
@@ -258,5 +261,5 @@ def _past_verdicts(uid: str, timeline: list[dict[str, Any]]) -> list[StoredEvent
             body=msgspec.json.encode(entry["body"]),
         )
         for entry in timeline
-        if entry["stream"] == "why" and (registered := CATALOGUE.find(entry["type"])) is not None
+        if entry["stream"] == "explanations" and (registered := CATALOGUE.find(entry["type"])) is not None
     ]

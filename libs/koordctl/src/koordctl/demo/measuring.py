@@ -62,11 +62,11 @@ async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageRe
 
 async def newest_verdicts(log: OpenLog) -> dict[str, str]:
     """uid -> main reason of the newest verdict of every pod that was ever refused."""
-    head = await log.bus.verdicts.head()
+    head = await log.bus.explanations.head()
     found: dict[str, StoredEvent] = {}
     if head.last_seq < head.first_seq:
         return {}
-    async for batch in log.bus.verdicts.follow(0):
+    async for batch in log.bus.explanations.follow(0):
         for stored in batch:
             found[stored.ref.id] = stored
         if batch[-1].seq >= head.last_seq:

@@ -50,7 +50,7 @@ class Tail:
         """Counts for ever; cancel to stop."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read(log.bus.events.follow(0, kinds=KINDS)))
-            group.create_task(self._read(log.bus.verdicts.follow(0)))
+            group.create_task(self._read(log.bus.explanations.follow(0)))
 
     async def _read(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
         async for batch in batches:

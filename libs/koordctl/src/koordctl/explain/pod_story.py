@@ -95,7 +95,7 @@ def pod_story(
 
     facts         events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of `nodestate.<node>` of its nodes, in
                   any order; told in the order of their sequences, whatever any clock says
-    verdicts      of `why.pod.<uid>`, in the order of their stream, and those on its admission before them
+    verdicts      of `explanations.pod.<uid>`, in the order of their stream, and those on its admission before them
     """
     namespace = name = node = submitted_at = placed_at = ""
     status: Status = "Pending"

@@ -1,4 +1,4 @@
-"""Verdicts as rows: why a pod could not be placed in one attempt."""
+"""Explanations as rows: why a pod could not be placed in one attempt."""
 
 import msgspec
 from koordcore.events import CATALOGUE
@@ -9,8 +9,8 @@ from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated
 from koord_projector.domain.archive import LONGEST_TIME
 
 
-class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table `verdicts`.
+class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table `explanations`.
 
     attempt     0 of a pod that may not be attempted yet
     based_on    highest fact that the scheduler had folded when it decided
@@ -28,10 +28,10 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     body: str
 
 
-def verdict_row(stored: StoredEvent) -> VerdictRow | None:
-    """The row of a message of the stream EXPLAIN; None for what is no verdict that this code can read.
+def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
+    """The row of a message of the stream of explanations; None for what is no explanation that this code can read.
 
-    A verdict is no fact: one that cannot be read is passed over (the caller counts it), it halts nothing.
+    An explanation is no fact: one that cannot be read is passed over (the caller counts it), it halts nothing.
     """
     try:
         event = CATALOGUE.read(stored)
@@ -42,7 +42,7 @@ def verdict_row(stored: StoredEvent) -> VerdictRow | None:
         return None
     if len(stored.ref.id) > 512 or len(stored.occurred_at) > LONGEST_TIME or len(stored.event_id) > 128:
         return None
-    return VerdictRow(
+    return ExplanationRow(
         uid=stored.ref.id,
         occurred_at=stored.occurred_at,
         event_id=stored.event_id,

@@ -15,11 +15,11 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
     nodes_max: int
 
 
-def count_reasons(verdicts: Iterable[PodUnschedulable]) -> list[ReasonCount]:
-    """Reasons of the last verdicts, one per pod; the one that holds back most pods first."""
+def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[ReasonCount]:
+    """Reasons of the last explanations, one per pod; the one that holds back most pods first."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
-    for verdict in verdicts:
-        for exclusion in verdict.explanation.exclusions:
+    for explanation in explanations:
+        for exclusion in explanation.explanation.exclusions:
             for reason, nodes in exclusion.reasons.items():
                 pods, most = counted.get((exclusion.plugin, reason), (0, 0))
                 counted[exclusion.plugin, reason] = (pods + 1, max(most, nodes))

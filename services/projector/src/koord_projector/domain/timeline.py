@@ -1,7 +1,7 @@
 """One pod's life in order: what was said about it, decided about it, done with it, each with when, who and why.
 
-Facts stand in the order of the log, verdicts in the order of their own stream, whatever any clock says. A verdict is
-not in the log; it stands behind the newest fact that the scheduler had folded when it judged.
+Facts stand in the order of the log, explanations in the order of their own stream, whatever any clock says. An
+explanation is not in the log; it stands behind the newest fact that the scheduler had folded when it decided.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from koordcore.protocol.amount_text import cfs_quota_text, cores, gibibytes
 
-from koord_projector.domain.explanations import VerdictRow
+from koord_projector.domain.explanations import ExplanationRow
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +30,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a pod's life.
 
-    position      of the fact; for a verdict that of the newest fact it was based on
-    stream        "ev" or "why"
+    position      of the fact; for an explanation that of the newest fact it was based on
+    stream        "ev" or "explanations"
     step          submitted, changed, gated, unschedulable, abandoned, nominated, renounced, placed, started, stopped,
                   suppressed, unsuppressed, evicting, evicted, kept, released, deleted
     sentence      what happened, for a person
@@ -80,16 +80,16 @@ STEPS = {
 }
 
 
-def pod_timeline(facts: Iterable[Fact], verdicts: Iterable[VerdictRow]) -> list[TimelineEntry]:
+def pod_timeline(facts: Iterable[Fact], explanations: Iterable[ExplanationRow]) -> list[TimelineEntry]:
     """All steps of one pod, oldest first."""
     keyed = [((fact.seq, 0, 0), _entry_of_fact(fact)) for fact in facts]
     known = 0
-    for row in sorted(verdicts, key=lambda verdict: verdict.seq):
+    for row in sorted(explanations, key=lambda explanation: explanation.seq):
         known = max(known, row.based_on)
         body: dict[str, Any] = msgspec.json.decode(row.body)
         entry = TimelineEntry(
             position=row.based_on,
-            stream="why",
+            stream="explanations",
             step=STEPS[row.type],
             type=row.type,
             occurred_at=row.occurred_at,

@@ -1,8 +1,8 @@
-"""Lossy streams on JetStream: observations and verdicts, published without waiting for storage.
+"""Lossy streams on JetStream: observations and explanations, published without waiting for storage.
 
 While the bus is away the newest messages wait in a bounded ring and are sent after the reconnect.
 
-source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLAIN), 3.3, 8 (what is shed first)
+source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first)
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _READS_AT_ONCE = 32
 class JetStreamObservationLog:
     """One lossy stream; see `koordcore.ports.observations.ObservationLog`.
 
-    class_    "obs" or "why"
+    class_    "obs" or "explanations"
     ring      messages kept while there is no connection; the oldest is dropped for the newest
     """
 

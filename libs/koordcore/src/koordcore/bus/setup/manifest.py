@@ -13,8 +13,8 @@ class ServiceManifest:
     """One principal.
 
     appends         aggregate kinds whose facts it decides (read back at the leader)
-    reports         (class, kind) of lossy streams that it publishes: ("obs", "node"), ("why", "pod")
-    follows         streams that it folds or lists: "ev", "obs", "why", "adv", "dlq", "cmd"
+    reports         (class, kind) of lossy streams that it publishes: ("obs", "node"), ("explanations", "pod")
+    follows         streams that it folds or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd"
     commands        services that it may ask to act; "*": all
     works_on        streams of which it runs durable workers ("cmd", "ev")
     desired         "", "read" or "write": the KV bucket of desired node states
@@ -63,8 +63,8 @@ MANAGER = ServiceManifest(
         "eviction",
         "drift",
     ),
-    reports=(("why", "admission"), ("obs", "node")),
-    follows=("ev", "obs", "why"),
+    reports=(("explanations", "admission"), ("obs", "node")),
+    follows=("ev", "obs", "explanations"),
     commands=("*",),
     desired="write",
     snapshots=True,
@@ -74,7 +74,7 @@ MANAGER = ServiceManifest(
 SCHEDULER = ServiceManifest(
     name="scheduler",
     appends=("pod", "node", "reservation", "gang", "quota", "scheduleexplanation", "clustertopology", "eviction"),
-    reports=(("why", "*"),),
+    reports=(("explanations", "*"),),
     follows=("ev", "obs"),
     snapshots=True,
     leads=True,
@@ -83,7 +83,7 @@ SCHEDULER = ServiceManifest(
 DESCHEDULER = ServiceManifest(
     name="descheduler",
     appends=("migration", "eviction"),
-    reports=(("why", "migration"),),
+    reports=(("explanations", "migration"),),
     follows=("ev", "obs"),
     works_on=("cmd",),
     snapshots=True,
@@ -91,14 +91,14 @@ DESCHEDULER = ServiceManifest(
     parks=True,
 )
 
-PROJECTOR = ServiceManifest(name="projector", follows=("ev", "obs", "why", "adv"), snapshots=True)
+PROJECTOR = ServiceManifest(name="projector", follows=("ev", "obs", "explanations", "adv"), snapshots=True)
 
-AUDITOR = ServiceManifest(name="auditor", follows=("ev", "why"))
+AUDITOR = ServiceManifest(name="auditor", follows=("ev", "explanations"))
 
 OPERATOR = ServiceManifest(
     name="operator",
     appends=("fold",),
-    follows=("ev", "obs", "why", "adv", "dlq"),
+    follows=("ev", "obs", "explanations", "adv", "dlq"),
     desired="read",
     commands=("*",),
     checkpoints=True,

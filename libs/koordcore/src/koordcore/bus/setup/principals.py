@@ -86,7 +86,7 @@ def _stream(names: BusNames, short: str) -> str:
     return {
         "ev": names.ev,
         "obs": names.obs,
-        "why": names.explain,
+        "explanations": names.explanations,
         "adv": names.adv,
         "dlq": names.dlq,
         "cmd": names.cmd,

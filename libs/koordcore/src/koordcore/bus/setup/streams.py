@@ -24,7 +24,7 @@ class StreamSizes:
     ev: int = 2048 * MIB
     obs: int = 512 * MIB
     cmd: int = 64 * MIB
-    explain: int = 512 * MIB
+    explanations: int = 512 * MIB
     dlq: int = 64 * MIB
     adv: int = 64 * MIB
     desired: int = 256 * MIB
@@ -136,10 +136,10 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_age_seconds=HOUR,
         ),
         StreamSpec(
-            name=names.explain,
-            description="verdicts with reasons, one per attempt",
-            subjects=(f"koord.{c}.why.>",),
-            max_bytes=limits.explain,
+            name=names.explanations,
+            description="explanations of attempts and admissions, with reasons",
+            subjects=(f"koord.{c}.explanations.>",),
+            max_bytes=limits.explanations,
             max_msgs_per_subject=20,
             max_age_seconds=7 * DAY,
             allow_direct=True,

@@ -1,8 +1,8 @@
-"""What admission did to an object: one verdict for each request that it changed or refused. Stream `why`.
+"""What admission did to an object: one explanation per request that it changed or refused.
 
-Subject `why.admission.<resource>=<ns>=<name>`. Not a fact: an accepted object's own event carries the result; dry runs
-are never recorded. The envelope's `based_on` says which facts it was decided on; with them, the object and the settings
-it can be decided anew.
+Subject `explanations.admission.<resource>=<ns>=<name>`. Not a fact: the event of the accepted object carries the
+result. Dry runs are never recorded. The envelope's `based_on` says which facts it was decided on. With them, the object
+and the settings, the decision can be repeated.
 
 source    manager spec, 17.3
 """
@@ -13,7 +13,7 @@ from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.registry import CATALOGUE
 
 
-@CATALOGUE.register(kind="admission", stream="why")
+@CATALOGUE.register(kind="admission", stream="explanations")
 class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An object was changed or refused at a door.
 
@@ -60,6 +60,6 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
-    """The subject of an object's verdicts; namespace "" for cluster-scoped kinds."""
+    """The subject of the explanations of an object; namespace "" for cluster-scoped kinds."""
     parts = (resource, namespace, name) if namespace else (resource, name)
     return AggregateRef("admission", "=".join(name_token(part) for part in parts))

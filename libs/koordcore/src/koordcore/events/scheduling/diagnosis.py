@@ -1,4 +1,4 @@
-"""The diagnosis of an attempt that found no node, as a value carried by verdicts: the source of "why pending".
+"""The diagnosis of an attempt that found no node, as a value carried by explanations: the source of "why pending".
 
 source    scheduler-core spec, 13.1 and 13.2
 """

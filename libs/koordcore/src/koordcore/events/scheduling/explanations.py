@@ -1,8 +1,9 @@
-"""Verdicts with reasons, one per attempt: the `why` stream. Subject `why.pod.<uid>`. Writer: schedulers.
+"""Explanations of scheduling attempts: events of the stream `KOORD_EXPLANATIONS_<cluster>`. Writer: schedulers.
 
-A verdict is not a fact that others build on; the stream keeps the latest ones of each pod.
+The subject is `explanations.pod.<uid>`. An explanation is not a fact that others build on; the stream keeps the newest
+ones of each pod.
 
-source    event-bus spec, 2 (KOORD_EXPLAIN); scheduler-core spec, 1.4 and 13
+source    event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13
 """
 
 from koordcore.events.envelope import Event
@@ -12,7 +13,7 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import Turn
 
 
-@CATALOGUE.register(kind="pod", stream="why")
+@CATALOGUE.register(kind="pod", stream="explanations")
 class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     """No node was feasible in this attempt.
 
@@ -33,7 +34,7 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     turn: Turn | None = None
 
 
-@CATALOGUE.register(kind="pod", stream="why")
+@CATALOGUE.register(kind="pod", stream="explanations")
 class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A decision was given up after repeated refusals of the log or an error of ours; the pod is requeued.
 
@@ -46,7 +47,7 @@ class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
 
 
-@CATALOGUE.register(kind="pod", stream="why")
+@CATALOGUE.register(kind="pod", stream="explanations")
 class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The pod may not be attempted yet: a PreEnqueue plugin keeps it out of the queue. message: why, for a person."""
 

@@ -1,4 +1,4 @@
-"""The explanation of a scheduling decision, as values carried by placement events and by verdicts.
+"""The explanation of a scheduling decision, as values carried by placement events and by explanations of attempts.
 
 Counts add up: feasible + sum of excluded = considered. The code that decided fills them; nothing is reconstructed.
 

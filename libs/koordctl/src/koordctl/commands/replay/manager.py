@@ -202,7 +202,7 @@ async def _compare(question: Question, begin: str | None, to: str | None) -> Man
                     bus.snapshots,
                     asked,
                     lambda at: bar.update(task, completed=at),
-                    bus.verdicts,
+                    bus.explanations,
                 )
             except LogTrouble as error:
                 fail(str(error))

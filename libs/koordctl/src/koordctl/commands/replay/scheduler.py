@@ -90,7 +90,7 @@ async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, st
             return await compare(
                 bus.events,
                 bus.observations,
-                bus.verdicts,
+                bus.explanations,
                 configuration,
                 start,
                 end,

@@ -76,7 +76,7 @@ def make_gateway(
             view=view,
             log=bus.events,
             observations=bus.observations,
-            verdicts=bus.verdicts,
+            verdicts=bus.explanations,
             leadership=leadership,
             clock=shell.clock,
             tracer=shell.tracer,

@@ -80,7 +80,7 @@ def add_webhooks(
         steady=SystemClock().monotonic,
         logger=shell.log,
         actor=f"manager/{settings.instance}",
-        verdicts=bus.verdicts,
+        verdicts=bus.explanations,
         telling=Telling(shell.log),
     )
 

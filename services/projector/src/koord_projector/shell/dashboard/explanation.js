@@ -5,7 +5,7 @@ import { grouped } from "./format.js";
 const PART_COLORS = ["c1", "c3", "c4", "c2", "c5", "c6"];
 const EXCLUDED_COLORS = ["c2", "c5", "c4", "c6"];
 
-/** explanation as in the event; chosen: name of the node that was taken, "" for a verdict. */
+/** explanation as in the event; chosen: name of the node that was taken, "" if none was. */
 export function explanation(found, chosen) {
   const exclusions = found.exclusions ?? [];
   const top = found.top ?? [];

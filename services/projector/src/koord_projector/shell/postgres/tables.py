@@ -7,7 +7,7 @@
     node_versions     figures of nodes, one row per change (`domain.nodes`)
     cluster_series    totals per second of stream time (`domain.series`)
     observations      archived reports of agents (outlive the stream OBS)
-    verdicts          why pods could not be placed (outlive the stream EXPLAIN)
+    explanations          why pods could not be placed (outlive the stream of explanations)
 
 Positions are `bigint`; times are the RFC 3339 texts of the events themselves, whose text order is time order, so that
 a row gives back exactly what the log held. Bodies are `text`, not `json`: they were validated by the event's own model,
@@ -148,8 +148,8 @@ observations = Table(
 )
 Index("observations_by_time", observations.c.reported_at)
 
-verdicts = Table(
-    "verdicts",
+explanations = Table(
+    "explanations",
     metadata,
     Column("uid", Text, primary_key=True),
     Column("occurred_at", Text, primary_key=True),

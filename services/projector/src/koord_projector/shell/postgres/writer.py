@@ -21,7 +21,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
 from koord_projector.domain.archive import best_effort_usage
-from koord_projector.domain.explanations import VerdictRow
+from koord_projector.domain.explanations import ExplanationRow
 from koord_projector.domain.projection import Changes
 from koord_projector.shell.postgres.copytext import (
     AGGREGATE_COLUMNS,
@@ -43,7 +43,7 @@ from koord_projector.shell.postgres.tables import FOLDED
 
 FACTS: Final = "ev"
 OBSERVATIONS: Final = "obs"
-VERDICTS: Final = "why"
+EXPLANATIONS: Final = "explanations"
 PROJECTION_VERSION: Final = 1
 """Raised when the same events shall give other rows: the projector then rebuilds by itself."""
 
@@ -57,7 +57,7 @@ _STAGES: Final = (
     "CREATE TEMP TABLE stage_pods (LIKE pods) ON COMMIT DELETE ROWS",
     "CREATE TEMP TABLE stage_series (LIKE cluster_series) ON COMMIT DELETE ROWS",
     "CREATE TEMP TABLE stage_observations (LIKE observations) ON COMMIT DELETE ROWS",
-    "CREATE TEMP TABLE stage_verdicts (LIKE verdicts) ON COMMIT DELETE ROWS",
+    "CREATE TEMP TABLE stage_explanations (LIKE explanations) ON COMMIT DELETE ROWS",
     "CREATE TEMP TABLE stage_names (token text) ON COMMIT DELETE ROWS",
 )
 _SESSION: Final = (
@@ -99,7 +99,7 @@ _OBSERVATION_COLUMNS: Final = (
     "token", "reported_at", "seq", "event_id", "cpu_used", "memory_used", "be_cpu_used", "be_memory_used",
     "system_cpu_used", "interval_seconds", "body",
 )  # fmt: skip
-_VERDICT_COLUMNS: Final = (
+_EXPLANATION_COLUMNS: Final = (
     "uid", "occurred_at", "event_id", "seq", "type", "attempt", "based_on", "actor", "traceparent", "body",
 )  # fmt: skip
 
@@ -213,10 +213,10 @@ class Writer:
             await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
-    async def archive_verdicts(self, after: int, position: int, rows: Sequence[VerdictRow]) -> None:
-        """Verdicts, with the position of the stream EXPLAIN; raises as `write` does."""
+    async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
+        """Explanations, with the position of the stream of explanations; raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
-            await _require_position(cursor, VERDICTS, after)
+            await _require_position(cursor, EXPLANATIONS, after)
             lines = [
                 line_of(
                     (
@@ -234,9 +234,9 @@ class Writer:
                 )
                 for row in rows
             ]
-            await _copy(cursor, copy_statement("stage_verdicts", _VERDICT_COLUMNS), lines)
-            await cursor.execute("INSERT INTO verdicts SELECT * FROM stage_verdicts ON CONFLICT DO NOTHING")
-            await cursor.execute(_UPSERT_POSITION, (VERDICTS, position, "", ""))
+            await _copy(cursor, copy_statement("stage_explanations", _EXPLANATION_COLUMNS), lines)
+            await cursor.execute("INSERT INTO explanations SELECT * FROM stage_explanations ON CONFLICT DO NOTHING")
+            await cursor.execute(_UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
     async def position_of(self, stream: str) -> int:
         """How far a stream is folded; 0 when it was never touched. Raises one of `WRITE_ERRORS`."""

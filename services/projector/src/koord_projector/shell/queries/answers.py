@@ -21,7 +21,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lag_seconds: float
     trouble: str
     observations: int
-    verdicts: int
+    explanations: int
     first_at: str
     last_at: str
 
@@ -84,7 +84,7 @@ class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod of the list. `message` is the last verdict of a pending pod, "" without one."""
+    """One pod of the list. `message` is the last explanation of a pending pod, "" without one."""
 
     uid: str
     namespace: str
@@ -186,8 +186,12 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Why pods are pending: `examined` are the oldest of them, `judged` those with a verdict, `attempted` those for
-    which nodes were looked for: a pod that may not be attempted yet has a verdict, too.
+    """Why pods are pending.
+
+    Attributes:
+        examined: Number of the oldest pending pods whose explanations were counted.
+        judged: Number of these that have an explanation.
+        attempted: Number of these for which nodes were searched. A gated pod has an explanation without an attempt.
     """
 
     moment: Moment

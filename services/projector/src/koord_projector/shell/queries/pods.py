@@ -9,7 +9,7 @@ from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.domain.explanations import VerdictRow
+from koord_projector.domain.explanations import ExplanationRow
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import Fact, TimelineEntry, pod_timeline
 from koord_projector.shell.queries.answers import PendingAnswer, PendingReason, PodItem, PodsAnswer
@@ -36,11 +36,12 @@ _COLUMNS = f"""
     CASE WHEN placed_seq <= :position THEN placed_at ELSE '' END AS placed_at,
     CASE WHEN started_seq <= :position THEN started_at ELSE '' END AS started_at
 """
-_VERDICT_OF_PENDING = """
+_EXPLANATION_OF_PENDING = """
     LEFT JOIN LATERAL (
-         SELECT v.body, v.type AS verdict,
-                (SELECT max(a.attempt) FROM verdicts AS a WHERE a.uid = p.uid AND a.occurred_at <= :until) AS attempt
-           FROM verdicts AS v
+         SELECT v.body, v.type AS explanation,
+                (SELECT max(a.attempt) FROM explanations AS a
+                  WHERE a.uid = p.uid AND a.occurred_at <= :until) AS attempt
+           FROM explanations AS v
           WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until
           ORDER BY v.occurred_at DESC LIMIT 1
     ) AS w ON true
@@ -81,7 +82,7 @@ async def list_pods(
     page = f"SELECT * FROM ({inner}) AS p {where} ORDER BY submitted_seq DESC LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
-            text(f"SELECT p.*, w.* FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {_EXPLANATION_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
             {**values, "limit": limit + 1},
         )
     ).all()
@@ -117,7 +118,7 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
                    priority_class, requests, submitted_seq, submitted_at, node, placed_at, started_at
               FROM (SELECT {_COLUMNS}, from_seq, to_seq FROM pods WHERE uid = :uid AND from_seq <= :position) AS q
              ORDER BY from_seq DESC LIMIT 1
-        ) AS p {_VERDICT_OF_PENDING}
+        ) AS p {_EXPLANATION_OF_PENDING}
     """  # noqa: S608  constants
     values = {"uid": uid, "position": moment.position, "until": moment.until}
     row = (await connection.execute(text(statement), values)).first()
@@ -157,10 +158,10 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
         )
     ).all()
     rows = [*facts, *await _suppressions(connection, moment, episodes)]
-    verdicts = await connection.execute(
+    explanations = await connection.execute(
         text(
-            "SELECT uid, occurred_at, event_id, seq, type, attempt, based_on, actor, traceparent, body FROM verdicts"
-            " WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT 200"
+            "SELECT uid, occurred_at, event_id, seq, type, attempt, based_on, actor, traceparent, body"
+            " FROM explanations WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT 200"
         ),
         {"uid": uid, "until": moment.until},
     )
@@ -179,7 +180,7 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
             )
             for row in rows
         ),
-        (VerdictRow(**dict(row._mapping)) for row in verdicts),  # pyright: ignore[reportPrivateUsage]  public despite its name
+        (ExplanationRow(**dict(row._mapping)) for row in explanations),  # pyright: ignore[reportPrivateUsage]  public despite its name
     )
 
 
@@ -203,18 +204,18 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: A
 
 
 async def explain_pending(connection: AsyncConnection, moment: Moment) -> PendingAnswer:
-    """Pending pods with the reasons of their last verdicts, counted over the oldest 5,000."""
+    """Pending pods with the reasons of their last explanations, counted over the oldest 5,000."""
     values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
     inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
-            text(f"SELECT p.*, w.* FROM ({page}) AS p {_VERDICT_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {_EXPLANATION_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
             values,
         )
     ).all()
     counts = await pod_counts(connection, moment)
-    verdicts = [_decode_unschedulable(row.body) for row in rows if row.verdict == PodUnschedulable.__name__]
+    explanations = [_decode_unschedulable(row.body) for row in rows if row.explanation == PodUnschedulable.__name__]
     return PendingAnswer(
         moment=moment,
         pending=counts.get("pending", 0),
@@ -223,7 +224,7 @@ async def explain_pending(connection: AsyncConnection, moment: Moment) -> Pendin
         examined=len(rows),
         reasons=[
             PendingReason(plugin=each.plugin, reason=each.reason, pods=each.pods, nodes_max=each.nodes_max)
-            for each in count_reasons(verdicts)
+            for each in count_reasons(explanations)
         ],
         pods=[_item(row) for row in rows[:_SHOWN_PENDING]],
     )
@@ -263,11 +264,11 @@ def _item(row: Row[Any]) -> PodItem:
 
 
 def _message(row: Row[Any]) -> str:
-    """What the last verdict of a pending pod says; "" without one."""
+    """What the last explanation of a pending pod says; "" without one."""
     if row.body is None:
         return ""
-    if row.verdict == PodGated.__name__:
+    if row.explanation == PodGated.__name__:
         return _decode_gated(row.body).message
-    if row.verdict == DecisionAbandoned.__name__:
+    if row.explanation == DecisionAbandoned.__name__:
         return _decode_abandoned(row.body).reason
     return _decode_unschedulable(row.body).message

@@ -117,7 +117,7 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
         Endpoint(
             path="/api/pending",
             handler=handlers.pending,
-            about="Why pods are pending: reasons of their last verdicts, counted.",
+            about="Why pods are pending: reasons of their last explanations, counted.",
             answer=PendingAnswer,
             parameters=(AT,),
         ),

@@ -59,7 +59,7 @@ class FoldState(Protocol):
     head: int
     position: int
     observations: int
-    verdicts: int
+    explanations: int
     trouble: str
 
     def lag_seconds(self, now: datetime) -> float:
@@ -106,7 +106,7 @@ class Handlers:
                 lag_seconds=fold.lag_seconds(self._clock.now()),
                 trouble=fold.trouble,
                 observations=fold.observations,
-                verdicts=fold.verdicts,
+                explanations=fold.explanations,
                 first_at=oldest or "",
                 last_at=newest.occurred_at,
             )

@@ -1,4 +1,4 @@
-// Pods that wait, and what they wait for: the reasons of their last verdicts, counted.
+// Pods that wait, and what they wait for: the reasons of their last explanations, counted.
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { grouped, moment } from "../format.js";

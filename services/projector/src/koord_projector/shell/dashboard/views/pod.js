@@ -51,13 +51,13 @@ export async function podView(root, { parameters, at, signal }) {
   return answer.moment;
 }
 
-// Steps one by one; verdicts that say the same one after the other together.
+// Steps one by one; explanations that say the same one after the other together.
 function alike(timeline) {
   const groups = [];
   let said = "";
   for (const entry of timeline) {
     const { diagnosis: why, explanation: found } = entry.body;
-    const says = entry.stream === "why" ? JSON.stringify([entry.step, entry.sentence, why, found?.exclusions]) : "";
+    const says = entry.stream === "explanations" ? JSON.stringify([entry.step, entry.sentence, why, found?.exclusions]) : "";
     if (says && says === said) groups.at(-1).push(entry);
     else groups.push([entry]);
     said = says;
@@ -88,7 +88,7 @@ function step(entries, first, page) {
     entry.body.diagnosis && diagnosis(entry.body.diagnosis),
     entries.length > 1 && h("div", { class: "again" }, `again ${entries.length === 2 ? "once" : `${grouped(entries.length - 1)} times`}, for the same reasons, until ${moment(last.occurred_at)}`),
     h("div", { class: "who" },
-      h("span", {}, entry.stream === "ev" ? `position ${grouped(entry.position)}` : `verdict after position ${grouped(entry.position)}`),
+      h("span", {}, entry.stream === "ev" ? `position ${grouped(entry.position)}` : `explanation after position ${grouped(entry.position)}`),
       h("span", {}, `by ${entry.actor || "unknown"}`),
       entry.trace_id && h("span", {}, "trace ", h("code", { title: entry.trace_id }, entry.trace_id.slice(0, 16))),
       h("a", { href: location.hash, onclick: (event) => { event.preventDefault(); toggle(); } }, "event")),
