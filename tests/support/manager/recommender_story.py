@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from koord_manager.cycle import control_round
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.delete import Target
-from koord_manager.domain.recommender.book import RecommenderBook, book_fingerprint
+from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.shell.append_decisions import append_all
-from koord_manager.shell.recommender_history import FOLD, save_checkpoint
+from koord_manager.shell.recommender_history import save_checkpoint
 from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
@@ -111,7 +111,7 @@ class Story:
         await save_checkpoint(rounds, self.snapshots, now, world.logger, code_version="t")
 
     async def checkpoint(self) -> bytes:
-        saved = await self.snapshots.newest(FOLD, schema_fingerprint=book_fingerprint())
+        saved = await self.snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
         assert saved is not None
         return b"".join(saved.state)
 

@@ -1,9 +1,9 @@
 """What the recommender knows after a restart: its checkpoint and every report since, each once."""
 
 import msgspec
-from koord_manager.domain.recommender.book import book_fingerprint
+from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderRounds
-from koord_manager.shell.recommender_history import FOLD, recall, save_checkpoint
+from koord_manager.shell.recommender_history import recall, save_checkpoint
 from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore, state_digest
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.service.telemetry.logging import logger
@@ -67,7 +67,7 @@ async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_ins
     good = RecommenderRounds()
     await recall(good, made.view, snapshots, observations, LOGGER)
     await save_checkpoint(good, snapshots, rfc3339(made.now), LOGGER, code_version="t")
-    saved = await snapshots.newest(FOLD, schema_fingerprint=book_fingerprint())
+    saved = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
     assert saved is not None
     other = MemorySnapshotStore()
     await other.save(

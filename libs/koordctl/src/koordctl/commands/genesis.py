@@ -28,8 +28,7 @@ def begin(
       koord bus genesis --kubeconfig ~/.kube/config
     """
     # Imported here: no other command below `koord bus` needs the gateway.
-    from koord_manager.shell.gateway.api import Unreachable
-    from koord_manager.shell.gateway.genesis import GenesisRefused
+    from koord_manager.genesis import GenesisRefused, Unreachable
 
     try:
         wait_for(_genesis(kubeconfig, context, namespace, config_name, take_node_metrics=take_node_metrics))
@@ -40,22 +39,19 @@ def begin(
 async def _genesis(
     kubeconfig: Path | None, context: str, namespace: str, config_name: str, *, take_node_metrics: bool
 ) -> None:
-    from koord_manager.domain.gateway.resources import mirrored_resources
-    from koord_manager.shell.gateway.api import connect_api
-    from koord_manager.shell.gateway.genesis import genesis
+    from koord_manager.genesis import begin_anew
     from koordcore.bus.setup.manifest import GENESIS
-    from koordcore.service.clock import SystemClock
-
-    resources = mirrored_resources(slo_config=(namespace, config_name), take_node_metrics=take_node_metrics)
-    api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
 
     async def told(sentence: str) -> None:
         console.print(sentence)
 
-    try:
-        async with open_log(principal=GENESIS.name) as log:
-            await genesis(
-                api, log.bus.events, resources, SystemClock(), namespace=namespace, actor="koord/genesis", told=told
-            )
-    finally:
-        await api.close()
+    async with open_log(principal=GENESIS.name) as log:
+        await begin_anew(
+            log.bus.events,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=namespace,
+            config_name=config_name,
+            take_node_metrics=take_node_metrics,
+            told=told,
+        )

@@ -11,12 +11,11 @@ from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import cautions
 from koord_manager.domain.config_checks.slo_config import check_slo_config
-from koord_manager.domain.recommender.book import book_fingerprint
+from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.settings import RecommenderSettings, settings_told
 from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.domain.what_if.recorded_flags import ManagerTold
 from koord_manager.domain.what_if.run import ManagerWhatIf
-from koord_manager.shell.recommender_history import FOLD
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.recommendation import RecommendationComputed
@@ -196,9 +195,9 @@ async def _checkpoint(
     told = [one.seq for one in reports if until is None or one.occurred_at <= until.occurred_at]
     known = first.observed_to if first is not None else max(told, default=0)
     fingerprint = book_fingerprint()
-    found = await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=known)
-    for seq in await snapshots.sequences(FOLD) if found is None else ():
-        found = found or await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=seq)
+    found = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=fingerprint, at_most=known)
+    for seq in await snapshots.sequences(CHECKPOINT_FOLD) if found is None else ():
+        found = found or await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=fingerprint, at_most=seq)
     return b"".join(found.state) if found is not None else None
 
 

@@ -16,11 +16,10 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.recommender.book import book_fingerprint
+from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderRounds
 from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
 
-FOLD: Final = "recommender"
 CHECKPOINT_SECONDS: Final = 600
 _RETRY_SECONDS: Final = 1.0
 
@@ -42,7 +41,7 @@ async def recall(
     while True:
         try:
             if snapshots is not None:
-                snapshot = await snapshots.newest(FOLD, schema_fingerprint=book_fingerprint())
+                snapshot = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
                 if snapshot is not None:
                     book.restore(b"".join(snapshot.state))
             head = await observations.head()
@@ -93,7 +92,7 @@ async def save_checkpoint(
     """Saves the book as it stands."""
     state = (rounds.book.checkpoint(),)
     snapshot = Snapshot(
-        fold=FOLD,
+        fold=CHECKPOINT_FOLD,
         seq=rounds.book.position,
         code_version=code_version,
         schema_fingerprint=book_fingerprint(),

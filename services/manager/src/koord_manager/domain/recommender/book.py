@@ -26,6 +26,8 @@ from koord_manager.domain.recommender.model import ContainerModel, InstanceState
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
 from koord_manager.domain.recommender.targets import Targets
 
+CHECKPOINT_FOLD: Final = "recommender"
+"""Name under which the snapshot store keeps checkpoints of the book."""
 KEPT_SECONDS: Final = 8 * 86400
 """A target without a pod keeps what was learned of it for so long after its last sample."""
 

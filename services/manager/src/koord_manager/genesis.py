@@ -1,0 +1,45 @@
+"""The composition root of `koord bus genesis`: connect to an API server and write a fresh log from its objects."""
+
+from pathlib import Path
+
+from koordcore.ports.eventlog import EventLog
+from koordcore.service.clock import SystemClock
+
+from koord_manager.domain.gateway.resources import mirrored_resources
+from koord_manager.shell.gateway.api import Unreachable, connect_api
+from koord_manager.shell.gateway.genesis import GenesisRefused, Told, genesis
+
+__all__ = ["GenesisRefused", "Unreachable", "begin_anew"]
+
+
+async def begin_anew(
+    log: EventLog,
+    *,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    config_name: str,
+    take_node_metrics: bool,
+    told: Told,
+) -> int:
+    """Write the log from the objects of an API server and return the number of facts written.
+
+    Args:
+        log: An empty log, or the beginning of an interrupted genesis.
+        kubeconfig: Kubeconfig of the API server; None: the service account of the pod.
+        context: Context of the kubeconfig; empty: the current one.
+        namespace: Namespace of slo-controller-config and of the ConfigMap with the cluster's epoch.
+        config_name: Name of slo-controller-config.
+        take_node_metrics: Whether the status of NodeMetric comes from a stock agent.
+        told: Receives progress sentences.
+
+    Raises:
+        GenesisRefused: The log is not empty, or the API server refused a request.
+        Unreachable: The API server does not answer, or there are no credentials.
+    """
+    resources = mirrored_resources(slo_config=(namespace, config_name), take_node_metrics=take_node_metrics)
+    api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
+    try:
+        return await genesis(api, log, resources, SystemClock(), namespace=namespace, actor="koord/genesis", told=told)
+    finally:
+        await api.close()
