@@ -14,8 +14,8 @@ from koord_manager.domain.nodes.policy_drafts import (
     ratio_drafts,
     slo_drafts,
 )
-from koord_manager.domain.recommender.controller import RecommenderRounds
-from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthRounds
+from koord_manager.domain.recommender.controller import RecommenderController
+from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
 from koordcore.events.agents.observation import PodUsage
 from support.manager.world import GIB, ManagerWorld, usage_of
 
@@ -94,7 +94,7 @@ def measure() -> Iterator[Result]:
         target=CLUSTER,
     )
     began = time.process_time()
-    health = HealthRounds()
+    health = HealthController()
     for _ in range(0, NODES, LOOKS_AT_ONCE):
         health.drafts(world.policies, world.view, world.now)
     yield Result(
@@ -114,7 +114,7 @@ def _recommender(world: ManagerWorld, samples: dict[str, list[PodUsage]]) -> Ite
         "recommendations",
         {"kind": "Recommendation", "metadata": {"namespace": "default", "name": "web"}, "spec": {"target": target}},
     )
-    rounds = RecommenderRounds()
+    rounds = RecommenderController()
     seconds = 0.0
     for _ in range(2):
         world.pass_time(60)

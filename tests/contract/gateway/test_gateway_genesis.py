@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from koord_manager.shell.gateway import running
 from koord_manager.shell.gateway.api import connect_api
-from koord_manager.shell.gateway.fact_appender import Scribe
+from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS
 from koord_manager.shell.gateway.sweep import Sweep
@@ -59,7 +59,7 @@ async def begun_anew(world: World, log: EventLog, directory: Path, said: list[st
     api = await connect_api(world.server.kubeconfig(directory / "admin"), qps=0, burst=1)
     try:
         resources, namespace = world.settings.resources, "koordinator-system"
-        return await genesis(api, log, resources, SystemClock(), namespace=namespace, actor="test", told=tell)
+        return await genesis(api, log, resources, SystemClock(), namespace=namespace, actor="test", progress=tell)
     finally:
         await api.close()
 
@@ -182,7 +182,7 @@ async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) ->
         async def folded(seq: int) -> None:
             await world.until(lambda: world.view.state.position >= seq)
 
-        scribe = Scribe(
+        scribe = FactAppender(
             world.view, world.bus.events, SoleLeader("t"), SystemClock(), tracer, logger("t"), folded, "manager/t"
         )
         sweep = Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), NO_GATEWAY_METRICS)

@@ -18,7 +18,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import mirrored_resources
 from koord_manager.shell.gateway.api import KubernetesApi, connect_api
 from koord_manager.shell.gateway.outbox import Writes
-from koord_manager.shell.gateway.running import Gateway, GatewaySettings, GatewayWorld
+from koord_manager.shell.gateway.running import Gateway, GatewayContext, GatewaySettings
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
@@ -171,7 +171,7 @@ class World:
         kubeconfig = self.server.kubeconfig(self._directory / "kubeconfig", token=token)
         api = await connect_api(kubeconfig, qps=0, burst=1)
         gateway = Gateway(
-            GatewayWorld(
+            GatewayContext(
                 api=api,
                 view=fold.view,
                 log=self.bus.events,

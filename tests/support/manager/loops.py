@@ -3,7 +3,7 @@
 manager = Manager(MemoryLog())
 async with running(manager):
     await manager.apply(NODE)
-    await control_round(manager.world, manager.policies)
+    await run_cycle(manager.context, manager.policies)
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from itertools import count
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers import Controllers
-from koord_manager.shell.context import Told, World
+from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.intake import Intake, Result
 from koordcore.bus.adapters.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
@@ -79,7 +79,7 @@ class Manager:
         numbers = count()
         self._moved = asyncio.Condition()
         self.event_log = MemoryEventLog(log)
-        self.world = World(
+        self.context = ManagerContext(
             view=self.view,
             intake=self.intake,
             log=self.event_log,
@@ -96,7 +96,7 @@ class Manager:
             new_uid=lambda: f"{name}-uid-{next(numbers)}",
             control_seconds=0.01,
             desired_seconds=0,
-            told=Told(),
+            term_state=TermState(),
             conflict_pause=lambda: random.uniform(0, 0.01),
         )
 
@@ -139,7 +139,7 @@ class Manager:
 @contextlib.asynccontextmanager
 async def running(*managers: Manager) -> AsyncGenerator[None]:
     tasks = [
-        asyncio.create_task(work) for manager in managers for work in (manager.fold(), serve_documents(manager.world))
+        asyncio.create_task(work) for manager in managers for work in (manager.fold(), serve_documents(manager.context))
     ]
     try:
         yield

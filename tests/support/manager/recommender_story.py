@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.delete import Target
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.shell.append_decisions import append_all
@@ -47,7 +47,7 @@ class Story:
     def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
         self.log = MemoryLog()
         self.manager = Manager(self.log)
-        self.manager.policies.recommender = RecommenderRounds(RecommenderBook(settings))
+        self.manager.policies.recommender = RecommenderController(RecommenderBook(settings))
         self.observations = MemoryObservationLog()
         self.snapshots = MemorySnapshotStore()
 
@@ -70,7 +70,7 @@ class Story:
                     nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn()
                 ),
             )
-            world, isolation = self.manager.world, self.manager.policies.isolation
+            world, isolation = self.manager.context, self.manager.policies.isolation
             await append_all(world, isolation, [Draft(AggregateRef("pod", uid), placed, 0)], world.clock.now())
 
     async def live(self, reports: int, cpu_milli: int, *, every: float = MINUTE) -> None:
@@ -103,10 +103,10 @@ class Story:
             view.observe(position, "n_1", report)
             self.manager.policies.recommender.book.observe(view, position, report)
             await clock.advance(every)
-            await control_round(self.manager.world, self.manager.policies)
+            await run_cycle(self.manager.context, self.manager.policies)
 
     async def keep_checkpoint(self) -> None:
-        rounds, world = self.manager.policies.recommender, self.manager.world
+        rounds, world = self.manager.policies.recommender, self.manager.context
         now = rfc3339(world.clock.now())
         await save_checkpoint(rounds, self.snapshots, now, world.logger, code_version="t")
 

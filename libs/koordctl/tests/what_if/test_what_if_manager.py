@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.enabled import AMPLIFICATION, CONTROLLERS, NODE_METRIC, PLUGINS
@@ -50,7 +50,7 @@ async def recorded() -> MemoryLog:
     ratio = """  resource-amplification-config: '{"enable": true, "resourceAmplificationRatio": {"cpu": 1.5}}'\n"""
     async with running(manager):
         await manager.apply("\n---\n".join([config + ratio, NODE, DEVICE]))
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
     return log
 
 

@@ -15,15 +15,15 @@ from koordcore.service.run import Shell
 from koordcore.state.aggregates import NamespaceState
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.cycle import keep_control
+from koord_manager.cycle import run_cycles
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
-from koord_manager.domain.quota_profiles.controller import QuotaRounds
+from koord_manager.domain.quota_profiles.controller import QuotaProfileController
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.book import RecommenderBook
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.settings import (
     ManagerSettings,
     admission_options,
@@ -31,7 +31,7 @@ from koord_manager.settings import (
     controller_policy,
     recommender_settings,
 )
-from koord_manager.shell.context import Told, World
+from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.documents.processing import serve_documents
@@ -41,7 +41,7 @@ from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
 from koord_manager.shell.ports import add_ports
-from koord_manager.shell.profile_controller import keep_profiles
+from koord_manager.shell.profile_controller import run_profile_controller
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
@@ -103,7 +103,7 @@ def assemble(
     metrics = ControllerMetrics(shell.metrics.registry, writes_objects=api is not None)
     plugins = enabled_of(PLUGINS, settings.noderesource_plugins)
     metrics.set_up(sorted(plugins))
-    world = World(
+    context = ManagerContext(
         view=view,
         intake=intake,
         log=bus.events,
@@ -118,7 +118,7 @@ def assemble(
         new_uid=lambda: str(uuid.uuid4()),
         control_seconds=settings.control_interval,
         desired_seconds=settings.desired_interval,
-        told=Told(),
+        term_state=TermState(),
         conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
         options=options,
         verdicts=bus.explanations,
@@ -131,8 +131,8 @@ def assemble(
             sync_shared_gpus=options.enabled("EnableSyncGPUSharedResource"),
             plugins=plugins,
         ),
-        quotas=QuotaRounds(keeps_objects=api is None),
-        recommender=RecommenderRounds(RecommenderBook(recommender_settings(settings))),
+        quotas=QuotaProfileController(keeps_objects=api is None),
+        recommender=RecommenderController(RecommenderBook(recommender_settings(settings))),
     )
     book = controllers.recommender.book
     tells_usage = options.recommended_usage
@@ -158,7 +158,7 @@ def assemble(
 
     async def control() -> None:
         await runner.caught_up()
-        await keep_control(world, controllers)
+        await run_cycles(context, controllers)
 
     def fold_is_current() -> str | None:
         return halted() or (None if runner.is_caught_up else "the log is not folded yet")
@@ -176,7 +176,7 @@ def assemble(
 
         async def profiles() -> None:
             await runner.caught_up()
-            await keep_profiles(world, controller_policy(settings), api, SystemClock().monotonic)
+            await run_profile_controller(context, controller_policy(settings), api, SystemClock().monotonic)
 
         shell.service.add(Component(name="profiles", run=profiles))
     if are_wanted(settings, options, api):
@@ -192,7 +192,7 @@ def assemble(
     if api is None:
         # documents are taken by the leader only; webhooks answer whoever leads
         shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
-        shell.service.add(Component(name="documents", run=lambda: serve_documents(world), stop=intake.close))
+        shell.service.add(Component(name="documents", run=lambda: serve_documents(context), stop=intake.close))
         return added
     names = config_names(settings)
     gateway = make_gateway(

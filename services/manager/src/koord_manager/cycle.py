@@ -33,7 +33,7 @@ from koord_manager.domain.pod_evictions.execution import eviction_groups
 from koord_manager.domain.standalone.explanation_expiry import expiry_drafts
 from koord_manager.domain.standalone.workload_replicas import reconcile_workload
 from koord_manager.shell.append_decisions import append_all, append_groups, write_desired
-from koord_manager.shell.context import World, why_not_decide
+from koord_manager.shell.context import ManagerContext, reason_not_to_decide
 
 MAX_PODS_PER_ROUND = 500
 """Pods created or deleted for workloads in one control round."""
@@ -63,39 +63,39 @@ async def in_slices(nodes: Sequence[str], decide: Callable[[Sequence[str]], list
     return drafts
 
 
-async def keep_control(world: World, controllers: Controllers) -> None:
+async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
     """Control rounds for ever, `control_seconds` apart in real time; a log line for each that changed something."""
     while True:
-        if await why_not_decide(world) is None:
-            sentence = await control_round(world, controllers)
+        if await reason_not_to_decide(context) is None:
+            sentence = await run_cycle(context, controllers)
             if sentence:
-                world.logger.info("control_round", did=sentence)
-        await asyncio.sleep(world.control_seconds)
+                context.logger.info("run_cycle", did=sentence)
+        await asyncio.sleep(context.control_seconds)
 
 
-async def control_round(world: World, controllers: Controllers) -> str:
+async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
     """One round; returns what it did in a sentence, "" when there was nothing to do."""
-    now = world.clock.now()
+    now = context.clock.now()
     controllers.isolation.begin(now.timestamp())
     did: list[str] = []
     for name, what, step in STEPS:
-        count = await _step(world, controllers, name, step, now)
+        count = await _step(context, controllers, name, step, now)
         if count and what:
             did.append(f"{count} {what}")
-    told = await write_desired(world, controllers.policies, controllers.isolation)
-    _tell_failures(world, controllers)
+    told = await write_desired(context, controllers.policies, controllers.isolation)
+    _tell_failures(context, controllers)
     return ", ".join([*did, f"{told} agents told"]) if did else ""
 
 
-Step = Callable[[World, Controllers, datetime], Awaitable[int]]
+Step = Callable[[ManagerContext, Controllers, datetime], Awaitable[int]]
 
 
-async def _step(world: World, controllers: Controllers, name: str, step: Step, now: datetime) -> int:
+async def _step(context: ManagerContext, controllers: Controllers, name: str, step: Step, now: datetime) -> int:
     """How much a step did; 0 when it failed, or failed not long ago. Facts that it appended before stand."""
     if controllers.isolation.is_held(name, ""):
         return 0
     try:
-        count = await step(world, controllers, now)
+        count = await step(context, controllers, now)
     except Exception as error:  # noqa: BLE001 - told with its cause; one controller must not end the others
         controllers.isolation.failed(name, "", error)
         return 0
@@ -103,11 +103,11 @@ async def _step(world: World, controllers: Controllers, name: str, step: Step, n
     return count
 
 
-def _tell_failures(world: World, controllers: Controllers) -> None:
+def _tell_failures(context: ManagerContext, controllers: Controllers) -> None:
     failures = controllers.isolation.take_failures()
     for failure in failures:
         if failure.is_news:
-            world.logger.error(
+            context.logger.error(
                 "decision_failed",
                 controller=failure.controller,
                 object=failure.name or "(the whole step)",
@@ -116,13 +116,13 @@ def _tell_failures(world: World, controllers: Controllers) -> None:
                 again_in_seconds=failure.delay_seconds,
                 exc_info=failure.error,
             )
-    if world.metrics is not None:
-        world.metrics.failed(failures, controllers.isolation.failing())
+    if context.metrics is not None:
+        context.metrics.failed(failures, controllers.isolation.failing())
 
 
-async def _configuration(world: World, controllers: Controllers, now: datetime) -> int:
+async def _configuration(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """A changed ConfigMap touches every node."""
-    view, policies = world.view, controllers.policies
+    view, policies = context.view, controllers.policies
     if not view.config_touched:
         return 0
     policies.refresh(view)
@@ -133,24 +133,26 @@ async def _configuration(world: World, controllers: Controllers, now: datetime) 
     for draft in drafts:
         if isinstance(draft.event, ConfigWarned):
             for config_field, sentence in draft.event.warnings.items():
-                world.logger.warning("config_worth_a_look", field=config_field, reason=sentence)
+                context.logger.warning("config_worth_a_look", field=config_field, reason=sentence)
     try:
-        return await append_all(world, controllers.isolation, drafts, now)
+        return await append_all(context, controllers.isolation, drafts, now)
     except BaseException:
         view.config_touched = True
         raise
 
 
-async def _workloads(world: World, controllers: Controllers, now: datetime) -> int:
+async def _workloads(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Workloads get the number of pods that they ask for; with an API server its controllers see to that."""
-    if not world.standalone:
+    if not context.standalone:
         return 0
-    changed = await append_groups(world, controllers.isolation, _workload_groups(world, controllers, rfc3339(now)), now)
+    changed = await append_groups(
+        context, controllers.isolation, _workload_groups(context, controllers, rfc3339(now)), now
+    )
     return sum(draft.ref.kind == "podspec" for draft in changed)
 
 
-def _workload_groups(world: World, controllers: Controllers, now: str) -> list[list[Draft]]:
-    view, isolation = world.view, controllers.isolation
+def _workload_groups(context: ManagerContext, controllers: Controllers, now: str) -> list[list[Draft]]:
+    view, isolation = context.view, controllers.isolation
     groups: list[list[Draft]] = []
     for uid in sorted(view.touched_workloads):
         room = MAX_PODS_PER_ROUND - sum(map(len, groups))
@@ -160,10 +162,10 @@ def _workload_groups(world: World, controllers: Controllers, now: str) -> list[l
         if isolation.is_held(WORKLOAD, name):
             continue
         try:
-            found = reconcile_workload(view, uid, now=now, limit=room, options=world.options)
+            found = reconcile_workload(view, uid, now=now, limit=room, options=context.options)
         except InvalidManifest as refused:
             # looked at again when something changes that admission goes by: a priority class, a profile, a quota
-            world.logger.warning("workload_not_admitted", uid=uid, reason=str(refused))
+            context.logger.warning("workload_not_admitted", uid=uid, reason=str(refused))
             view.hold_workload(uid)
             continue
         except Exception as error:  # noqa: BLE001 - told with its cause; it stays touched and is tried again
@@ -182,9 +184,9 @@ def _called(view: ManagerView, uid: str) -> str:
     return f"{meta.namespace}/{meta.name} ({uid})" if meta else uid
 
 
-async def _nodes(world: World, controllers: Controllers, now: datetime) -> int:
+async def _nodes(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Changed nodes get their NodeSLO, how to measure, their ratios and devices."""
-    view, policies, attempt = world.view, controllers.policies, controllers.isolation.attempt
+    view, policies, attempt = context.view, controllers.policies, controllers.isolation.attempt
     view.touched_nodes.update(map(name_token, controllers.isolation.due(*(what for _, what, _ in NODE_STEPS))))
     changed = sorted(view.touched_nodes)
     view.touched_nodes.clear()
@@ -198,16 +200,16 @@ async def _nodes(world: World, controllers: Controllers, now: datetime) -> int:
                 found = (attempt(what, node_name(one), partial(drafts_for, policies, view, [one])) for one in some)
                 return [draft for drafts in found for draft in drafts or ()]
 
-            rendered += await append_all(world, controllers.isolation, await in_slices(changed, decide), now)
+            rendered += await append_all(context, controllers.isolation, await in_slices(changed, decide), now)
     except BaseException:
         view.touched_nodes.update(changed)
         raise
     return rendered
 
 
-async def _overcommit(world: World, controllers: Controllers, now: datetime) -> int:
+async def _overcommit(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Changed inputs, and reports that grew old, give batch and mid resources anew."""
-    view = world.view
+    view = context.view
     view.touched_inputs |= controllers.policies.overdue(now)
     view.touched_inputs.update(map(name_token, controllers.isolation.due(OVERCOMMIT)))
     nodes = sorted(view.touched_inputs)
@@ -218,85 +220,87 @@ async def _overcommit(world: World, controllers: Controllers, now: datetime) -> 
     def decide(some: Sequence[str]) -> list[Draft]:
         attempt = controllers.isolation.attempt
         found = (
-            attempt(OVERCOMMIT, node_name(one), partial(_overcommit_draft, world, controllers, one, now))
+            attempt(OVERCOMMIT, node_name(one), partial(_overcommit_draft, context, controllers, one, now))
             for one in some
         )
         return [draft for draft in found if draft is not None]
 
     try:
-        count = await append_all(world, controllers.isolation, await in_slices(nodes, decide), now)
+        count = await append_all(context, controllers.isolation, await in_slices(nodes, decide), now)
     except BaseException:
         view.touched_inputs.update(nodes)
         raise
-    if nodes and world.metrics is not None:
-        world.metrics.forget_before(now.timestamp())
+    if nodes and context.metrics is not None:
+        context.metrics.forget_before(now.timestamp())
     return count
 
 
-def _overcommit_draft(world: World, controllers: Controllers, token: str, now: datetime) -> Draft | None:
-    view, policies = world.view, controllers.policies
+def _overcommit_draft(context: ManagerContext, controllers: Controllers, token: str, now: datetime) -> Draft | None:
+    view, policies = context.view, controllers.policies
     node = view.node(token)
     if node is None:
-        if world.metrics is not None:
-            world.metrics.not_found()
+        if context.metrics is not None:
+            context.metrics.not_found()
         return None
     policies.watch_age(token, view.reports.get(token), policies.colocation(token, node))
     found, draft = overcommit_of(policies, view, token, now)
-    if world.metrics is not None:
-        world.metrics.lent(node.metadata.name, found, now.timestamp())
+    if context.metrics is not None:
+        context.metrics.lent(node.metadata.name, found, now.timestamp())
     return draft
 
 
-async def _health(world: World, controllers: Controllers, now: datetime) -> int:
+async def _health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Health lowers weights and water levels; what it touches is rendered in the next round."""
-    drafts = controllers.health.drafts(controllers.policies, world.view, now, controllers.isolation.attempt)
-    assessed = await append_all(world, controllers.isolation, drafts, now)
-    if assessed and world.metrics is not None:
-        world.metrics.assessed(world.view)
+    drafts = controllers.health.drafts(controllers.policies, context.view, now, controllers.isolation.attempt)
+    assessed = await append_all(context, controllers.isolation, drafts, now)
+    if assessed and context.metrics is not None:
+        context.metrics.assessed(context.view)
     return assessed
 
 
-async def _quotas(world: World, controllers: Controllers, now: datetime) -> int:
+async def _quotas(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Root quotas follow the nodes of their profiles."""
     if QUOTA_PROFILE not in controllers.enabled:
         return 0
     return await append_all(
-        world, controllers.isolation, controllers.quotas.drafts(world.view, now, controllers.isolation.attempt), now
+        context, controllers.isolation, controllers.quotas.drafts(context.view, now, controllers.isolation.attempt), now
     )
 
 
-async def _recommendations(world: World, controllers: Controllers, now: datetime) -> int:
+async def _recommendations(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Each Recommendation says what it recommends; one pod at a time follows it."""
     rounds = controllers.recommender
     if not rounds.is_due(now):
         return 0
     began = time.perf_counter()
-    drafts = rounds.drafts(world.view, now, controllers.isolation.attempt)
-    if world.metrics is not None:
-        world.metrics.recommended(rounds, world.view, time.perf_counter() - began)
-    return await append_all(world, controllers.isolation, drafts, now)
+    drafts = rounds.drafts(context.view, now, controllers.isolation.attempt)
+    if context.metrics is not None:
+        context.metrics.recommended(rounds, context.view, time.perf_counter() - began)
+    return await append_all(context, controllers.isolation, drafts, now)
 
 
-async def _asked_evictions(world: World, controllers: Controllers, now: datetime) -> int:
+async def _asked_evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Evictions that agents ask for."""
-    return await append_all(world, controllers.isolation, agent_requests(world.view), now)
+    return await append_all(context, controllers.isolation, agent_requests(context.view), now)
 
 
-async def _evictions(world: World, controllers: Controllers, now: datetime) -> int:
+async def _evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Without an API server evictions are carried out here, and not while the budgets cannot be worked out."""
-    if not world.standalone:
+    if not context.standalone:
         return 0
-    controllers.budgets.refresh(world.view, now.timestamp())
-    gone = await append_groups(world, controllers.isolation, eviction_groups(world.view, controllers.budgets, now), now)
-    await append_all(world, controllers.isolation, controllers.budgets.status_drafts(world.view), now)
+    controllers.budgets.refresh(context.view, now.timestamp())
+    gone = await append_groups(
+        context, controllers.isolation, eviction_groups(context.view, controllers.budgets, now), now
+    )
+    await append_all(context, controllers.isolation, controllers.budgets.status_drafts(context.view), now)
     return len(gone)
 
 
-async def _expired_explanations(world: World, controllers: Controllers, now: datetime) -> int:
+async def _expired_explanations(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Without an API server, explanations whose time is over are deleted here."""
-    if not world.standalone:
+    if not context.standalone:
         return 0
-    return await append_all(world, controllers.isolation, expiry_drafts(world.view), now)
+    return await append_all(context, controllers.isolation, expiry_drafts(context.view), now)
 
 
 NodeDrafts = Callable[..., list[Draft]]

@@ -7,7 +7,7 @@ from koordcore.service.clock import SystemClock
 
 from koord_manager.domain.gateway.resources import mirrored_resources
 from koord_manager.shell.gateway.api import Unreachable, connect_api
-from koord_manager.shell.gateway.genesis import GenesisRefused, Told, genesis
+from koord_manager.shell.gateway.genesis import GenesisRefused, Progress, genesis
 
 __all__ = ["GenesisRefused", "Unreachable", "begin_anew"]
 
@@ -20,7 +20,7 @@ async def begin_anew(
     namespace: str,
     config_name: str,
     take_node_metrics: bool,
-    told: Told,
+    progress: Progress,
 ) -> int:
     """Write the log from the objects of an API server and return the number of facts written.
 
@@ -31,7 +31,7 @@ async def begin_anew(
         namespace: Namespace of slo-controller-config and of the ConfigMap with the cluster's epoch.
         config_name: Name of slo-controller-config.
         take_node_metrics: Whether the status of NodeMetric comes from a stock agent.
-        told: Receives progress sentences.
+        progress: Receives progress sentences.
 
     Raises:
         GenesisRefused: The log is not empty, or the API server refused a request.
@@ -40,6 +40,8 @@ async def begin_anew(
     resources = mirrored_resources(slo_config=(namespace, config_name), take_node_metrics=take_node_metrics)
     api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
     try:
-        return await genesis(api, log, resources, SystemClock(), namespace=namespace, actor="koord/genesis", told=told)
+        return await genesis(
+            api, log, resources, SystemClock(), namespace=namespace, actor="koord/genesis", progress=progress
+        )
     finally:
         await api.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.state.aggregates import ConfigState
@@ -69,10 +69,10 @@ async def test_a_warning_that_the_log_refuses_is_said_in_the_next_round() -> Non
     async with running(manager, other):
         await manager.apply(json.dumps(config()))
         await other.folded(log.last_seq)
-        behind = manager.world._replace(log=_Overtaken(manager, other))
-        await control_round(behind, manager.policies)
+        behind = manager.context._replace(log=_Overtaken(manager, other))
+        await run_cycle(behind, manager.policies)
         assert _warnings(manager) == {}
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert set(_warnings(manager)) == {FIELD}
 
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
@@ -71,7 +71,7 @@ async def test_a_report_becomes_batch_resources_with_every_term_and_the_agent_is
     async with running(manager):
         await manager.apply("\n---\n".join([CONFIG, NODE, pod("web", "4")]))
         manager.report("n.1", cpu_milli=1500)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
 
         policy = manager.view.policy("n_1")
         assert policy is not None
@@ -86,10 +86,10 @@ async def test_a_report_becomes_batch_resources_with_every_term_and_the_agent_is
 
         # a small move is not published, a large one is
         manager.report("n.1", cpu_milli=1550)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert manager.view.policy("n_1") == policy
         manager.report("n.1", cpu_milli=4000)
-        assert "1 nodes overcommitted" in await control_round(manager.world, manager.policies)
+        assert "1 nodes overcommitted" in await run_cycle(manager.context, manager.policies)
 
 
 async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_colocation_is_disabled() -> None:
@@ -97,15 +97,15 @@ async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_coloca
     async with running(manager):
         await manager.apply("\n---\n".join([CONFIG, NODE]))
         manager.report("n.1", cpu_milli=0)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
 
         await manager.clock.advance(timedelta(minutes=15).total_seconds())
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         policy = manager.view.policy("n_1")
         assert policy is not None
         assert policy.batch_cpu_milli is not None, "exactly at the limit a report is still fresh"
         await manager.clock.advance(1)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         policy = manager.view.policy("n_1")
         assert policy is not None
         assert (policy.batch_cpu_milli, policy.reason) == (None, "degraded: metric expired")
@@ -113,9 +113,9 @@ async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_coloca
         assert manager.policies.policies.overdue(manager.clock.now()) == set(), "a report grows old once"
 
         manager.report("n.1", cpu_milli=0)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         await manager.apply(CONFIG.replace("true", "false", 1))
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         policy = manager.view.policy("n_1")
         assert policy is not None
         assert (policy.batch_cpu_milli, policy.reason) == (None, "disabled")
@@ -125,15 +125,15 @@ async def test_a_round_whose_term_ends_writes_no_more_and_the_next_term_decides_
     manager = Manager(MemoryLog())
     async with running(manager):
         await manager.apply("\n---\n".join([CONFIG, NODE]))
-        leadership = manager.world.leadership
+        leadership = manager.context.leadership
         assert isinstance(leadership, AlwaysLeading)
         term, leadership.term = leadership.term, None
         position = manager.view.state.position
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert manager.view.state.position == position
 
         leadership.term = term
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         policy = manager.view.policy("n_1")
         assert policy is not None
         assert policy.slo is not None
@@ -148,12 +148,12 @@ async def test_a_deployment_has_its_pods_after_some_rounds(replicas: int) -> Non
     )
     async with running(manager):
         await manager.apply(text)
-        while await control_round(manager.world, manager.policies):
+        while await run_cycle(manager.context, manager.policies):
             pass
         assert len(manager.view.state.of_kind(PodSpecState)) == replicas
 
         (result,) = await manager.intake.submit([Target("Deployment", "default", "web")], "d")
-        while await control_round(manager.world, manager.policies):
+        while await run_cycle(manager.context, manager.policies):
             pass
 
     assert result.action == "deleted"
@@ -220,11 +220,11 @@ async def test_a_workload_whose_priority_class_is_gone_waits_for_it() -> None:
     async with running(manager):
         await manager.apply(f"{gold}\n---\n{web}")
         await manager.intake.submit([Target("PriorityClass", "", "gold")], "gone")
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert len(manager.view.state.of_kind(PodSpecState)) == 0
 
         await manager.apply(gold)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert len(manager.view.state.of_kind(PodSpecState)) == 1
 
 
@@ -251,7 +251,7 @@ async def test_who_waits_for_a_fold_that_halts_is_answered() -> None:
         return "halted before event 7: it cannot be read"
 
     asked = asyncio.create_task(manager.apply(pod("a")))
-    await process_documents(manager.world._replace(folded=never), await manager.intake.take(1))
+    await process_documents(manager.context._replace(folded=never), await manager.intake.take(1))
 
     (result,) = await asked
     assert (result.action, result.errors[0].rule) == ("failed", "halted before event 7: it cannot be read")

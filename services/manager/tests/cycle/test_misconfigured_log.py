@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import NewEvent
 from koordcore.ports.eventlog import AppendOutcome, Misconfigured
@@ -32,7 +32,7 @@ class LogOfOthers(MemoryEventLog):
 async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() -> None:
     log = MemoryLog()
     manager, events = Manager(log), LogOfOthers(log)
-    manager.world = manager.world._replace(log=events)
+    manager.context = manager.context._replace(log=events)
     nodes = [NODE.replace("n.1", f"n.{number}") for number in range(50)]
     async with running(manager):
         await manager.apply("\n---\n".join([CONFIG, *nodes]))
@@ -41,16 +41,16 @@ async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() ->
         events.is_ours, events.asked = False, 0
 
         with capture_logs() as lines:
-            await control_round(manager.world, manager.policies)
+            await run_cycle(manager.context, manager.policies)
             tried = events.asked
-            await control_round(manager.world, manager.policies)
+            await run_cycle(manager.context, manager.policies)
         told = [(line["controller"], line["object"]) for line in lines if line["event"] == "decision_failed"]
         assert told == [("nodes", "(the whole step)"), ("overcommit", "(the whole step)")]
         assert events.asked == tried == 2, "not each decision by itself, and not again at once"
 
         events.is_ours = True
         await manager.clock.advance(1)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         policies = [manager.view.policy(f"n_{number}") for number in range(50)]
     assert all(policy is not None and policy.slo is not None for policy in policies)
     assert all(policy is not None and policy.batch_cpu_milli is not None for policy in policies)
@@ -59,7 +59,7 @@ async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() ->
 async def test_documents_fail_by_a_misconfigured_log_and_are_taken_when_it_is_mended() -> None:
     log = MemoryLog()
     manager, events = Manager(log), LogOfOthers(log)
-    manager.world = manager.world._replace(log=events)
+    manager.context = manager.context._replace(log=events)
     async with running(manager):
         events.is_ours = False
         (failed,) = await manager.apply(NODE)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.retry_backoff import FORGOTTEN_SECONDS, LONGEST_DELAY_SECONDS, Isolation
 from koord_manager.shell.append_decisions import append_groups
@@ -40,7 +40,7 @@ OTHER = NODE.replace("n.1", "n.2")
 @asynccontextmanager
 async def counted_manager() -> AsyncGenerator[tuple[Manager, CollectorRegistry]]:
     manager, registry = Manager(MemoryLog()), CollectorRegistry()
-    manager.world = manager.world._replace(metrics=ControllerMetrics(registry))
+    manager.context = manager.context._replace(metrics=ControllerMetrics(registry))
     async with running(manager):
         yield manager, registry
 
@@ -68,7 +68,7 @@ async def test_a_report_that_breaks_the_calculation_of_its_node_leaves_the_other
         manager.view.observe(1, "n_1", timeless("2000-01-01T00:00:00"))
         manager.report("n.2", cpu_milli=1000)
 
-        did = await control_round(manager.world, manager.policies)
+        did = await run_cycle(manager.context, manager.policies)
 
         assert "1 nodes overcommitted" in did
         assert batch_of(manager, "n_2") is not None
@@ -78,16 +78,16 @@ async def test_a_report_that_breaks_the_calculation_of_its_node_leaves_the_other
         assert registry.get_sample_value(failing, {"controller": "overcommit"}) == 1
         assert manager.view.policy("n_1") is not None, "its NodeSLO does not depend on the report"
 
-        await control_round(manager.world, manager.policies)  # the facts of the first round touched the node
+        await run_cycle(manager.context, manager.policies)  # the facts of the first round touched the node
         before = registry.get_sample_value(failures, {"controller": "overcommit"}) or 0
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert registry.get_sample_value(failures, {"controller": "overcommit"}) == before, "it is not due yet"
         await manager.clock.advance(1)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert registry.get_sample_value(failures, {"controller": "overcommit"}) == before + 1
 
         manager.report("n.1", cpu_milli=1000)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert batch_of(manager, "n_1") == batch_of(manager, "n_2")
         assert registry.get_sample_value(failing, {"controller": "overcommit"}) == 0
 
@@ -97,7 +97,7 @@ async def test_a_failing_object_is_logged_by_name_with_its_cause() -> None:
         await manager.apply("\n---\n".join([CONFIG, NODE]))
         manager.view.observe(1, "n_1", timeless("2000-01-01T00:00:00"))
         with capture_logs() as lines:
-            await control_round(manager.world, manager.policies)
+            await run_cycle(manager.context, manager.policies)
 
     (line,) = [line for line in lines if line["event"] == "decision_failed"]
     assert (line["controller"], line["object"]) == ("overcommit", "n.1")
@@ -112,7 +112,7 @@ async def test_a_step_that_fails_waits_longer_each_time_and_the_others_go_on() -
         manager.policies.quotas = None  # type: ignore[assignment]
         failures: list[float | None] = []
         for _ in range(8):
-            await control_round(manager.world, manager.policies)
+            await run_cycle(manager.context, manager.policies)
             found = registry.get_sample_value("koord_manager_decision_failures_total", {"controller": "quotaprofile"})
             failures.append(found)
             await manager.clock.advance(1)
@@ -121,7 +121,7 @@ async def test_a_step_that_fails_waits_longer_each_time_and_the_others_go_on() -
         assert batch_of(manager, "n_1") is not None
         manager.policies.quotas = broken
         await manager.clock.advance(LONGEST_DELAY_SECONDS)
-        await control_round(manager.world, manager.policies)
+        await run_cycle(manager.context, manager.policies)
         assert list(manager.policies.isolation.failing()) == []
 
 
@@ -134,20 +134,20 @@ async def test_a_fact_that_cannot_be_sent_holds_up_no_other() -> None:
         groups = [named("a", "1"), named("b", "\ud800"), named("c", "1")]  # half a character: not UTF-8
         isolation = manager.policies.isolation
         isolation.begin(0)
-        sent = await append_groups(manager.world, isolation, groups, manager.clock.now())
+        sent = await append_groups(manager.context, isolation, groups, manager.clock.now())
 
         assert [draft.ref.id for draft in sent] == ["a", "c"]
         assert list(isolation.failing()) == [("append", "namespace.b")]
-        assert await append_groups(manager.world, isolation, [named("b", "1")], manager.clock.now()) == []
+        assert await append_groups(manager.context, isolation, [named("b", "1")], manager.clock.now()) == []
         isolation.begin(1)
-        assert len(await append_groups(manager.world, isolation, [named("b", "1")], manager.clock.now())) == 1
+        assert len(await append_groups(manager.context, isolation, [named("b", "1")], manager.clock.now())) == 1
         assert list(isolation.failing()) == []
 
 
 async def test_a_document_that_cannot_be_decided_fails_by_itself() -> None:
     manager = Manager(MemoryLog())
     asked = asyncio.create_task(manager.apply(POD))
-    broken = manager.world._replace(options=Broken())
+    broken = manager.context._replace(options=Broken())
     await process_documents(broken, await manager.intake.take(1))
     (result,) = await asked
     async with running(manager):

@@ -2,14 +2,14 @@
 
 import pytest
 from koord_manager.shell.gateway.fact_appender import NotLeading
-from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 
 
 def test_a_failure_is_told_with_its_object_and_counted_and_nothing_else_ends() -> None:
     counted: list[str] = []
-    isolated = Isolated("outbox", logger("test"), counted.append)
+    isolated = ErrorBoundary("outbox", logger("test"), counted.append)
     with capture_logs() as lines, isolated("node/n-1"):
         raise LookupError("no such thing")
 
@@ -19,5 +19,5 @@ def test_a_failure_is_told_with_its_object_and_counted_and_nothing_else_ends() -
 
 
 def test_the_end_of_the_term_goes_through() -> None:
-    with pytest.raises(NotLeading), Isolated("outbox", logger("test"))("node/n-1"):
+    with pytest.raises(NotLeading), ErrorBoundary("outbox", logger("test"))("node/n-1"):
         raise NotLeading

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.configuration.slo_adjust_policy import slo_adjust_policy
 from koord_manager.domain.nodes.policy_drafts import overcommit_of, slo_drafts
-from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthRounds
+from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import (
     FULL_WEIGHT,
@@ -37,7 +37,7 @@ def world(nodes: int = 5, *, enable: bool = True, **settings: float) -> ManagerW
     return made
 
 
-def rounds(made: ManagerWorld, health: HealthRounds, count: int, **cpu_milli: int) -> list[NodeHealthAssessed]:
+def rounds(made: ManagerWorld, health: HealthController, count: int, **cpu_milli: int) -> list[NodeHealthAssessed]:
     """That many rounds a minute apart, every node using 1 core but those named; what was said."""
     said: list[NodeHealthAssessed] = []
     for _ in range(count):
@@ -51,17 +51,17 @@ def rounds(made: ManagerWorld, health: HealthRounds, count: int, **cpu_milli: in
 
 def test_nothing_is_said_while_it_is_off() -> None:
     made = world(enable=False)
-    assert rounds(made, HealthRounds(), 5, n0=9900) == []
+    assert rounds(made, HealthController(), 5, n0=9900) == []
 
 
 def test_nothing_is_said_of_healthy_nodes() -> None:
     made = world()
-    assert rounds(made, HealthRounds(), 10) == []
+    assert rounds(made, HealthController(), 10) == []
 
 
 def test_a_hot_node_loses_weight_and_its_water_levels_fall_until_it_recovers() -> None:
     made = world()
-    health = HealthRounds()
+    health = HealthController()
     first, *_ = rounds(made, health, 1, n0=9900)
     assert (first.level, first.weight, first.reported_weight, first.cause) == ("Critical", 10, 10, "level")
     assert first.offsets == {"cpu": -5, "memory": 0}
@@ -92,17 +92,17 @@ def test_a_hot_node_loses_weight_and_its_water_levels_fall_until_it_recovers() -
 
 def test_a_restart_resumes_where_the_log_stands() -> None:
     one, two = world(), world()
-    health = HealthRounds()
+    health = HealthController()
     for number in range(6):
         load = {"n0": 9900 if number < 3 else 1000}
         rounds(one, health, 1, **load)
-        rounds(two, HealthRounds(), 1, **load)
+        rounds(two, HealthController(), 1, **load)
     assert one.view.policy("n0") == two.view.policy("n0")
 
 
 def test_when_most_nodes_look_abnormal_only_the_cap_is_lowered_and_somebody_is_told() -> None:
     made = world(nodes=10)
-    health = HealthRounds()
+    health = HealthController()
     made.pass_time(60)
     for token in made.view.nodes():
         made.report(token, cpu_milli=9900)
@@ -128,7 +128,7 @@ def test_when_most_nodes_look_abnormal_only_the_cap_is_lowered_and_somebody_is_t
 
 def test_a_large_cluster_is_looked_at_in_parts_and_judged_as_a_whole() -> None:
     made = world(nodes=LOOKS_AT_ONCE + 1)
-    health = HealthRounds()
+    health = HealthController()
     for token in made.view.nodes():
         made.report(token, cpu_milli=9900)
     assert health.drafts(made.policies, made.view, made.now) == []
@@ -141,7 +141,7 @@ def test_a_large_cluster_is_looked_at_in_parts_and_judged_as_a_whole() -> None:
 def test_a_node_that_opts_out_is_left_alone_and_one_that_opts_out_later_is_restored() -> None:
     made = world()
     made.plain_node("shy", **{"node.koordinator.sh/slo-adjust": "false"})
-    health = HealthRounds()
+    health = HealthController()
     said = rounds(made, health, 2, shy=9900, n0=9900)
     assert all(event.weight < FULL_WEIGHT for event in said)
     assert made.view.policy("shy") is None
@@ -153,7 +153,7 @@ def test_a_node_that_opts_out_is_left_alone_and_one_that_opts_out_later_is_resto
 
 def test_switched_off_everybody_stands_as_configured() -> None:
     made = world()
-    health = HealthRounds()
+    health = HealthController()
     rounds(made, health, 2, n0=9900)
     made.configure(colocation=COLOCATION)
     (restored,) = rounds(made, health, 1, n0=9900)
@@ -163,7 +163,7 @@ def test_switched_off_everybody_stands_as_configured() -> None:
 
 def test_a_node_that_reports_nothing_loses_weight_and_keeps_its_water_levels() -> None:
     made = world(nodes=5)
-    health = HealthRounds()
+    health = HealthController()
     for _ in range(20):
         made.pass_time(60)
         for token in made.view.nodes():

@@ -7,7 +7,7 @@ from typing import Any
 
 from koord_manager.domain.admission.context.profiles import read_profile
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
-from koord_manager.domain.profile_controller import ControllerPolicy, Rounds
+from koord_manager.domain.profile_controller import ControllerPolicy, ProfileUpdates
 from koord_manager.shell.profile_controller import merge_patch
 from support.manager.webhook_world import webhook_world
 
@@ -62,7 +62,7 @@ async def test_a_profile_that_makes_no_pod_of_a_pod_holds_up_no_other(tmp_path: 
 
 
 def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> None:
-    rounds = Rounds(ControllerPolicy(force_update=300, qps=1, burst=2))
+    rounds = ProfileUpdates(ControllerPolicy(force_update=300, qps=1, burst=2))
     profile, changed = read_profile(PROFILE), read_profile({**PROFILE, "spec": {"labels": {"x": "y"}}})
 
     assert rounds.is_due(profile, "u", 0)
@@ -73,7 +73,7 @@ def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> 
 
 
 def test_the_bucket_leaves_the_rest_for_the_next_round() -> None:
-    rounds = Rounds(ControllerPolicy(qps=1, burst=2))
+    rounds = ProfileUpdates(ControllerPolicy(qps=1, burst=2))
     profile = read_profile(PROFILE)
 
     assert [rounds.take(profile, str(number), 0.0) for number in range(3)] == [True, True, False]

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from koord_manager.domain.admission.context.profiles import read_profile
-from koord_manager.shell.context import World
+from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.gateway.api import Answer
 from koord_manager.shell.profile_controller import patch_waiting_pod
 from koordcore.protocol.objects import ObjectMeta, Pod
@@ -41,7 +41,7 @@ class _Api:
 
 async def test_a_pod_that_changed_meanwhile_is_read_and_patched_again() -> None:
     api, pod = _Api(), Pod(metadata=ObjectMeta(name="web", namespace="default"))
-    assert await patch_waiting_pod(cast("World", _World()), pod, read_profile(PROFILE), api) == 1
+    assert await patch_waiting_pod(cast("ManagerContext", _World()), pod, read_profile(PROFILE), api) == 1
     metadata = {"labels": {"seen": "true"}}
     assert api.patches == [
         {"metadata": {**metadata, "resourceVersion": "1"}},

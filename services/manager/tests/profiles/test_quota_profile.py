@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koord_manager.domain.quota_profiles.controller import QuotaRounds
+from koord_manager.domain.quota_profiles.controller import QuotaProfileController
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
 from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectObserved
@@ -20,7 +20,7 @@ def profile(**spec: Any) -> dict[str, Any]:
     }
 
 
-def settle(world: ManagerWorld, rounds: QuotaRounds) -> list[Any]:
+def settle(world: ManagerWorld, rounds: QuotaProfileController) -> list[Any]:
     """Rounds until nothing is left to say."""
     said: list[Any] = []
     for _ in range(5):
@@ -40,7 +40,7 @@ def quota(world: ManagerWorld) -> dict[str, Any]:
 
 
 def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
-    world, rounds = ManagerWorld(), QuotaRounds()
+    world, rounds = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.plain_node("b", pool="b")
     world.custom("elasticquotaprofiles", profile())
@@ -60,7 +60,7 @@ def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
 
 
 def test_rounds_come_no_faster_than_every_ten_seconds() -> None:
-    world, rounds = ManagerWorld(), QuotaRounds()
+    world, rounds = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     assert rounds.drafts(world.view, world.now) == []
     world.custom("elasticquotaprofiles", profile())
@@ -71,7 +71,7 @@ def test_rounds_come_no_faster_than_every_ten_seconds() -> None:
 
 
 def test_what_the_log_refused_is_rendered_again() -> None:
-    world, rounds = ManagerWorld(), QuotaRounds()
+    world, rounds = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
     settle(world, rounds)
@@ -83,7 +83,7 @@ def test_what_the_log_refused_is_rendered_again() -> None:
 
 
 def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_put_back() -> None:
-    world, rounds = ManagerWorld(), QuotaRounds()
+    world, rounds = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
     settle(world, rounds)
@@ -100,7 +100,7 @@ def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_p
 
 
 def test_a_profile_that_says_nothing_readable_is_said_once_and_keeps_its_quota() -> None:
-    world, rounds = ManagerWorld(), QuotaRounds()
+    world, rounds = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
     settle(world, rounds)
@@ -113,7 +113,7 @@ def test_a_profile_that_says_nothing_readable_is_said_once_and_keeps_its_quota()
 
 
 def test_where_somebody_else_keeps_the_objects_only_the_decision_is_said() -> None:
-    world, rounds = ManagerWorld(), QuotaRounds(keeps_objects=False)
+    world, rounds = ManagerWorld(), QuotaProfileController(keeps_objects=False)
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
     assert [type(event) for event in settle(world, rounds)] == [QuotaProfileRendered]

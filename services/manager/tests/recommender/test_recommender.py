@@ -11,7 +11,7 @@ from koord_manager.domain.admission.request import Operation
 from koord_manager.domain.recommender import controller as rounds
 from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.book import ModelKey, RecommenderBook
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
 from koord_manager.domain.recommender.targets import Targets
@@ -67,7 +67,7 @@ class Cluster(ManagerWorld):
         above = OwnerReference(kind="Deployment", name="web", uid="d", controller=True)
         self.workload("ReplicaSet", "web-abc", uid="rs", owners=[above])
         self.pods = [self.pod(uid, pod(owner="rs"), on="n") for uid in ("p1", "p2")]
-        self.rounds = RecommenderRounds()
+        self.rounds = RecommenderController()
 
     def live(self, minutes: int, cpu_milli: int = 500, memory_bytes: int = GIB) -> list[Any]:
         """That many minutes with a report in each; what was said in them."""

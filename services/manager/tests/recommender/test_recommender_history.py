@@ -2,7 +2,7 @@
 
 import msgspec
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.shell.recommender_history import recall, save_checkpoint
 from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore, state_digest
 from koordcore.events.envelope import AggregateRef, Origin
@@ -36,7 +36,7 @@ async def report(made: ManagerWorld, observations: MemoryObservationLog, minutes
 async def test_a_restart_takes_the_checkpoint_and_the_reports_since() -> None:
     made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
     await report(made, observations, 30)
-    first = RecommenderRounds()
+    first = RecommenderController()
     await recall(first, made.view, snapshots, observations, LOGGER)
     assert not first.loading
     (model,) = first.book.models.values()
@@ -44,7 +44,7 @@ async def test_a_restart_takes_the_checkpoint_and_the_reports_since() -> None:
     await save_checkpoint(first, snapshots, rfc3339(made.now), LOGGER, code_version="t")
 
     await report(made, observations, 12)
-    second = RecommenderRounds()
+    second = RecommenderController()
     await recall(second, made.view, snapshots, observations, LOGGER)
     (model,) = second.book.models.values()
     assert model.count == 42
@@ -55,7 +55,7 @@ async def test_without_a_recommendation_no_history_is_read() -> None:
     made, observations = world(), MemoryObservationLog()
     await report(made, observations, 3)
     bare = ManagerWorld()
-    rounds = RecommenderRounds()
+    rounds = RecommenderController()
     await recall(rounds, bare.view, None, observations, LOGGER)
     assert rounds.book.models == {}
     assert rounds.book.position == (await observations.head()).last_seq
@@ -64,7 +64,7 @@ async def test_without_a_recommendation_no_history_is_read() -> None:
 async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_instead() -> None:
     made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
     await report(made, observations, 5)
-    good = RecommenderRounds()
+    good = RecommenderController()
     await recall(good, made.view, snapshots, observations, LOGGER)
     await save_checkpoint(good, snapshots, rfc3339(made.now), LOGGER, code_version="t")
     saved = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
@@ -73,6 +73,6 @@ async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_ins
     await other.save(
         msgspec.structs.replace(saved, schema_fingerprint="older", state=(b"{}",), digest=state_digest([b"{}"]))
     )
-    restarted = RecommenderRounds()
+    restarted = RecommenderController()
     await recall(restarted, made.view, other, observations, LOGGER)
     assert restarted.book.models == good.book.models

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 
-from koord_manager.cycle import control_round
+from koord_manager.cycle import run_cycle
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.enabled import GPU, PLUGINS
 from koord_manager.domain.what_if.nodes import NodeDecisions
-from koord_manager.domain.what_if.recorded_flags import ManagerTold
+from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events import CATALOGUE
@@ -36,7 +36,7 @@ class Story:
         ref = AggregateRef("node", "n_1")
         [new] = CATALOGUE.seal([Draft(ref, report, 0)], origin)
         self.reports.append(StoredEvent(len(self.reports) + 1, ref, new.headers, new.body))
-        await control_round(self.manager.world, self.manager.policies)
+        await run_cycle(self.manager.context, self.manager.policies)
         await self.manager.clock.advance(60)
 
     def events(self) -> list[StoredEvent]:
@@ -211,12 +211,12 @@ async def test_what_devices_give_a_node_is_repeated_and_follows_its_gate_and_plu
             found = again(story.events(), story.reports, chosen, begin)
             assert (found.fates(), found.tally.explained) == ([], True)
 
-    shared = ManagerWhatIf(ManagerView(), story.reports, told=ManagerTold(sync_shared_gpus=True))
+    shared = ManagerWhatIf(ManagerView(), story.reports, told=RecordedFlags(sync_shared_gpus=True))
     [fate] = rerun(shared, story.events()).nodes.fates()
     assert fate.recorded is not None
     assert fate.anew is not None
     assert fate.anew.devices == fate.recorded.devices | {"koordinator.sh/gpu.shared": 100}
-    without = ManagerWhatIf(ManagerView(), story.reports, told=ManagerTold(plugins=frozenset(PLUGINS) - {GPU}))
+    without = ManagerWhatIf(ManagerView(), story.reports, told=RecordedFlags(plugins=frozenset(PLUGINS) - {GPU}))
     assert not rerun(without, story.events()).nodes.tally.explained
 
 

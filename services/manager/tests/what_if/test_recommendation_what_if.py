@@ -2,7 +2,7 @@
 
 import pytest
 from koord_manager.domain.recommender.book import RecommenderBook
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.settings import (
     DEFAULT_SETTINGS,
     read_settings,
@@ -120,7 +120,7 @@ async def test_settings_that_change_with_a_restart_explain_what_each_has_recomme
         before = story.manager.policies.recommender.book
         book = RecommenderBook(read_settings("safetyMarginFraction=0.4"))
         book.restore(before.checkpoint())
-        story.manager.policies.recommender = RecommenderRounds(book)
+        story.manager.policies.recommender = RecommenderController(book)
         await story.live(5, 100)
     for begin in range(0, len(story.events()), 7):
         what_if = await story.again(begin)

@@ -42,7 +42,7 @@ async def _genesis(
     from koord_manager.genesis import begin_anew
     from koordcore.bus.setup.manifest import GENESIS
 
-    async def told(sentence: str) -> None:
+    async def progress(sentence: str) -> None:
         console.print(sentence)
 
     async with open_log(principal=GENESIS.name) as log:
@@ -53,5 +53,5 @@ async def _genesis(
             namespace=namespace,
             config_name=config_name,
             take_node_metrics=take_node_metrics,
-            told=told,
+            progress=progress,
         )

@@ -14,7 +14,7 @@ from koord_manager.domain.config_checks.slo_config import check_slo_config
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.settings import RecommenderSettings, settings_told
 from koord_manager.domain.what_if.admission import AdmissionTried
-from koord_manager.domain.what_if.recorded_flags import ManagerTold
+from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
@@ -52,7 +52,7 @@ class Question:
     chosen: Mapping[str, str] | None = None
     settings: RecommenderSettings | None = None
     names: ConfigNames | None = None
-    told: ManagerTold | None = None
+    told: RecordedFlags | None = None
     admitting: AdmissionTried | None = None
     remarks: tuple[str, ...] = ()
 

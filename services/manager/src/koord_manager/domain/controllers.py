@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.enabled import CONTROLLERS
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
-from koord_manager.domain.quota_profiles.controller import QuotaRounds
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.quota_profiles.controller import QuotaProfileController
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.retry_backoff import Isolation
-from koord_manager.domain.slo_adjust.controller import HealthRounds
+from koord_manager.domain.slo_adjust.controller import HealthController
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class Controllers:
 
     enabled: frozenset[str] = frozenset(CONTROLLERS)
     policies: NodePolicies = field(default_factory=NodePolicies)
-    health: HealthRounds = field(default_factory=HealthRounds)
-    quotas: QuotaRounds = field(default_factory=QuotaRounds)
-    recommender: RecommenderRounds = field(default_factory=RecommenderRounds)
+    health: HealthController = field(default_factory=HealthController)
+    quotas: QuotaProfileController = field(default_factory=QuotaProfileController)
+    recommender: RecommenderController = field(default_factory=RecommenderController)
     budgets: Budgets = field(default_factory=Budgets)
     isolation: Isolation = field(default_factory=Isolation)

@@ -34,7 +34,7 @@ class ControllerPolicy:
     burst: int = 100
 
 
-class Rounds:
+class ProfileUpdates:
     """What was done lately, and how much may be done now. Times are seconds of any steady clock."""
 
     def __init__(self, policy: ControllerPolicy) -> None:

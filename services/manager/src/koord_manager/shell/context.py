@@ -1,4 +1,4 @@
-"""What the manager's two loops share: the world that they work on, whether they may decide, how the log answered.
+"""What the manager's two loops share: the context that they work on, whether they may decide, how the log answered.
 
 Next: `cycle` (the control round), `documents` (what is applied).
 """
@@ -24,7 +24,7 @@ from koord_manager.shell.intake import Intake
 
 
 @dataclass(slots=True)
-class Told:
+class TermState:
     """Nodes (tokens) whose desired state this process has written, when all of them were last up to date, and the term
     (its epoch) whose beginning has been folded.
     """
@@ -34,7 +34,7 @@ class Told:
     epoch: int = 0
 
 
-class World(NamedTuple):
+class ManagerContext(NamedTuple):
     """What the cycle works on and with.
 
     folded     waits until a position is folded; gives the reason why it will not be, None when it is
@@ -58,7 +58,7 @@ class World(NamedTuple):
     new_uid: Callable[[], str]
     control_seconds: float
     desired_seconds: float
-    told: Told
+    term_state: TermState
     conflict_pause: Callable[[], float]
     options: Options = Options()
     verdicts: ObservationLog | None = None
@@ -66,26 +66,26 @@ class World(NamedTuple):
     standalone: bool = True
 
 
-async def why_not_decide(world: World) -> str | None:
+async def reason_not_to_decide(context: ManagerContext) -> str | None:
     """Why this instance must not decide now; None when it may.
 
     A new term begins with folding what the log held when it began: names are unique only for who knows all of them.
     """
-    term = world.leadership.term
+    term = context.leadership.term
     if term is None:
         return "this instance does not lead; ask the leader"
-    halted = world.halted()
+    halted = context.halted()
     if halted is not None:
         return halted
-    if world.told.epoch != term.epoch:
+    if context.term_state.epoch != term.epoch:
         try:
-            head = await world.log.head()
+            head = await context.log.head()
         except (NoAnswer, NotConnected) as error:
             return f"the log is away: {error}"
-        halted = await world.folded(head.last_seq)
+        halted = await context.folded(head.last_seq)
         if halted is not None:
             return halted
-        world.told.epoch = term.epoch
+        context.term_state.epoch = term.epoch
     return None
 
 
@@ -100,7 +100,7 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
             return 0
 
 
-def epoch_of(world: World) -> int:
+def epoch_of(context: ManagerContext) -> int:
     """Fencing number of the present term; 0 when it has just ended (the log's expectations still protect it)."""
-    term = world.leadership.term
+    term = context.leadership.term
     return term.epoch if term else 0

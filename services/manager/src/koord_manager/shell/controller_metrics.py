@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.node_resources.decide import Overcommit
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
 from koord_manager.domain.retry_backoff import Failure
 from koord_manager.domain.slo_adjust.step import Level
@@ -238,7 +238,7 @@ class ControllerMetrics:
                 self._lent.remove(node, f"kubernetes.io/{name}-cpu", "integer")
                 self._lent.remove(node, f"kubernetes.io/{name}-memory", "byte")
 
-    def recommended(self, rounds: RecommenderRounds, view: ManagerView, seconds: float) -> None:
+    def recommended(self, rounds: RecommenderController, view: ManagerView, seconds: float) -> None:
         """A recommender round is over."""
         self._objects.set(len(rounds.book.targets.all()))
         self._samples.set(rounds.book.samples)

@@ -1,4 +1,4 @@
-"""Rounds of the colocation profile controller, on the leader: pods are patched at the API server, or in the log.
+"""The colocation profile controller of the leader: patches waiting pods at the API server, or in the log.
 
 source    manager spec, 8.5
 """
@@ -22,14 +22,14 @@ from koord_manager.domain.documents.admitting import pod_document
 from koord_manager.domain.documents.apply import refuse_immutable_changes
 from koord_manager.domain.profile_controller import (
     ControllerPolicy,
-    Rounds,
+    ProfileUpdates,
     is_wanted,
     managed_profiles,
     reconciled_pod,
     waiting_pods,
 )
 from koord_manager.shell.appender import Decision, NotAppended, append_each
-from koord_manager.shell.context import World, why_not_decide
+from koord_manager.shell.context import ManagerContext, reason_not_to_decide
 from koord_manager.shell.gateway.api import Answer, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 
@@ -40,35 +40,39 @@ CONFLICTS: Final = 3
 _CONFLICT: Final = 409
 
 
-async def keep_profiles(
-    world: World, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
+async def run_profile_controller(
+    context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
 ) -> None:
     """A round every interval, for ever, while this instance leads."""
-    rounds = Rounds(policy)
+    rounds = ProfileUpdates(policy)
     while True:
         await asyncio.sleep(policy.interval)
-        if await why_not_decide(world) is not None:
+        if await reason_not_to_decide(context) is not None:
             continue
         try:
-            await profile_round(world, policy, rounds, api, steady)
+            await reconcile_profiles(context, policy, rounds, api, steady)
         except Exception as error:
-            world.logger.error("profile_round_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+            context.logger.error("profile_round_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
 
 
-async def profile_round(
-    world: World, policy: ControllerPolicy, rounds: Rounds, api: ObjectsApi | None, steady: Callable[[], float]
+async def reconcile_profiles(
+    context: ManagerContext,
+    policy: ControllerPolicy,
+    rounds: ProfileUpdates,
+    api: ObjectsApi | None,
+    steady: Callable[[], float],
 ) -> int:
     """One round; how many pods were changed."""
-    facts = world.view.admission
+    facts = context.view.admission
     profiles = managed_profiles(facts, policy)
     rounds.begin(steady())
     changed = 0
     if not profiles:
         return 0
-    for number, (uid, pod) in enumerate(waiting_pods(world.view)):
+    for number, (uid, pod) in enumerate(waiting_pods(context.view)):
         if number % PODS_PER_TURN == PODS_PER_TURN - 1:
             await asyncio.sleep(0)
-        if world.leadership.term is None:
+        if context.leadership.term is None:
             return changed
         for profile in profiles:
             try:
@@ -76,64 +80,68 @@ async def profile_round(
                     continue
                 if not rounds.take(profile, uid, steady()):
                     return changed
-                changed += await _change(world, uid, pod, profile, api)
+                changed += await _change(context, uid, pod, profile, api)
             except InvalidInput as error:
-                world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence())
+                context.logger.warning(
+                    "profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence()
+                )
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
-                world.logger.error(
+                context.logger.error(
                     "profile_not_applied", profile=profile.name, pod_uid=uid, reason=reason, exc_info=error
                 )
     if changed:
-        world.logger.info("profiles_applied", pods=changed)
+        context.logger.info("profiles_applied", pods=changed)
     return changed
 
 
-async def _change(world: World, uid: str, pod: Pod, profile: ColocationProfile, api: ObjectsApi | None) -> int:
+async def _change(
+    context: ManagerContext, uid: str, pod: Pod, profile: ColocationProfile, api: ObjectsApi | None
+) -> int:
     if api is not None:
-        return await patch_waiting_pod(world, pod, profile, api)
-    spec = world.view.pod(pod.metadata.namespace, pod.metadata.name)
+        return await patch_waiting_pod(context, pod, profile, api)
+    spec = context.view.pod(pod.metadata.namespace, pod.metadata.name)
     if spec is None or spec[0] != uid:
         return 0
     present = spec[1].object  # with what a profile before this one made of it
-    after = reconciled_pod(pod_document(present), profile, world.view.admission)
+    after = reconciled_pod(pod_document(present), profile, context.view.admission)
     if after is None:
         return 0
     changed = pod_from_json(after)
     try:
         refuse_immutable_changes(changed.spec, present.spec)
     except InvalidManifest as refused:
-        world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(refused))
+        context.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(refused))
         return 0
     draft = Draft(AggregateRef("podspec", uid), PodSpecChanged(object=changed), spec[1].seq)
-    term = world.leadership.term
+    term = context.leadership.term
     origin = Origin(
         causation_id=f"profile/{profile.name}/{profile.version}/{uid}/{spec[1].seq}",
         correlation_id=uid,
-        actor=world.actor,
+        actor=context.actor,
         epoch=term.epoch if term else 0,
-        occurred_at=rfc3339(world.clock.now()),
-        based_on=world.view.state.position,
+        occurred_at=rfc3339(context.clock.now()),
+        based_on=context.view.state.position,
     )
-    (outcome,) = await append_each(world.log, [Decision([draft], origin)])
+    (outcome,) = await append_each(context.log, [Decision([draft], origin)])
     if isinstance(outcome, NotAppended):
         if not isinstance(outcome.error, Unsendable):
             raise outcome.error
-        world.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
+        context.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
         return 0
     if not isinstance(outcome, Appended):
         return 0  # somebody else changed the pod: looked at again when the profile is due
-    await world.folded(outcome.last_seq)
+    await context.folded(outcome.last_seq)
     return 1
 
 
-async def patch_waiting_pod(world: World, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
+async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
     """How many pods were changed; a pod that somebody changes meanwhile is read again."""
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
     reason = ""
     for _ in range(CONFLICTS):
         try:
-            written = await _patch_once(world, path, profile, api)
+            written = await _patch_once(context, path, profile, api)
         except (Unreachable, codec.DecodeError) as error:
             reason = str(error)
             break
@@ -144,11 +152,11 @@ async def patch_waiting_pod(world: World, pod: Pod, profile: ColocationProfile, 
         reason = written.message()  # immutable fields, for one
         if written.status != _CONFLICT:
             break
-    world.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=reason)
+    context.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=reason)
     return 0
 
 
-async def _patch_once(world: World, path: str, profile: ColocationProfile, api: ObjectsApi) -> Answer | None:
+async def _patch_once(context: ManagerContext, path: str, profile: ColocationProfile, api: ObjectsApi) -> Answer | None:
     """The answer to the patch; None when there is nothing to patch.
 
     The whole pod is read first: the fold has a part of it, and a merge patch replaces lists.
@@ -159,7 +167,7 @@ async def _patch_once(world: World, path: str, profile: ColocationProfile, api: 
     document: dict[str, Any] = codec.decode(answer.body, dict[str, Any])
     if msgspec.convert(document.get("spec") or {}, dict[str, Any]).get("nodeName"):
         return None
-    after = reconciled_pod(document, profile, world.view.admission)
+    after = reconciled_pod(document, profile, context.view.admission)
     if after is None:
         return None
     change = _preconditioned(merge_patch(document, after), document)

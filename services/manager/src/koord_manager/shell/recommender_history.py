@@ -17,7 +17,7 @@ from koordcore.values import codec
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
-from koord_manager.domain.recommender.controller import RecommenderRounds
+from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
 
 CHECKPOINT_SECONDS: Final = 600
@@ -25,7 +25,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 async def recall(
-    rounds: RecommenderRounds,
+    rounds: RecommenderController,
     view: ManagerView,
     snapshots: SnapshotStore | None,
     observations: ObservationLog,
@@ -66,7 +66,7 @@ async def recall(
 
 
 async def keep_checkpoints(
-    rounds: RecommenderRounds,
+    rounds: RecommenderController,
     snapshots: SnapshotStore,
     leads: Callable[[], bool],
     now: Callable[[], str],
@@ -87,7 +87,7 @@ async def keep_checkpoints(
 
 
 async def save_checkpoint(
-    rounds: RecommenderRounds, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
+    rounds: RecommenderController, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
 ) -> None:
     """Saves the book as it stands."""
     state = (rounds.book.checkpoint(),)

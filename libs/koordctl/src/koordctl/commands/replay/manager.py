@@ -11,7 +11,7 @@ from koord_manager.domain.admission.context.profiles import ColocationProfile
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.recommender.settings import read_settings
 from koord_manager.domain.what_if.fates import NodeFate
-from koord_manager.domain.what_if.recorded_flags import ManagerTold
+from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.settings import ManagerSettings
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.service.configuration.gates import parse_feature_gates
@@ -76,10 +76,10 @@ class ManagerFlags:
         return read_gates(self.gates)
 
     @property
-    def told(self) -> ManagerTold:
+    def told(self) -> RecordedFlags:
         """What ran. Raises InvalidInput for a gate that the manager does not know."""
         gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
-        return ManagerTold(
+        return RecordedFlags(
             controllers=enabled_of(CONTROLLERS, _words(self.controllers)),
             plugins=enabled_of(PLUGINS, _words(self.plugins)),
             sync_shared_gpus=gates.enabled("EnableSyncGPUSharedResource"),

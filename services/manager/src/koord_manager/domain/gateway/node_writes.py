@@ -1,10 +1,10 @@
-"""What the manager decided for a node and the Node object does not say yet: extended resources, annotations, labels.
+"""Decide the writes to Node objects: extended resources, annotations and labels that the manager published.
 
-Owed when the mirrored object differs from what was published, by value; so whoever overwrites it is overwritten, and
-nothing is written twice. Resources go through the status subresource, annotations only through metadata (some API
-servers drop them from status updates).
+A write is pending while the mirrored object differs from what was published. If somebody overwrites a value, it is
+written again. Resources are written to the status subresource and annotations to metadata only, because some API
+servers drop annotations from status updates.
 
-source    manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18)
+Source: manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18).
 """
 
 import json

@@ -1,6 +1,6 @@
 """What changed in the fold since it was last looked at, so that only those objects are asked whether a write is owed.
 
-    fold event -> Owed.note -> touched keys -> owed_* (binding, eviction, node_writes, node_objects) -> requests
+    fold event -> PendingWrites.note -> keys -> owed_* (binding, eviction, node_writes, node_objects) -> requests
 
 Nothing here has to survive: a new leader seeds it from the fold, and every write is decided from the fold alone.
 """
@@ -24,7 +24,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pod_status_writes import (
     MANAGER,
     Involved,
-    Word,
+    KubernetesEvent,
     about_pod,
     failed_scheduling,
     preempted,
@@ -37,7 +37,7 @@ MOST_WORDS = 10_000
 """Kubernetes events that may wait; the oldest are dropped: facts are in the log, these are for `kubectl describe`."""
 
 
-class Owed:
+class PendingWrites:
     """Keys that have to be looked at. One task owns an instance; sets keep the order of insertion.
 
     bindings, evictions, nominated    pods (uids)
@@ -52,7 +52,7 @@ class Owed:
         self.nominated: dict[str, str] = {}
         self.nodes: dict[str, None] = {}
         self.objects: dict[AggregateRef, None] = {}
-        self.words: deque[Word] = deque(maxlen=MOST_WORDS)
+        self.words: deque[KubernetesEvent] = deque(maxlen=MOST_WORDS)
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
 
     def seed(self, view: ManagerView) -> None:
@@ -136,16 +136,16 @@ def _pod(view: ManagerView, uid: str) -> Pod | None:
     return spec.object if spec is not None else None
 
 
-def _eviction_word(uid: str, event: PodEvictionRequested) -> Word:
+def _eviction_word(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
     if event.method == "delete":
         return preempted(uid, event.namespace, event.name, event.message or "Preempted")
     message = event.message or f"evicted by {event.initiator}"
-    return Word(
+    return KubernetesEvent(
         about_pod(uid, event.namespace, event.name), event.reason, message, "Warning", f"koord-{event.initiator}"
     )
 
 
-def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> Word:
+def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> KubernetesEvent:
     """Said about the configuration that judges the nodes: it is where somebody would turn it off."""
     namespace, name = view.slo_config_name
     found = view.config(namespace, name)
@@ -154,17 +154,17 @@ def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> Word:
         f"{event.abnormal} of {event.nodes} nodes look abnormal, weights are lowered on at most {event.cap}: "
         f"{', '.join(event.examples)}"
     )
-    return Word(
+    return KubernetesEvent(
         Involved("ConfigMap", "v1", namespace, name, uid), "MassAbnormalNodes", message[:1024], "Warning", MANAGER
     )
 
 
-def _config_words(view: ManagerView, event: ConfigRejected) -> list[Word]:
+def _config_words(view: ManagerView, event: ConfigRejected) -> list[KubernetesEvent]:
     config = view.config(event.namespace, event.name)
     uid = config.object.metadata.uid if config is not None and config.object is not None else ""
     involved = Involved("ConfigMap", "v1", event.namespace, event.name, uid)
     reason_of = {name.key: table.parse_error_event for name, table in SECTIONS.items()}
     return [
-        Word(involved, reason_of.get(key) or "SLOCfgUnmarshalFailed", reason[:1024], "Warning", MANAGER)
+        KubernetesEvent(involved, reason_of.get(key) or "SLOCfgUnmarshalFailed", reason[:1024], "Warning", MANAGER)
         for key, reason in event.reasons.items()
     ]

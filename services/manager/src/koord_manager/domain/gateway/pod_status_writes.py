@@ -27,7 +27,7 @@ class Involved(NamedTuple):
     uid: str
 
 
-class Word(NamedTuple):
+class KubernetesEvent(NamedTuple):
     """A Kubernetes event to be recorded. type: "Normal" or "Warning"."""
 
     involved: Involved
@@ -48,19 +48,21 @@ def about_pod(uid: str, namespace: str, name: str) -> Involved:
     return Involved("Pod", "v1", namespace, name, uid)
 
 
-def scheduled(uid: str, namespace: str, name: str, node: str) -> Word:
+def scheduled(uid: str, namespace: str, name: str, node: str) -> KubernetesEvent:
     """The pod was bound."""
-    return Word(about_pod(uid, namespace, name), "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
+    return KubernetesEvent(
+        about_pod(uid, namespace, name), "Scheduled", f"Successfully assigned {namespace}/{name} to {node}"
+    )
 
 
-def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> Word:
+def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
     """No node was feasible, or the API server refused the one that was chosen."""
-    return Word(about_pod(uid, namespace, name), "FailedScheduling", message[:MOST_MESSAGE], "Warning")
+    return KubernetesEvent(about_pod(uid, namespace, name), "FailedScheduling", message[:MOST_MESSAGE], "Warning")
 
 
-def preempted(uid: str, namespace: str, name: str, message: str) -> Word:
+def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
     """The pod has to make room."""
-    return Word(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
+    return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
 
 
 def event_collection(namespace: str) -> str:
@@ -68,7 +70,7 @@ def event_collection(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace or 'default'}/events"
 
 
-def event_creation(word: Word, now: str, instance: str) -> Request:
+def event_creation(word: KubernetesEvent, now: str, instance: str) -> Request:
     """The first time a word is said. now: RFC 3339 of whole seconds."""
     involved = word.involved
     namespace = involved.namespace or "default"
@@ -96,7 +98,7 @@ def event_creation(word: Word, now: str, instance: str) -> Request:
     return Request("event", "POST", event_collection(namespace), body)
 
 
-def event_repetition(word: Word, now: str, count: int) -> Request:
+def event_repetition(word: KubernetesEvent, now: str, count: int) -> Request:
     """The word is said again: one object, counted."""
     body: Json = {"count": count, "lastTimestamp": now}
     path = f"{event_collection(word.involved.namespace)}/{word.name}"

@@ -27,7 +27,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, Word
+from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, KubernetesEvent
 from koord_manager.domain.gateway.published_status import (
     amounts_text,
     bounds_text,
@@ -196,7 +196,7 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
     return requests
 
 
-def quota_refused(view: ManagerView, request: Request, message: str) -> Word | None:
+def quota_refused(view: ManagerView, request: Request, message: str) -> KubernetesEvent | None:
     """What is said about a profile whose root quota was refused; None for other writes.
 
     source    manager spec, 14, 17.2
@@ -211,7 +211,7 @@ def quota_refused(view: ManagerView, request: Request, message: str) -> Word | N
             profile = _found(view, "elasticquotaprofiles", namespace, name) or {"metadata": {}}
             uid = str(profile["metadata"].get("uid", ""))
             involved = Involved("ElasticQuotaProfile", "quota.koordinator.sh/v1alpha1", namespace, name, uid)
-            return Word(involved, reason, message[:1024], "Warning", MANAGER)
+            return KubernetesEvent(involved, reason, message[:1024], "Warning", MANAGER)
     return None
 
 

@@ -32,7 +32,7 @@ Nodes = Sequence[Node]
 _API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
 
 
-class QuotaRounds:
+class QuotaProfileController:
     """When the next round is due, and what each profile was last rendered from.
 
     keeps_objects   whether the quota objects are written here; else whoever mirrors them to Kubernetes does

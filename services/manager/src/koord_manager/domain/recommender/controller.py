@@ -22,7 +22,7 @@ MATCHED_AT_ONCE: Final = 2000
 """Pods matched with Recommendations in one control round."""
 
 
-class RecommenderRounds:
+class RecommenderController:
     """The book, and when the next round is due.
 
     loading     the history is being read: nothing is carried out yet

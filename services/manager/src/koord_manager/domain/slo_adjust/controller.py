@@ -59,7 +59,7 @@ class Seen(NamedTuple):
     stale: bool
 
 
-class HealthRounds:
+class HealthController:
     """When the next round is due, and how far the present one has come; everything else stands in the log."""
 
     def __init__(self) -> None:
@@ -99,10 +99,10 @@ class HealthRounds:
         if self._waiting:
             return []
         present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
-        return round_drafts(policies, policy, view, present)
+        return health_drafts(policies, policy, view, present)
 
 
-def round_drafts(
+def health_drafts(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
 ) -> list[Draft]:
     """Facts of one round: every node of the cluster has been looked at."""

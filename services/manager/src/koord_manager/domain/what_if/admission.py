@@ -30,9 +30,9 @@ from koord_manager.domain.recommender.targets import Targets
 from koord_manager.domain.what_if.admission_cases import (
     APPLIED_KINDS,
     NOT_KEPT,
+    AdmissionContext,
     Case,
     NotKept,
-    World,
     fact_case,
     verdict_case,
 )
@@ -115,8 +115,8 @@ class AdmissionDecisions:
             self._options = options_told(told.event.settings)
         else:
             self._options = Options(gates=tried.gates) if tried is not None else Options()
-        self._in_force = World(view, self._options)
-        self._anew = World(view, self._options)
+        self._in_force = AdmissionContext(view, self._options)
+        self._anew = AdmissionContext(view, self._options)
         self._decision = ""
         self._targets = Targets()
 
@@ -186,13 +186,13 @@ class AdmissionDecisions:
         is_another = not decision or decision != self._decision
         self._decision = decision
         view, options = self.view, self._options
-        self._in_force = World(view, options, {} if is_another else self._in_force.accounts)
+        self._in_force = AdmissionContext(view, options, {} if is_another else self._in_force.accounts)
         if self._tried is not None:
             if self._index is not None:
                 view = copy.copy(view)
                 view.admission = self.view.admission.with_profiles(self._index)
             options = replace(options, gates={**options.gates, **self._tried.gates})
-            self._anew = World(view, options, {} if is_another else self._anew.accounts)
+            self._anew = AdmissionContext(view, options, {} if is_another else self._anew.accounts)
 
     def _fate(self, case: Case, recorded: Outcome, anew: Outcome) -> AdmissionFate:
         differing = changes(recorded.object, anew.object) if recorded.allowed and anew.allowed else []

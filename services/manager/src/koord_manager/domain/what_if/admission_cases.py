@@ -57,7 +57,7 @@ _NEW_WITHIN_SECONDS: Final = 60
 
 
 @dataclass(slots=True)
-class World:
+class AdmissionContext:
     """What a case is decided in.
 
     accounts   of quotas, taken by pods of the same decision
@@ -68,7 +68,7 @@ class World:
     accounts: dict[AggregateRef, Draft] = field(default_factory=dict[AggregateRef, Draft])
 
 
-Again = Callable[[World], Outcome]
+Again = Callable[[AdmissionContext], Outcome]
 
 
 class Case(NamedTuple):
@@ -116,19 +116,19 @@ def verdict_case(told: Told, record: Record) -> Case | NotKept:
     if is_webhook:
         request = request_of(event)
 
-        def asked(world: World) -> Outcome:
-            return ask_again(world.view, request, event.webhook, world.options)
+        def asked(context: AdmissionContext) -> Outcome:
+            return ask_again(context.view, request, event.webhook, context.options)
 
-        def admitted(world: World) -> Outcome:
-            return admit_again(world.view, request, world.options)
+        def admitted(context: AdmissionContext) -> Outcome:
+            return admit_again(context.view, request, context.options)
 
         check, again = asked, None if event.uid in record.follow_ups else admitted
     else:
 
-        def applied(world: World) -> Outcome:
+        def applied(context: AdmissionContext) -> Outcome:
             if event.operation == Operation.DELETE:
-                return delete_again(world.view, plural, event.namespace, event.name, world.options)
-            return apply_again(world.view, document, world.options, uid=event.draws, now=told.at)
+                return delete_again(context.view, plural, event.namespace, event.name, context.options)
+            return apply_again(context.view, document, context.options, uid=event.draws, now=told.at)
 
         check = again = applied
     return Case(
@@ -207,13 +207,15 @@ def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, 
             event,
             named,
             "apply",
-            lambda world: apply_again(world.view, document, world.options, uid=uid, now=now),
+            lambda context: apply_again(context.view, document, context.options, uid=uid, now=now),
         )
     owner = next((owner.uid for owner in meta.owner_references if is_made_here(pod, owner.uid)), "")
     workload = view.state.of_kind(WorkloadState).get(owner)
     if stored.causation_id.startswith("control/") and workload is not None:
         template = templated_pod(workload.object, owner, meta.name)
-        return _let_in(stored, event, named, "workload", lambda world: _created(world, template, named[0], uid, now))
+        return _let_in(
+            stored, event, named, "workload", lambda context: _created(context, template, named[0], uid, now)
+        )
     if not stored.causation_id.startswith("gateway/"):
         return None
     changed = record.of_pod(pod, now)
@@ -227,7 +229,7 @@ def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, 
     request = Request(
         uid=uid, operation=Operation.CREATE, resource="pods", namespace=meta.namespace, name=meta.name, object=kept
     )
-    case = _let_in(stored, event, named, "mirror", lambda world: admit_again(world.view, request, world.options))
+    case = _let_in(stored, event, named, "mirror", lambda context: admit_again(context.view, request, context.options))
 
     def is_same(found: Outcome) -> bool:
         return found.allowed and not found.steps
@@ -235,21 +237,21 @@ def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, 
     return case._replace(is_certain=False, is_same=is_same)
 
 
-def _created(world: World, template: JsonObject, namespace: str, uid: str, now: str) -> Outcome:
+def _created(context: AdmissionContext, template: JsonObject, namespace: str, uid: str, now: str) -> Outcome:
     try:
         found = created_pod(
-            world.view,
+            context.view,
             template,
             namespace=namespace,
             uid=uid,
             now=now,
-            options=world.options,
-            accounts=world.accounts,
+            options=context.options,
+            accounts=context.accounts,
         )
     except (InvalidManifest, InvalidInput) as refused:
         return invalid_outcome(refused)
     if found.quota is not None:
-        world.accounts[found.quota.ref] = found.quota
+        context.accounts[found.quota.ref] = found.quota
     return Outcome(True, found.steps, object=stored_object(PodSpecAdded(object=found.pod)))
 
 
@@ -263,8 +265,8 @@ def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
     handles_all = in_force is not None and not in_force.managed
     standing = Outcome(True, object=stored_object(PodSpecChanged(object=before)))
 
-    def again(world: World) -> Outcome:
-        facts = world.view.admission
+    def again(context: AdmissionContext) -> Outcome:
+        facts = context.view.admission
         profile = next((one for one in facts.profiles().all if one.name == name), None)
         if profile is None or profile.terminating or not profile.has_pod_selector:
             return standing
@@ -298,7 +300,7 @@ def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
         CustomObjectObserved(object=with_kept_templates(plural_of_ref(stored.ref.id), document).document),
         named,
         "apply",
-        lambda world: apply_again(world.view, manifest, world.options, uid=uid, now=now),
+        lambda context: apply_again(context.view, manifest, context.options, uid=uid, now=now),
     )
 
 
@@ -315,8 +317,8 @@ def _config_case(stored: StoredEvent, event: ConfigAccepted | ConfigRejected, vi
     metadata = {"namespace": named[0], "name": named[1]}
     document: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
 
-    def again(world: World) -> Outcome:
-        return apply_again(world.view, document, world.options, uid="", now=stored.occurred_at)
+    def again(context: AdmissionContext) -> Outcome:
+        return apply_again(context.view, document, context.options, uid="", now=stored.occurred_at)
 
     def is_same(found: Outcome) -> bool:
         sections = {where.partition(".")[0] for where in found.fields}

@@ -53,7 +53,7 @@ from koord_manager.domain.what_if.fates import (
 )
 from koord_manager.domain.what_if.health import MOVES_WATER_LEVELS, TriedHealth, guard_again, step_again
 from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
-from koord_manager.domain.what_if.recorded_flags import ManagerTold
+from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.reports import Report
 from koord_manager.domain.what_if.tally import Tally
 
@@ -87,7 +87,7 @@ class NodeDecisions:
     """
 
     def __init__(
-        self, view: ManagerView, reports: Sequence[Report], chosen: Mapping[str, str] | None, told: ManagerTold
+        self, view: ManagerView, reports: Sequence[Report], chosen: Mapping[str, str] | None, told: RecordedFlags
     ) -> None:
         self.view = view
         self.anew: dict[str, NodePolicyState] = {}

@@ -9,7 +9,7 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerTold:
+class RecordedFlags:
     """Names of controllers and plugins that ran, and a gate.
 
     controllers        of `--controllers` (`enabled.CONTROLLERS`)

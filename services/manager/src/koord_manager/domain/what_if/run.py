@@ -34,7 +34,7 @@ from koord_manager.domain.what_if.recommendations import (
     RecommendationDecisions,
     RecommendationFate,
 )
-from koord_manager.domain.what_if.recorded_flags import ManagerTold
+from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.reports import moment_of, read_reports
 
 _DECISIONS: Final = frozenset(
@@ -67,7 +67,7 @@ class ManagerWhatIf:
         reports: Sequence[StoredEvent] = (),
         *,
         chosen: Mapping[str, str] | None = None,
-        told: ManagerTold | None = None,
+        told: RecordedFlags | None = None,
         settings: RecommenderSettings | None = None,
         checkpoint: bytes | None = None,
         first: RecommenderSettings | None = None,
@@ -90,7 +90,7 @@ class ManagerWhatIf:
         """
         self.view = view
         read = read_reports(reports)
-        self.nodes = NodeDecisions(view, read, chosen, told or ManagerTold())
+        self.nodes = NodeDecisions(view, read, chosen, told or RecordedFlags())
         self.recommendations = RecommendationDecisions(view, read, settings, checkpoint, first)
         self.admission = AdmissionDecisions(view, verdicts, admitting, verdicts_since)
         self._now = ""

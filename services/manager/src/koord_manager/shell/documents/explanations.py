@@ -44,7 +44,7 @@ _PLURALS: Final = {
 
 
 class Teller(Protocol):
-    """What telling needs of the cycle's world."""
+    """What telling needs of the cycle's context."""
 
     @property
     def verdicts(self) -> ObservationLog | None:
@@ -108,29 +108,29 @@ class Occasion(NamedTuple):
     pending: Sequence[str] = ()
 
 
-async def record_applied(world: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
+async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
     """Tells what admission changed in a document that was applied."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
     verdict = Verdict(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
-    await tell(world, _subject(work, operation), verdict, patch, occasion)
+    await tell(context, _subject(work, operation), verdict, patch, occasion)
 
 
-async def record_refused(world: Teller, work: Work, verdict: Verdict, occasion: Occasion) -> None:
+async def record_refused(context: Teller, work: Work, verdict: Verdict, occasion: Occasion) -> None:
     """Tells why a document was refused; nothing of a dry run."""
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
-        await tell(world, _subject(work, operation), verdict, (), occasion)
+        await tell(context, _subject(work, operation), verdict, (), occasion)
 
 
 async def tell(
-    world: Teller, subject: Subject, verdict: Verdict, patch: Sequence[Operation], occasion: Occasion
+    context: Teller, subject: Subject, verdict: Verdict, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
     """Publishes one verdict; returns at once, also while the bus is away (the newest are kept)."""
     rules, fields = violations_told(verdict.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
     if not verdict.allowed:
-        world.logger.info(
+        context.logger.info(
             "admission_refused",
             door=subject.door,
             resource=shown,
@@ -140,7 +140,7 @@ async def tell(
             rules=rules,
             reason=verdict.message[:500],
         )
-    if world.verdicts is None:
+    if context.verdicts is None:
         return
     event = AdmissionDecided(
         uid=uid,
@@ -162,19 +162,19 @@ async def tell(
         old_object=kept_of(subject.resource, subject.old_object),
         result=digest_of(subject.resource, verdict.object) if verdict.steps else "",
         draws=occasion.draws,
-        settings=settings_told(world.options),
+        settings=settings_told(context.options),
         pending=list(occasion.pending),
     )
     ref = admission_ref(subject.shown, *_told_as(subject, allowed=verdict.allowed))
     origin = Origin(
         causation_id=uid,
         correlation_id=uid,
-        actor=world.actor,
+        actor=context.actor,
         occurred_at=occasion.now,
         based_on=occasion.based_on,
         traceparent=occasion.traceparent,
     )
-    await world.verdicts.publish(ref, event, origin)
+    await context.verdicts.publish(ref, event, origin)
 
 
 def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.documents.delete import Target, decide_delete
 from koord_manager.shell.appender import Decision, NotAppended, append_each
-from koord_manager.shell.context import World, epoch_of, reached, why_not_decide
+from koord_manager.shell.context import ManagerContext, epoch_of, reached, reason_not_to_decide
 from koord_manager.shell.documents.explanations import Occasion, record_applied, record_refused
 from koord_manager.shell.intake import FieldError, Result, Work, field_errors
 
@@ -46,36 +46,36 @@ REFOLDS = 8
 """Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
 
 
-async def serve_documents(world: World) -> None:
+async def serve_documents(context: ManagerContext) -> None:
     """Decides documents until the intake is closed and empty: at shutdown everybody who waits gets an answer."""
-    while works := await world.intake.take(MAX_DOCUMENTS):
-        await process_documents(world, works)
+    while works := await context.intake.take(MAX_DOCUMENTS):
+        await process_documents(context, works)
 
 
-async def process_documents(world: World, works: Sequence[Work]) -> None:
+async def process_documents(context: ManagerContext, works: Sequence[Work]) -> None:
     """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
     waiting = list(works)
     refusals: dict[Work, int] = {}
     while waiting:
-        reason = await why_not_decide(world)  # asked again: the term may end between two groups
+        reason = await reason_not_to_decide(context)  # asked again: the term may end between two groups
         if reason is not None:
             for work in waiting:
                 _answer(work, _failed(work, reason))
             return
-        group, waiting = _without_repeats(world, waiting)
+        group, waiting = _without_repeats(context, waiting)
         again: list[Work] = []
-        for work in await _process_group(world, group):
+        for work in await _process_group(context, group):
             refusals[work] = refusals.get(work, 0) + 1
             if refusals[work] < REFOLDS:
                 again.append(work)
             else:
                 _answer(work, _failed(work, f"refused by the log {REFOLDS} times: somebody else changes this object"))
         if again:
-            await asyncio.sleep(world.conflict_pause())  # else two writers in step may refuse each other for ever
+            await asyncio.sleep(context.conflict_pause())  # else two writers in step may refuse each other for ever
         waiting = [*again, *waiting]
 
 
-def _without_repeats(world: World, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
     """Works on distinct objects up to where others may depend on what these define, and the rest for the next go.
 
     So every document is judged by what those before it made of the cluster, and what cannot matter goes together.
@@ -89,19 +89,19 @@ def _without_repeats(world: World, works: Sequence[Work]) -> tuple[list[Work], l
         if index and depends:
             later.extend(works[index:])
             break
-        claims = _claims(world, work.subject)
+        claims = _claims(context, work.subject)
         (later if claims & seen else first).append(work)
         seen |= claims
     return first, later
 
 
-def _claims(world: World, subject: Manifest | Target) -> set[tuple[str, ...]]:
+def _claims(context: ManagerContext, subject: Manifest | Target) -> set[tuple[str, ...]]:
     """What two works of one go must not share: the object, and the quota that has to have room for a pod."""
     claims: set[tuple[str, ...]] = {_identity(subject)}
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
         pod = subject.object
         try:
-            quota = quota_to_evaluate(pod, None, pod.metadata.namespace, world.view.admission.quotas, world.options)
+            quota = quota_to_evaluate(pod, None, pod.metadata.namespace, context.view.admission.quotas, context.options)
         except Exception:  # noqa: BLE001 - what is wrong with the document is said when it is decided
             quota = None
         if quota is not None:
@@ -116,25 +116,25 @@ def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
     return subject.kind, meta.namespace, meta.name
 
 
-async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
+async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list[Work]:
     """Decides and appends works on distinct objects; returns those whose aggregate moved meanwhile."""
-    now = rfc3339(world.clock.now())
+    now = rfc3339(context.clock.now())
     decisions: list[Decision] = []
     results: list[tuple[Work, Result, Applied, Occasion]] = []
     for work in works:
         # 1. decide
-        with world.tracer.span("manager.apply") as span:
+        with context.tracer.span("manager.apply") as span:
             traceparent = span.context.traceparent
-            occasion = Occasion(now, traceparent, world.view.state.position, draws=world.new_uid())
+            occasion = Occasion(now, traceparent, context.view.state.position, draws=context.new_uid())
             try:
-                applied = _decide(world, work, now, occasion.draws)
+                applied = _decide(context, work, now, occasion.draws)
             except InvalidManifest as refused:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
                 if isinstance(refused, AdmissionRefused):
-                    await record_refused(world, work, refused.verdict, occasion)
+                    await record_refused(context, work, refused.verdict, occasion)
                 continue
             except Exception as error:
-                world.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
+                context.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
                 _answer(work, _failed(work, f"it cannot be decided: {type(error).__name__}: {error}"))
                 continue
         action, uid, drafts, refusal = applied[:4]
@@ -146,8 +146,8 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
         origin = Origin(
             causation_id=f"{work.request_id}/{work.number}",
             correlation_id=uid or (str(drafts[0].ref) if drafts else ""),
-            actor=world.actor,
-            epoch=epoch_of(world),
+            actor=context.actor,
+            epoch=epoch_of(context),
             occurred_at=now,
             based_on=occasion.based_on,
             traceparent=traceparent,
@@ -158,15 +158,15 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
     # 2. append
     failpoint("documents_decided_before_append")
     try:
-        outcomes = await append_each(world.log, decisions)
+        outcomes = await append_each(context.log, decisions)
     except Misconfigured as error:
-        world.logger.error("documents_not_stored", documents=len(decisions), reason=str(error))
+        context.logger.error("documents_not_stored", documents=len(decisions), reason=str(error))
         for work, *_ in results:
             _answer(work, _failed(work, f"whether it is stored is not known, the log takes nothing: {error}"))
         return []
     failpoint("documents_appended_before_answer")
     # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
-    halted = await world.folded(max((reached(outcome) for outcome in outcomes), default=0))
+    halted = await context.folded(max((reached(outcome) for outcome in outcomes), default=0))
     # 4. answer
     again: list[Work] = []
     for (work, result, applied, occasion), outcome in zip(results, outcomes, strict=True):
@@ -176,7 +176,7 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
                 action = "refused" if applied.refusal else result.action
                 _answer(work, msgspec.structs.replace(result, action=action, seq=seq, errors=errors))
                 if applied.steps:
-                    await record_applied(world, work, applied, occasion)
+                    await record_applied(context, work, applied, occasion)
             case Conflict() if halted is not None:
                 _answer(work, _failed(work, halted))
             case Conflict():
@@ -184,19 +184,19 @@ async def _process_group(world: World, works: Sequence[Work]) -> list[Work]:
             case NotAppended(error=Unsendable() as error):
                 _answer(work, _result(work, "refused", errors=[FieldError("", f"cannot be stored: {error}", "")]))
             case NotAppended(error=error):
-                world.logger.error("document_not_stored", kind=result.kind, name=result.name, exc_info=error)
+                context.logger.error("document_not_stored", kind=result.kind, name=result.name, exc_info=error)
                 _answer(work, _failed(work, f"whether it is stored is not known: {type(error).__name__}: {error}"))
             case Full(reason=reason) | Unavailable(reason=reason):
-                world.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
+                context.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
                 _answer(work, _failed(work, reason))
     return again
 
 
-def _decide(world: World, work: Work, now: str, new_uid: str) -> Applied:
+def _decide(context: ManagerContext, work: Work, now: str, new_uid: str) -> Applied:
     if isinstance(work.subject, Target):
-        drafts = decide_delete(world.view, work.subject, world.options)
+        drafts = decide_delete(context.view, work.subject, context.options)
         return Applied("deleted", "", drafts) if drafts is not None else Applied("not-found", "", [])
-    return decide_apply(world.view, work.subject, new_uid=new_uid, now=now, options=world.options)
+    return decide_apply(context.view, work.subject, new_uid=new_uid, now=now, options=context.options)
 
 
 def _result(

@@ -18,9 +18,9 @@ from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway.pending_writes import Owed
+from koord_manager.domain.gateway.pending_writes import PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import (
-    Word,
+    KubernetesEvent,
     event_creation,
     event_repetition,
     failed_scheduling,
@@ -29,34 +29,34 @@ from koord_manager.domain.gateway.pod_status_writes import (
 )
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
-from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.outbox import Counted
 from koord_manager.shell.gateway.retry_delay import Backoff
 
 REMEMBERED: Final = 20_000
-"""Words and conditions remembered, the latest: how often a word was said, which message a pod's condition has."""
+"""Maximum number of events and of conditions whose last state is remembered."""
 ATTEMPTS: Final = 3
 
 
-class Words:
-    """Says what `Owed.words` holds, and what verdicts mean for the pods that they are about."""
+class EventRecorder:
+    """Says what `PendingWrites.words` holds, and what verdicts mean for the pods that they are about."""
 
     def __init__(
         self,
         api: KubernetesApi,
         view: ManagerView,
-        owed: Owed,
+        owed: PendingWrites,
         verdicts: ObservationLog,
         clock: Clock,
         logger: Logger,
         instance: str,
         counted: Counted = lambda _, __: None,
-        isolated: Isolated | None = None,
+        errors: ErrorBoundary | None = None,
     ) -> None:
-        self._isolated = isolated or Isolated("words", logger)
+        self._errors = errors or ErrorBoundary("words", logger)
         self._api = api
         self._view = view
-        self._owed = owed
+        self._pending_writes = owed
         self._verdicts = verdicts
         self._clock = clock
         self._logger = logger
@@ -74,23 +74,23 @@ class Words:
     @property
     def is_idle(self) -> bool:
         """Whether everything was said."""
-        return not (self._owed.words or self._pending or self._owed.nominated)
+        return not (self._pending_writes.words or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
         """Says words, conditions and nominations until cancelled."""
         while True:
-            if self._owed.nominated:
-                uid = next(iter(self._owed.nominated))
-                node = self._owed.nominated.pop(uid)
-                with self._isolated(uid):
+            if self._pending_writes.nominated:
+                uid = next(iter(self._pending_writes.nominated))
+                node = self._pending_writes.nominated.pop(uid)
+                with self._errors(uid):
                     await self._nominate(uid, node)
             elif self._pending:
                 uid, verdict = self._pending.popitem(last=False)
-                with self._isolated(uid):
+                with self._errors(uid):
                     await self._explain(uid, verdict)
-            elif self._owed.words:
-                word = self._owed.words.popleft()
-                with self._isolated(word.name):
+            elif self._pending_writes.words:
+                word = self._pending_writes.words.popleft()
+                with self._errors(word.name):
                     await self._record(word)
             else:
                 self._news.clear()
@@ -132,7 +132,7 @@ class Words:
         if spec is None or self._is_placed(uid):
             return
         message = verdict.message[:1024]
-        self._owed.words.append(failed_scheduling(uid, verdict.namespace, verdict.name, message))
+        self._pending_writes.words.append(failed_scheduling(uid, verdict.namespace, verdict.name, message))
         if self._conditions.get(uid) == message:
             return
         nominated = self._view.state.of_kind(PodState).get(uid)
@@ -146,7 +146,7 @@ class Words:
         if spec is not None and not spec.object.spec.node_name and spec.object.status.nominated_node_name != node:
             await self._send(nominated_node(uid, spec.object, node))
 
-    async def _record(self, word: Word) -> None:
+    async def _record(self, word: KubernetesEvent) -> None:
         count = self._counts.get(word.name, 0) + 1
         creation = event_creation(word, self._now(), self._instance)
         repetition = event_repetition(word, self._now(), count)

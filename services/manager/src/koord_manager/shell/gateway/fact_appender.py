@@ -28,7 +28,7 @@ class NotLeading(Exception):
     """The term is over: nothing may be written any more."""
 
 
-class Scribe:
+class FactAppender:
     """Writes facts while this instance leads. May be used by many tasks at once: the log's expectations keep order.
 
     folded    waits until the event at a position is folded

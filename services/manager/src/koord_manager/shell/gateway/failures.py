@@ -11,7 +11,7 @@ from koordcore.service.telemetry.logging import Logger
 from koord_manager.shell.gateway.fact_appender import NotLeading
 
 
-class Isolated:
+class ErrorBoundary:
     """For one part of the gateway. failed: is told of every failure (the part's name)."""
 
     def __init__(self, part: str, logger: Logger, failed: Callable[[str], None] = lambda _: None) -> None:

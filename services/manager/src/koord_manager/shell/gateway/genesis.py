@@ -31,7 +31,7 @@ from koord_manager.shell.gateway.listwatch import PAGE
 EPOCH_CONFIG_MAP: Final = "koordstream-cluster"
 BATCH: Final = 200
 
-Told = Callable[[str], Awaitable[None]]
+Progress = Callable[[str], Awaitable[None]]
 
 
 class GenesisRefused(Exception):
@@ -57,12 +57,12 @@ async def genesis(
     *,
     namespace: str,
     actor: str,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Writes the log; returns how many facts. Interrupted, it is simply run again.
 
     namespace   of the ConfigMap with the epoch
-    told        is handed a sentence now and then
+    progress        is handed a sentence now and then
     raises      GenesisRefused, Unreachable
     """
     epoch = await cluster_epoch(api, namespace) + 1
@@ -71,20 +71,20 @@ async def genesis(
     for resource in resources:
         if resource.intake in (Intake.TYPED, Intake.CUSTOM, Intake.TRIMMED):
             seen += await _listed(api, resource)
-            if told is not None:
-                await told(f"{len(seen)} objects listed, up to {resource.name}")
+            if progress is not None:
+                await progress(f"{len(seen)} objects listed, up to {resource.name}")
     now = rfc3339(clock.now())
     written = 0
     batch: list[Draft] = []
     for draft in genesis_drafts(seen, cluster_epoch=epoch, now=now):
         batch.append(draft)
         if len(batch) == BATCH:
-            written += await _append(log, batch, epoch, now, actor, told)
+            written += await _append(log, batch, epoch, now, actor, progress)
             batch = []
-    written += await _append(log, batch, epoch, now, actor, told)
+    written += await _append(log, batch, epoch, now, actor, progress)
     await _bump(api, namespace, epoch)
-    if told is not None:
-        await told(f"{written} facts written; the cluster's epoch is {epoch}")
+    if progress is not None:
+        await progress(f"{written} facts written; the cluster's epoch is {epoch}")
     return written
 
 
@@ -122,7 +122,9 @@ async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
         parameters["continue"] = page.following
 
 
-async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str, told: Told | None) -> int:
+async def _append(
+    log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str, progress: Progress | None
+) -> int:
     """One batch; what an interrupted run has written of it is passed over. How many of it the log holds."""
     events = [
         CATALOGUE.seal(
@@ -143,8 +145,8 @@ async def _append(log: EventLog, batch: list[Draft], epoch: int, now: str, actor
         try:
             outcome = await log.append([event])
         except TooLarge as error:
-            if told is not None:
-                await told(f"left out, as the mirror leaves it out, too: {error}")
+            if progress is not None:
+                await progress(f"left out, as the mirror leaves it out, too: {error}")
             continue
         if not isinstance(outcome, Appended) and await log.last_of(event.ref) is None:
             raise GenesisRefused(f"the log did not take {event.ref}: {outcome}")

@@ -17,8 +17,8 @@ from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.appender import is_misconfigured
-from koord_manager.shell.gateway.fact_appender import NotLeading, Scribe
-from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
 
 MOST_AT_ONCE = 500
@@ -37,15 +37,15 @@ class Ingest:
 
     def __init__(
         self,
-        scribe: Scribe,
+        facts: FactAppender,
         queue: "asyncio.Queue[Sighting]",
         *,
         report: Report,
         changed: Callable[[str, str], None],
-        isolated: Isolated,
+        errors: ErrorBoundary,
     ) -> None:
-        self._isolated = isolated
-        self._scribe = scribe
+        self._errors = errors
+        self._facts = facts
         self._queue = queue
         self._report = report
         self._changed = changed
@@ -86,7 +86,7 @@ class Ingest:
             else:
                 missing = [
                     Seen(resource, found, gone=True)
-                    for ref, found in known_of(self._scribe.view, resource).items()
+                    for ref, found in known_of(self._facts.view, resource).items()
                     if ref not in complete.refs
                 ]
                 await self._take(missing)
@@ -97,7 +97,7 @@ class Ingest:
         """Facts for what was seen; sightings of one object one after the other, those of others together."""
         waiting: dict[AggregateRef, deque[Seen]] = {}
         for index, seen in enumerate(batch):
-            with self._isolated(seen.resource.name):
+            with self._errors(seen.resource.name):
                 if seen.resource.intake in (Intake.KNOWN, Intake.METRIC):
                     await self._know(seen)
                 else:
@@ -109,8 +109,8 @@ class Ingest:
             for ref, sightings in list(waiting.items()):
                 draft = None
                 while sightings and draft is None:
-                    with self._isolated(ref):
-                        draft = next_draft(self._scribe.view, sightings[0])
+                    with self._errors(ref):
+                        draft = next_draft(self._facts.view, sightings[0])
                     if draft is None:
                         sightings.popleft()
                 if draft is None:
@@ -128,7 +128,7 @@ class Ingest:
         if not drafts:
             return []
         try:
-            outcomes = await self._scribe.append(drafts)
+            outcomes = await self._facts.append(drafts)
         except NotLeading:
             raise
         except Exception as error:
@@ -136,7 +136,7 @@ class Ingest:
                 raise
             if len(drafts) > 1:
                 return [left_out for draft in drafts for left_out in await self._append([draft])]
-            with self._isolated(drafts[0].ref):
+            with self._errors(drafts[0].ref):
                 raise
             return drafts
         self.facts += sum(isinstance(outcome, Appended) for outcome in outcomes)
@@ -163,7 +163,7 @@ class Ingest:
             self._changed(plural, name)
 
     def _uid_of(self, namespace: str, name: str) -> str:
-        pod = self._scribe.view.pod(namespace, name)
+        pod = self._facts.view.pod(namespace, name)
         return pod[0] if pod is not None else ""
 
     async def _take_metric(self, name: str, found: dict[str, Any]) -> None:

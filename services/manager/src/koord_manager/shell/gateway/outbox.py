@@ -42,15 +42,15 @@ from koord_manager.domain.gateway.eviction import (
 )
 from koord_manager.domain.gateway.node_objects import Known, owed_node_metric, owed_node_slo, owed_zones
 from koord_manager.domain.gateway.node_writes import owed_metadata, owed_status
-from koord_manager.domain.gateway.pending_writes import Owed
+from koord_manager.domain.gateway.pending_writes import PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.status_writes import owed_objects, quota_refused
 from koord_manager.domain.gateway.topology_object import owed_topology
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
-from koord_manager.shell.gateway.fact_appender import NotLeading, Scribe
-from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.retry_delay import Backoff
 
 WORKERS: Final = 32
@@ -88,14 +88,14 @@ class _Waiting:
 class Outbox:
     """Carries out what is owed. `wake` after the fold or what is known of the API server has changed.
 
-    spoken    called when an answer made a word to be said (`Owed.words`)
+    spoken    called when an answer made a word to be said (`PendingWrites.words`)
     """
 
     def __init__(
         self,
         api: KubernetesApi,
-        scribe: Scribe,
-        owed: Owed,
+        facts: FactAppender,
+        owed: PendingWrites,
         known: Mapping[str, Mapping[str, Known]],
         logger: Logger,
         *,
@@ -103,12 +103,12 @@ class Outbox:
         counted: Counted = lambda _, __: None,
         spoken: Callable[[], None] = lambda: None,
         workers: int = WORKERS,
-        isolated: Isolated | None = None,
+        errors: ErrorBoundary | None = None,
     ) -> None:
-        self._isolated = isolated or Isolated("outbox", logger)
+        self._errors = errors or ErrorBoundary("outbox", logger)
         self._api = api
-        self._scribe = scribe
-        self._owed = owed
+        self._facts = facts
+        self._pending_writes = owed
         self._known = known
         self._logger = logger
         self._writes = writes or Writes()
@@ -127,7 +127,7 @@ class Outbox:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is owed, under way or waiting."""
-        owed = self._owed
+        owed = self._pending_writes
         touched = owed.bindings or owed.evictions or owed.nodes or owed.objects
         return not (touched or self._in_flight or self._waiting or self._again)
 
@@ -159,7 +159,7 @@ class Outbox:
             raise NotLeading
 
     def _next(self) -> Key | None:
-        owed = self._owed
+        owed = self._pending_writes
         for what, keys in (("bind", owed.bindings), ("evict", owed.evictions), ("node", owed.nodes)):
             while keys:
                 id_ = next(iter(keys))
@@ -181,7 +181,7 @@ class Outbox:
     async def _attempt(self, key: Key, room: asyncio.Semaphore) -> None:
         done: bool | float = 0.0
         try:
-            with self._isolated("/".join(key)):
+            with self._errors("/".join(key)):
                 done = await self._carry_out(key)
         finally:
             room.release()
@@ -202,11 +202,15 @@ class Outbox:
 
     def _touch(self, key: Key) -> None:
         what, id_ = key
-        touched = {"bind": self._owed.bindings, "evict": self._owed.evictions, "node": self._owed.nodes}.get(what)
+        touched = {
+            "bind": self._pending_writes.bindings,
+            "evict": self._pending_writes.evictions,
+            "node": self._pending_writes.nodes,
+        }.get(what)
         if touched is not None:
             touched[id_] = None
         else:
-            self._owed.objects[AggregateRef(what, id_)] = None
+            self._pending_writes.objects[AggregateRef(what, id_)] = None
         self._news.set()
 
     async def _carry_out(self, key: Key) -> bool | float:
@@ -223,12 +227,12 @@ class Outbox:
                 ref = AggregateRef(what, id_)
                 if not self._writes.object_status:
                     return True
-                return await self._send_all([lambda: owed_objects(self._scribe.view, ref)])
+                return await self._send_all([lambda: owed_objects(self._facts.view, ref)])
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
     async def _bind(self, uid: str) -> bool | float:
-        view = self._scribe.view
+        view = self._facts.view
         binding = owed_binding(view, uid)
         if binding is None:
             return True
@@ -255,12 +259,12 @@ class Outbox:
         return await self._record_binding(binding.uid, settled)
 
     async def _record_binding(self, uid: str, settled: Settled) -> bool:
-        view = self._scribe.view
+        view = self._facts.view
         binding = owed_binding(view, uid)
-        return binding is None or await self._scribe.write(lambda: outcome_draft(view, binding, settled))
+        return binding is None or await self._facts.write(lambda: outcome_draft(view, binding, settled))
 
     async def _evict(self, uid: str) -> bool | float:
-        view = self._scribe.view
+        view = self._facts.view
         eviction = owed_eviction(view, uid)
         if eviction is None:
             return True
@@ -270,20 +274,20 @@ class Outbox:
         else:
             asked = eviction.request
             if asked.method == "delete":
-                now = rfc3339(self._scribe.clock.now())
+                now = rfc3339(self._facts.clock.now())
                 await self._send(disruption_target(uid, asked.namespace, asked.name, asked.message, now))
             failpoint("eviction_decided_before_request")
             answer = await self._send(eviction_request(eviction))
             retry_after = answer.retry_after
-            ended = judge_eviction(eviction, answer.status, answer.message(), self._scribe.clock.now())
+            ended = judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
         if isinstance(ended, Waits):
             return retry_after or 0.0
-        return await self._scribe.write(lambda: eviction_draft(view, eviction, ended))
+        return await self._facts.write(lambda: eviction_draft(view, eviction, ended))
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
     async def _node(self, token: str) -> bool | float:
-        view, writes = self._scribe.view, self._writes
+        view, writes = self._facts.view, self._writes
         slos, metrics = self._known.get("nodeslos", {}), self._known.get("nodemetrics", {})
         owed: list[Callable[[], list[Request]]] = []
 
@@ -317,9 +321,9 @@ class Outbox:
                     self._logger.warning(
                         "write_refused", purpose=request.purpose, path=request.path, message=answer.message()[:300]
                     )
-                    word = quota_refused(self._scribe.view, request, answer.message())
+                    word = quota_refused(self._facts.view, request, answer.message())
                     if word is not None:
-                        self._owed.words.append(word)
+                        self._pending_writes.words.append(word)
                         self._spoken()
         return True if again is None else again
 
@@ -327,7 +331,7 @@ class Outbox:
 
     async def _send(self, request: Request) -> Answer:
         """The answer; status 0 when there is none. Raises NotLeading: who was paused for too long sends nothing."""
-        self._scribe.require_term()
+        self._facts.require_term()
         try:
             answer = await self._api.request(
                 request.method, request.path, body=request.body, content_type=request.content_type

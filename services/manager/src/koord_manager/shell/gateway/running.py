@@ -28,14 +28,14 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_objects import node_metric_status
-from koord_manager.domain.gateway.pending_writes import Owed
+from koord_manager.domain.gateway.pending_writes import PendingWrites
 from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
-from koord_manager.shell.gateway.event_recorder import Words
-from koord_manager.shell.gateway.fact_appender import NotLeading, Scribe
-from koord_manager.shell.gateway.failures import Isolated
+from koord_manager.shell.gateway.event_recorder import EventRecorder
+from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
@@ -74,7 +74,7 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewayWorld:
+class GatewayContext:
     """What the gateway works on and with.
 
     folded      waits until the event at a position is folded
@@ -98,8 +98,8 @@ class GatewayWorld:
 class Gateway:
     """The gateway of one instance. `run` is its component; `news` is handed what the fold has applied."""
 
-    def __init__(self, world: GatewayWorld, settings: GatewaySettings) -> None:
-        self._world = world
+    def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
+        self._context = context
         self._settings = settings
         self._term: _TermOfGateway | None = None
         self._outdated: tuple[Term, str] | None = None
@@ -112,7 +112,7 @@ class Gateway:
         asks for the epoch, or nothing says so.
         """
         term, problem = self._outdated or (None, None)
-        return problem if term is not None and self._world.leadership.term is term else None
+        return problem if term is not None and self._context.leadership.term is term else None
 
     @property
     def is_idle(self) -> bool:
@@ -126,19 +126,19 @@ class Gateway:
 
     async def run(self) -> None:
         """Leads when this instance does, until cancelled."""
-        world = self._world
+        context = self._context
         stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:
-            term = await world.leadership.acquired()
-            await world.folded((await self._head()).last_seq)
+            term = await context.leadership.acquired()
+            await context.folded((await self._head()).last_seq)
             problem = await self._log_is_outdated()
             self._outdated = (term, problem) if problem is not None else None
             if problem is not None:
-                world.logger.error("log_outdated", problem=problem)
+                context.logger.error("log_outdated", problem=problem)
                 await asyncio.sleep(OUTDATED_SECONDS)
                 continue
-            world.logger.info("gateway_begins", epoch=term.epoch, host=world.api.host)
-            self._term = _TermOfGateway(world, self._settings)
+            context.logger.info("gateway_begins", epoch=term.epoch, host=context.api.host)
+            self._term = _TermOfGateway(context, self._settings)
             try:
                 await self._lead(self._term, term)
                 stopped.reset()
@@ -146,21 +146,21 @@ class Gateway:
                 if not is_misconfigured(error):
                     raise
                 # nothing is mirrored or written that cannot be recorded; admission goes on
-                world.metrics.failed("log")
-                world.logger.error("gateway_stopped", reason=str(error))
+                context.metrics.failed("log")
+                context.logger.error("gateway_stopped", reason=str(error))
             finally:
                 self._term = None
-            world.logger.info("gateway_ends", epoch=term.epoch)
-            if world.leadership.term is term:
+            context.logger.info("gateway_ends", epoch=term.epoch)
+            if context.leadership.term is term:
                 await stopped.wait()
 
     async def _log_is_outdated(self) -> str | None:
         """Why ours must not be written: another log was begun after it (event-bus spec, 9.3), or that is not known."""
-        world = self._world
-        state = world.view.state.get(GENESIS)
+        context = self._context
+        state = context.view.state.get(GENESIS)
         ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
         try:
-            theirs = await cluster_epoch(world.api, self._settings.epoch_namespace)
+            theirs = await cluster_epoch(context.api, self._settings.epoch_namespace)
         except (GenesisRefused, Unreachable) as error:
             return f"the cluster's epoch is not known: {error}"
         return f"the log is of epoch {ours}, the cluster of {theirs}" if theirs > ours else None
@@ -169,14 +169,14 @@ class Gateway:
         backoff = Backoff(0.2, 5.0)
         while True:
             try:
-                return await self._world.log.head()
+                return await self._context.log.head()
             except (NoAnswer, NotConnected):
                 await backoff.wait()
 
     async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
         """Works until the term is over."""
         working = asyncio.create_task(work.run())
-        lost = asyncio.create_task(self._world.leadership.lost(term))
+        lost = asyncio.create_task(self._context.leadership.lost(term))
         try:
             await asyncio.wait((working, lost), return_when=asyncio.FIRST_COMPLETED)
             if working.done() and not lost.done():
@@ -191,50 +191,57 @@ class Gateway:
 class _TermOfGateway:
     """Everything that lives as long as one term."""
 
-    def __init__(self, world: GatewayWorld, settings: GatewaySettings) -> None:
-        self._world = world
+    def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
+        self._context = context
         self._settings = settings
         self._queue: asyncio.Queue[Sighting] = asyncio.Queue(QUEUE)
-        self._owed = Owed()
-        self._owed.seed(world.view)
-        self._scribe = Scribe(
-            world.view, world.log, world.leadership, world.clock, world.tracer, world.logger, world.folded, world.actor
+        self._pending_writes = PendingWrites()
+        self._pending_writes.seed(context.view)
+        self._facts = FactAppender(
+            context.view,
+            context.log,
+            context.leadership,
+            context.clock,
+            context.tracer,
+            context.logger,
+            context.folded,
+            context.actor,
         )
         self._ingest = Ingest(
-            self._scribe,
+            self._facts,
             self._queue,
             report=self._report,
             changed=self._known_changed,
-            isolated=self._isolated("ingest"),
+            errors=self._errors("ingest"),
         )
         self._outbox = Outbox(
-            world.api,
-            self._scribe,
-            self._owed,
+            context.api,
+            self._facts,
+            self._pending_writes,
             self._ingest.known,
-            world.logger,
+            context.logger,
             writes=settings.writes,
-            counted=world.metrics.written,
+            counted=context.metrics.written,
             spoken=lambda: self._words.wake(),
-            isolated=self._isolated("outbox"),
+            errors=self._errors("outbox"),
         )
-        self._words = Words(
-            world.api,
-            world.view,
-            self._owed,
-            world.verdicts,
-            world.clock,
-            world.logger,
-            world.instance,
-            world.metrics.written,
-            self._isolated("words"),
+        self._words = EventRecorder(
+            context.api,
+            context.view,
+            self._pending_writes,
+            context.verdicts,
+            context.clock,
+            context.logger,
+            context.instance,
+            context.metrics.written,
+            self._errors("words"),
         )
         self._watches = [
             ListWatch(
-                world.api,
+                context.api,
                 resource,
                 self._queue,
-                world.logger,
+                context.logger,
                 watch_seconds=settings.watch_seconds,
                 idle_seconds=settings.idle_seconds,
                 resync_seconds=settings.resync_seconds,
@@ -243,8 +250,8 @@ class _TermOfGateway:
         ]
         self._reported: dict[str, str] = {}
 
-    def _isolated(self, part: str) -> Isolated:
-        return Isolated(part, self._world.logger, self._world.metrics.failed)
+    def _errors(self, part: str) -> ErrorBoundary:
+        return ErrorBoundary(part, self._context.logger, self._context.metrics.failed)
 
     @property
     def problem(self) -> str | None:
@@ -259,10 +266,10 @@ class _TermOfGateway:
 
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
         """Takes note of folded events."""
-        isolated = self._isolated("owed")
+        errors = self._errors("owed")
         for ref, event in folded:
-            with isolated(ref):
-                self._owed.note(self._world.view, [(ref, event)])
+            with errors(ref):
+                self._pending_writes.note(self._context.view, [(ref, event)])
         self._outbox.wake()
         self._words.wake()
 
@@ -289,7 +296,7 @@ class _TermOfGateway:
         while self.problem is not None:
             self._ingest.progress.clear()
             await self._ingest.progress.wait()
-        self._world.logger.info("gateway_listed", facts=self._ingest.facts)
+        self._context.logger.info("gateway_listed", facts=self._ingest.facts)
         await self._outbox.run()
 
     async def _listen(self) -> None:
@@ -301,57 +308,59 @@ class _TermOfGateway:
                 await backoff.wait()
 
     async def _sweep(self) -> None:
-        sweep = Sweep(self._world.api, self._scribe, self._settings.resources, self._world.logger, self._world.metrics)
+        sweep = Sweep(
+            self._context.api, self._facts, self._settings.resources, self._context.logger, self._context.metrics
+        )
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
-            with self._isolated("sweep")("the whole sweep"):
+            with self._errors("sweep")("the whole sweep"):
                 await sweep.once()
 
     def _known_changed(self, plural: str, name: str) -> None:
         if plural in ("nodeslos", "nodemetrics"):
-            self._owed.nodes[name_token(name)] = None
+            self._pending_writes.nodes[name_token(name)] = None
             self._outbox.wake()
 
     async def _report(self, node: str, report: NodeUsageReported) -> None:
         """A stock node agent's report goes where our agents' go."""
-        world = self._world
-        term = world.leadership.term
+        context = self._context
+        term = context.leadership.term
         origin = Origin(
             causation_id=f"nodemetric/{node}/{report.updated_at}",
             correlation_id=node,
-            actor=world.actor,
-            occurred_at=rfc3339(world.clock.now()),
+            actor=context.actor,
+            occurred_at=rfc3339(context.clock.now()),
             epoch=term.epoch if term else 0,
-            based_on=world.view.state.position,
+            based_on=context.view.state.position,
         )
-        await world.observations.publish(AggregateRef("node", name_token(node)), report, origin)
+        await context.observations.publish(AggregateRef("node", name_token(node)), report, origin)
 
     async def _publish_reports(self) -> None:
         """Our agents' newest reports as NodeMetric status, each once."""
-        world = self._world
+        context = self._context
         while True:
             await asyncio.sleep(self._settings.report_seconds)
-            for token, report in list(world.view.reports.items()):
+            for token, report in list(context.view.reports.items()):
                 name = name_from_token(token)
                 if self._reported.get(token) == report.updated_at or name not in self._ingest.known.get(
                     "nodemetrics", {}
                 ):
                     continue
-                self._scribe.require_term()
-                with self._isolated("reports")(name):
+                self._facts.require_term()
+                with self._errors("reports")(name):
                     request = node_metric_status(name, report)
                     try:
-                        answer = await world.api.request(
+                        answer = await context.api.request(
                             request.method, request.path, body=request.body, content_type=request.content_type
                         )
                     except Unreachable:
                         break
-                    world.metrics.written(request.purpose, meaning_of(answer.status))
+                    context.metrics.written(request.purpose, meaning_of(answer.status))
                     if answer.ok:
                         self._reported[token] = report.updated_at
 
     async def _watch_figures(self) -> None:
         """Figures of the watches, once a second."""
         while True:
-            self._world.metrics.watches({watch.resource.name: watch.figures for watch in self._watches})
+            self._context.metrics.watches({watch.resource.name: watch.figures for watch in self._watches})
             await asyncio.sleep(1.0)

@@ -23,7 +23,7 @@ from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_dr
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import LIST_SECONDS, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import Page, ResourceDecoder
-from koord_manager.shell.gateway.fact_appender import Scribe
+from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.listwatch import PAGE
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 
@@ -40,13 +40,13 @@ class Sweep:
     def __init__(
         self,
         api: KubernetesApi,
-        scribe: Scribe,
+        facts: FactAppender,
         resources: tuple[Mirrored, ...],
         logger: Logger,
         metrics: GatewayMetrics,
     ) -> None:
         self._api = api
-        self._scribe = scribe
+        self._facts = facts
         self._resources = [resource for resource in resources if resource.kind in SWEPT]
         self._logger = logger
         self._metrics = metrics
@@ -60,15 +60,15 @@ class Sweep:
         except _NoList as error:
             self._logger.info("sweep_ended_early", problem=str(error))
             return len(found)
-        for ref in open_drifts(self._scribe.view):
+        for ref in open_drifts(self._facts.view):
             if ref not in found:
-                await self._scribe.write(lambda ref=ref: healed_draft(self._scribe.view, ref, "vanished"))
+                await self._facts.write(lambda ref=ref: healed_draft(self._facts.view, ref, "vanished"))
         if found:
             self._logger.info("drift", objects=len(found), first=str(min(found)))
         return len(found)
 
     async def _sweep(self, resource: Mirrored, found: set[AggregateRef]) -> None:
-        known = set(known_of(self._scribe.view, resource))  # what appears from now on need not be in the list
+        known = set(known_of(self._facts.view, resource))  # what appears from now on need not be in the list
         unreadable = 0
         async for page in self._pages(resource):
             unreadable += len(page.unreadable)
@@ -78,22 +78,22 @@ class Sweep:
                     found.add(seen.ref)
         if unreadable:
             return  # what was not found may be what could not be read
-        still = known_of(self._scribe.view, resource)
+        still = known_of(self._facts.view, resource)
         for ref in known:
             if ref in still and await self._compare(Seen(resource, still[ref], gone=True)):
                 found.add(ref)
 
     async def _compare(self, seen: Seen) -> bool:
-        view = self._scribe.view
+        view = self._facts.view
         drift = find_drift(view, seen)
         if drift is None:
             return False
         self._metrics.drifted(seen.resource.plural)
-        await self._scribe.append([drift_draft(view, drift)])
+        await self._facts.append([drift_draft(view, drift)])
         again = find_drift(view, seen)  # the mirror goes on meanwhile: what it has brought since is newer
         if is_due(view, drift) and again is not None and again.fingerprint == drift.fingerprint:
-            await self._scribe.write(lambda: next_draft(view, seen))
-            await self._scribe.write(lambda: healed_draft(view, seen.ref, "reobserved"))
+            await self._facts.write(lambda: next_draft(view, seen))
+            await self._facts.write(lambda: healed_draft(view, seen.ref, "reobserved"))
             self._logger.warning("drift_healed", aggregate=str(seen.ref), difference=drift.difference)
         return True
 

@@ -17,7 +17,7 @@ from koord_manager.kubernetes_settings import LEASE_NAME, KubernetesSettings
 from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, connect_api
 from koord_manager.shell.gateway.metrics import PrometheusGatewayMetrics
 from koord_manager.shell.gateway.outbox import Writes
-from koord_manager.shell.gateway.running import Gateway, GatewaySettings, GatewayWorld
+from koord_manager.shell.gateway.running import Gateway, GatewayContext, GatewaySettings
 from koord_manager.shell.intake import FieldError, Intake, Result
 
 S = TypeVar("S", bound=KubernetesSettings)
@@ -71,7 +71,7 @@ def make_gateway(
     """
     settings = shell.settings
     return Gateway(
-        GatewayWorld(
+        GatewayContext(
             api=api,
             view=view,
             log=bus.events,
