@@ -7,7 +7,7 @@ import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import ContainerImage, Pod

@@ -7,8 +7,9 @@ import httpx
 import pytest
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
-from koord_scheduler.domain.framework.interface import Allow, Reads, Rejection, Wait
 from koord_scheduler.domain.framework.lifecycle_hooks import Answer, Eviction
+from koord_scheduler.domain.framework.node_points import Reads
+from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord

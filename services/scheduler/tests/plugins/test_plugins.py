@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
-from koord_scheduler.domain.framework.interface import FilterPlugin, ScorePlugin
+from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity, is_met
 from koord_scheduler.domain.plugins.affinity.node_name import NodeName
 from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable

@@ -10,7 +10,7 @@ from koord_scheduler.domain.config.args.koordinator import (
     ScarceResourceAvoidanceArgs,
 )
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.framework.interface import ScorePlugin
+from koord_scheduler.domain.framework.node_points import ScorePlugin
 from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
 from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
 from koord_scheduler.domain.pods.transformers import PodTransformers

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.framework.interface import Candidates, Failure, Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Failure, Rejection
 from koord_scheduler.domain.framework.transforming import Scored, Views
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.runtime.timed import Status, Stopwatch, Timing, measured

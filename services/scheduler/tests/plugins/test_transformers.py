@@ -14,7 +14,7 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
 from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, ScoredAs
 from koord_scheduler.domain.folding.log import fold, fold_report
-from koord_scheduler.domain.framework.interface import Candidates, Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.replay.recompute import Recomputed, recompute

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_shape, row_list
-from koord_scheduler.domain.framework.interface import CrossNodeFilter, CrossNodeScore
+from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilter, CrossNodeScore
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import (
     AFFINITY,

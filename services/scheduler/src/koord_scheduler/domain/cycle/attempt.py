@@ -20,7 +20,7 @@ from koord_scheduler.domain.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.evaluate.amounts import Needs, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.evaluate.decision import Decision, Placed
 from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction, ScoredAs
-from koord_scheduler.domain.framework.interface import Candidates, Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.plugin_faults import fault_of
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord

@@ -18,7 +18,7 @@ from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, Whole
 from koord_scheduler.domain.cycle.decision_basis import standing_of, turn_lost, turn_of
 from koord_scheduler.domain.cycle.pod_explanations import Verdict, refusal, waited_in_vain
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
-from koord_scheduler.domain.framework.interface import Allow, Rejection, Wait
+from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
 from koord_scheduler.domain.gang.bind_annotations import bind_annotations
 from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.nodes.ledger import Source
@@ -140,7 +140,7 @@ def _annotated(state: SchedulerState, work: Placement) -> Placement:
     """
     record = state.pods[work.uid]
     annotations = record.pod.metadata.annotations if record.pod is not None else {}
-    written = record.framework.pre_bind(record, work.node) if record.framework is not None else {}
+    written = state.framework_of(record).pre_bind(record, work.node) if record.framework is not None else {}
     if annotations or state.cluster.gangs.roster.gang_of(work.uid) is not None:
         wanted = bind_annotations(state.cluster.gangs, work.uid)
         written |= {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}

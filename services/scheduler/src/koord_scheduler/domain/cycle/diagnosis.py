@@ -13,7 +13,7 @@ from koord_scheduler.domain.columns.node_columns import row_list
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.framework.detailed import Detail, DetailedFilter
-from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.preempt.preemption import NoPreemption, Preemption

@@ -9,7 +9,7 @@ from koordcore.events.envelope import BasedOn
 
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound
-from koord_scheduler.domain.framework.interface import Allow
+from koord_scheduler.domain.framework.outcomes import Allow
 from koord_scheduler.domain.gang.job_plan import JobFailed, PlannedPod, assume_all, permit_all
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.record import PodRecord

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.evaluate.engine import Engine
-from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
 from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.pods.equivalence_classes import Subject

@@ -29,7 +29,7 @@ from koord_scheduler.domain.evaluate.views.refusals import (
     explained,
     refusals_of,
 )
-from koord_scheduler.domain.framework.interface import FilterPlugin, SingleRowFilter, SingleRowScore, TolerationFilter
+from koord_scheduler.domain.framework.node_points import FilterPlugin, SingleRowFilter, SingleRowScore, TolerationFilter
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.plugins.affinity.node_affinity import REFUSED, NodeAffinity
 from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit

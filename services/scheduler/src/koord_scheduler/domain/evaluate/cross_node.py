@@ -6,7 +6,12 @@ from typing import NamedTuple
 from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import LabelColumn
-from koord_scheduler.domain.framework.interface import CrossNodeFilter, CrossNodeScore, DomainFilter, DomainScore
+from koord_scheduler.domain.framework.cross_node_points import (
+    CrossNodeFilter,
+    CrossNodeScore,
+    DomainFilter,
+    DomainScore,
+)
 
 
 class Choice(NamedTuple):

@@ -32,7 +32,7 @@ from koord_scheduler.domain.evaluate.views.answers import Answers
 from koord_scheduler.domain.evaluate.views.cache import Views
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.evaluate.views.view import View
-from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
 

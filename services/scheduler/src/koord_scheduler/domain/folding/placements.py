@@ -40,8 +40,8 @@ def bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
     """The log has the pod on the node."""
     state.nominations.drop(pod.uid)
     state.explanations.placed(pod, node, state.cluster.gangs.roster)
-    framework = pod.framework
-    state.cluster.activated((framework or state.frameworks.first).post_bind(pod, node))
+    framework = state.frameworks.first if pod.framework is None else state.framework_of(pod)
+    state.cluster.activated(framework.post_bind(pod, node))
 
 
 def released(state: SchedulerState, stored: StoredEvent) -> None:

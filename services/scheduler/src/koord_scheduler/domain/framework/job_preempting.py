@@ -5,7 +5,7 @@ source    scheduler-core spec, 8.10
 
 from collections.abc import Sequence
 
-from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.pods.record import PodRecord
 

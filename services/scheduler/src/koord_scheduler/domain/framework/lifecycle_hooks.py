@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from koord_scheduler.domain.framework.interface import Named
+from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.record import PodRecord
 
 Answer: TypeAlias = Callable[[Mapping[str, str]], object]
 """From the parts of a path and the query, by name, to a JSON value; None: there is no such thing."""
 
 
-class PreBindPlugin(Named, Protocol):
+class PreBindPlugin(Plugin, Protocol):
     """Writes on pods that are bound; what all plugins of the point preBind write goes in one binding."""
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
@@ -23,7 +23,7 @@ class PreBindPlugin(Named, Protocol):
         ...
 
 
-class BeforeFailurePlugin(Named, Protocol):
+class BeforeFailurePlugin(Plugin, Protocol):
     """Comes before the scheduler's own handling of a failed attempt; any plugin of the profile may."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
@@ -34,7 +34,7 @@ class BeforeFailurePlugin(Named, Protocol):
         ...
 
 
-class AfterFailurePlugin(Named, Protocol):
+class AfterFailurePlugin(Plugin, Protocol):
     """Hears of every failed attempt after it was handled; any plugin of the profile may."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
@@ -50,7 +50,7 @@ class Eviction:
     message: str
 
 
-class ControllerPlugin(Named, Protocol):
+class ControllerPlugin(Plugin, Protocol):
     """Does something from time to time, whatever is scheduled: on the leader, if `--controller-plugins` names it."""
 
     @property
@@ -66,7 +66,7 @@ class ControllerPlugin(Named, Protocol):
         ...
 
 
-class PagesPlugin(Named, Protocol):
+class PagesPlugin(Plugin, Protocol):
     """Answers over HTTP, on the leader."""
 
     def pages(self) -> Mapping[str, Answer]:

@@ -5,21 +5,17 @@ from hashlib import blake2b
 
 from koordcore.values import codec
 
-from koord_scheduler.domain.framework.interface import (
+from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilterPlugin, CrossNodeScorePlugin
+from koord_scheduler.domain.framework.cycle_points import (
     AfterPostFilterPlugin,
-    CrossNodeFilterPlugin,
-    CrossNodeScorePlugin,
-    FilterPlugin,
     FindOneNodePlugin,
-    FoldingPlugin,
     NextPodPlugin,
     PermitPlugin,
-    PreemptionPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     ReservePlugin,
-    ScorePlugin,
 )
+from koord_scheduler.domain.framework.fact_points import FoldingPlugin
 from koord_scheduler.domain.framework.job_preempting import JobPreempting
 from koord_scheduler.domain.framework.lifecycle_hooks import (
     AfterFailurePlugin,
@@ -28,6 +24,8 @@ from koord_scheduler.domain.framework.lifecycle_hooks import (
     PagesPlugin,
     PreBindPlugin,
 )
+from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
+from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
 from koord_scheduler.domain.framework.transforming import (
     AfterPreFilterPlugin,
     BeforeFilterPlugin,

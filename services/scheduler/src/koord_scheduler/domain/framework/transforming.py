@@ -20,10 +20,11 @@ from typing import Protocol
 from koordcore.protocol.objects import Node, Pod
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
-from koord_scheduler.domain.framework.interface import Candidates, Named, Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
+from koord_scheduler.domain.framework.plugin import Plugin
 
 
-class PodTransformer(Named, Protocol):
+class PodTransformer(Plugin, Protocol):
     """A transformer of the point preFilter, in the order of the point."""
 
     def transform(self, pod: Pod) -> Pod:
@@ -36,7 +37,7 @@ class PodTransformer(Named, Protocol):
         ...
 
 
-class BeforePreFilterPlugin(Named, Protocol):
+class BeforePreFilterPlugin(Plugin, Protocol):
     """A transformer of the point preFilter, in the order of the point."""
 
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
@@ -47,7 +48,7 @@ class BeforePreFilterPlugin(Named, Protocol):
         ...
 
 
-class AfterPreFilterPlugin(Named, Protocol):
+class AfterPreFilterPlugin(Plugin, Protocol):
     """Runs after all PreFilters, in the order of the point preFilter."""
 
     def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
@@ -81,7 +82,7 @@ class Views:
     nodes: Mapping[int, NodeView] = field(default_factory=dict[int, NodeView])
 
 
-class BeforeFilterPlugin(Named, Protocol):
+class BeforeFilterPlugin(Plugin, Protocol):
     """A transformer of the point filter, in the order of the point; each sees what those before it have made."""
 
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
@@ -101,7 +102,7 @@ class Scored:
     rows: Rows | None = None
 
 
-class BeforeScorePlugin(Named, Protocol):
+class BeforeScorePlugin(Plugin, Protocol):
     """A transformer of the point score, in the order of the point."""
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
@@ -112,7 +113,7 @@ class BeforeScorePlugin(Named, Protocol):
         ...
 
 
-class ResizePodPlugin(Named, Protocol):
+class ResizePodPlugin(Plugin, Protocol):
     """Changes what pods ask for on the node that was chosen, with feature gate ResizePod; in the order of reserve."""
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:

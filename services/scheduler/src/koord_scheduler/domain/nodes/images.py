@@ -13,7 +13,7 @@ import numpy as np
 from koordcore.protocol.objects import Node, Pod
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _MIB: Final = 1 << 20

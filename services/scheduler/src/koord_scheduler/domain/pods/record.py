@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.pods.equivalence_classes import PodSort, Subject
 from koord_scheduler.domain.pods.info import PodInfo
-
-if TYPE_CHECKING:
-    from koord_scheduler.domain.runtime.frameworks import Framework
 
 _FINISHED: Final = ("Succeeded", "Failed")
 
@@ -41,7 +38,7 @@ class PodRecord:
     pod             None: the API has forgotten it (or never told us), only its placement is known
     subject         None with pod None, or when its requests cannot be read
     sort            as `subject`
-    framework       the plugins of its profile; None: no spec, or another scheduler's
+    framework       handle of its profile (`SchedulerState.framework_of`); None: no spec, or another scheduler's
     trigger         id of the event that put it into the queue the last time: the cause of its next placement
     spec_event      id of the last event of `podspec.<uid>`
     submitted_at    RFC 3339 text of its submission
@@ -62,7 +59,7 @@ class PodRecord:
     pod: Pod | None = None
     subject: Subject | None = None
     sort: PodSort | None = None
-    framework: Framework | None = None
+    framework: object | None = None
     phase: Phase = Phase.OTHERS
     trigger: str = ""
     spec_event: str = ""

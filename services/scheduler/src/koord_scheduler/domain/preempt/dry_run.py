@@ -13,7 +13,7 @@ from typing import NamedTuple
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.evaluate.amounts import move, needs_of, only_amounts_refuse, suffices
-from koord_scheduler.domain.framework.interface import PreemptionPlugin
+from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord

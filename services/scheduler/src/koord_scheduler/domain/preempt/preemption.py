@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import Rows, row_list, text_hash
-from koord_scheduler.domain.framework.interface import PreemptionPlugin, Rejection
 from koord_scheduler.domain.framework.job_preempting import JobPreempting
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord

@@ -16,15 +16,9 @@ from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.engine import Engine, ScoredAs
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.framework.interface import (
-    Allow,
-    Candidates,
-    Failure,
-    Named,
-    NextPodPlugin,
-    Rejection,
-    Wait,
-)
+from koord_scheduler.domain.framework.cycle_points import NextPodPlugin
+from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Rejection, Wait
+from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.pods.equivalence_classes import Subject, scheduler_name_of
@@ -260,10 +254,10 @@ class Frameworks:
             load.advance(now)
 
 
-def unreadable(plugin: Named, error: InvalidInput) -> Rejection:
+def unreadable(plugin: Plugin, error: InvalidInput) -> Rejection:
     """What a plugin showed asks for what is no quantity: the attempt fails, and with it nothing else."""
     return Rejection(plugin=plugin.name, message=f"plugin {plugin.name} shows what cannot be read: {error.sentence()}")
 
 
-def _key(profile: Profile, plugin: Named) -> str:
+def _key(profile: Profile, plugin: Plugin) -> str:
     return f"{profile.scheduler_name}/{plugin.name}"

@@ -19,9 +19,9 @@ from koord_scheduler.domain.config.catalogue import Point
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.framework.interface import PreemptionPlugin
 from koord_scheduler.domain.framework.job_preempting import JobPreempting
 from koord_scheduler.domain.framework.plugin_faults import package_of
+from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.gang.parameters import GangArgs
 from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import InterPodAffinity, InterPodAffinityArgs

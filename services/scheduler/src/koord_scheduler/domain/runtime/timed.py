@@ -15,19 +15,15 @@ from typing import Generic, TypeVar
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
-from koord_scheduler.domain.framework.interface import (
+from koord_scheduler.domain.framework.cycle_points import (
     AfterPostFilterPlugin,
-    Allow,
-    Candidates,
-    Failure,
-    Named,
     PermitPlugin,
     PreFilterPlugin,
-    Rejection,
     ReservePlugin,
-    Wait,
 )
 from koord_scheduler.domain.framework.lifecycle_hooks import PreBindPlugin
+from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Rejection, Wait
+from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.framework.transforming import (
     AfterPreFilterPlugin,
@@ -41,7 +37,7 @@ from koord_scheduler.domain.framework.transforming import (
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 
-P = TypeVar("P", bound=Named)
+P = TypeVar("P", bound=Plugin)
 T = TypeVar("T")
 
 

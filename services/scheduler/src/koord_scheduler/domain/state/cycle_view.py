@@ -20,7 +20,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns.node_columns import NodeShape, Rows, node_shape
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
-from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.transforming import NodeView, Views
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo

@@ -96,5 +96,5 @@ def _unassume(state: SchedulerState, pod: PodRecord, work: Placement, said_by: s
     state.retracted += 1
     state.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
     room_appeared(state, work.node, work.trigger)
-    framework = pod.framework or state.frameworks.first
+    framework = state.frameworks.first if pod.framework is None else state.framework_of(pod)
     reject(state, framework.unreserve(pod, work.node, said_by=said_by))

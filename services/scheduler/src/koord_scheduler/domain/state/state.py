@@ -148,8 +148,9 @@ class SchedulerState:
 
     def framework_of(self, pod: PodRecord) -> Framework:
         """The plugins of the pod's profile."""
-        assert pod.framework is not None, f"pod {pod.uid} is not ours, or has no spec"
-        return pod.framework
+        framework = pod.framework
+        assert isinstance(framework, Framework), f"pod {pod.uid} is not ours, or has no spec"
+        return framework
 
     def profile_of(self, uid: str) -> str:
         """Scheduler name of a pod; "" for one that is gone, or not readable."""

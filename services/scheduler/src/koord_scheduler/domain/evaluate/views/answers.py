@@ -8,7 +8,7 @@ import numpy as np
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, NO_NODE
 from koord_scheduler.domain.evaluate.views.row_judges import SingleRowPlugins
-from koord_scheduler.domain.framework.interface import FilterPlugin, Reads, ScorePlugin, SingleRowFilter
+from koord_scheduler.domain.framework.node_points import FilterPlugin, Reads, ScorePlugin, SingleRowFilter
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 

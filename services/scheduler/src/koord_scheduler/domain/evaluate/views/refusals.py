@@ -10,7 +10,7 @@ import numpy as np
 from koordcore.events.scheduling.placement_explanation import PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.framework.interface import FilterPlugin
+from koord_scheduler.domain.framework.node_points import FilterPlugin
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 NO_NODE: Final = -1

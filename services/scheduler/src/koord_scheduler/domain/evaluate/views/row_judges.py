@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS
-from koord_scheduler.domain.framework.interface import Reads, RowJudge, SingleRowFilter, SingleRowScore
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge, SingleRowFilter, SingleRowScore
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 

@@ -7,7 +7,7 @@ import numpy as np
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
 from koord_scheduler.domain.evaluate.views.answers import Judged
 from koord_scheduler.domain.evaluate.views.refusals import FEASIBLE
-from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.profile import Profile
 
 Bounds = list[tuple[int, int]]

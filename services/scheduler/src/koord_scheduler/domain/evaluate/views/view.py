@@ -12,7 +12,7 @@ from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, 
 from koord_scheduler.domain.evaluate.views.row_judges import RowJudges
 from koord_scheduler.domain.evaluate.views.scores import Bounds, Scores
 from koord_scheduler.domain.evaluate.views.totals import Totals
-from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _FEW_ROWS: Final = 24

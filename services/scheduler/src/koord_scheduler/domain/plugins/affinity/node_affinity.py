@@ -13,7 +13,7 @@ from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")

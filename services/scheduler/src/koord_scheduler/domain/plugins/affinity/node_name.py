@@ -3,7 +3,7 @@
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 

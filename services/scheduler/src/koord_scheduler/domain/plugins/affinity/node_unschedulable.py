@@ -6,7 +6,7 @@ import numpy as np
 from koordcore.protocol.objects import Taint
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.framework.interface import Reads
+from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.plugins.affinity.taint_toleration import is_tolerated
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 

@@ -9,7 +9,7 @@ from koordcore.protocol.objects import KubeStruct, Pod
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.args.koordinator import SchedulingHintArgs
-from koord_scheduler.domain.framework.interface import Candidates, Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.pods.record import PodRecord
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from koordcore.protocol.objects import Taint, Toleration
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 NO_SCHEDULE: Final = "NoSchedule"

@@ -6,7 +6,7 @@ source    scheduler-core spec, 8
 from collections.abc import Sequence
 from typing import Final
 
-from koord_scheduler.domain.framework.interface import Allow, Failure, Next, Rejection, Wait
+from koord_scheduler.domain.framework.outcomes import Allow, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Refused, Released
 from koord_scheduler.domain.pods.record import PodRecord

@@ -1,7 +1,8 @@
 """Preemption of any pod of lower priority. source    scheduler-core spec, 6"""
 
 from koord_scheduler.domain.config.args.kubernetes import DefaultPreemptionArgs
-from koord_scheduler.domain.framework.interface import Rejection, Room
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.post_filter import Room
 from koord_scheduler.domain.pods.record import PodRecord
 
 

@@ -5,7 +5,8 @@ from typing import Final
 
 from koordcore.protocol import keys
 
-from koord_scheduler.domain.framework.interface import Rejection, Room
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.post_filter import Room
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.preemption import QuotaRoom

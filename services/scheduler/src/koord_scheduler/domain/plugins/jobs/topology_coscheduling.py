@@ -11,7 +11,8 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
-from koord_scheduler.domain.framework.interface import Candidates, Offers, Rejection
+from koord_scheduler.domain.framework.cycle_points import Offers
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.gang.placement import NoTopologyPlan
 from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
 from koord_scheduler.domain.gang.topology_score import RunningPeers, scale_out_scores

@@ -1,6 +1,6 @@
 """Pods with resource claims, which nothing here can allocate. source    scheduler-core spec, 5.9"""
 
-from koord_scheduler.domain.framework.interface import Rejection
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.record import PodRecord
 
 

@@ -13,7 +13,7 @@ from koordcore.protocol.objects import Node, Pod, PodCondition
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
 from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.metric import metric_of_report

@@ -10,7 +10,7 @@ import numpy as np
 from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
-from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.node_resources_fit import is_scalar
 from koord_scheduler.domain.plugins.resources.single_rows import balanced

@@ -21,7 +21,7 @@ from koord_scheduler.domain.columns.node_columns import (
     Rows,
     row_list,
 )
-from koord_scheduler.domain.framework.interface import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
 from koord_scheduler.domain.plugins.resources.single_rows import allocated, lacking

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
-from koord_scheduler.domain.framework.interface import RowJudge
+from koord_scheduler.domain.framework.node_points import RowJudge
 from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
 
 
