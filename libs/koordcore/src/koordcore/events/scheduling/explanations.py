@@ -10,17 +10,17 @@ from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 from koordcore.events.scheduling.diagnosis import Diagnosis
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import Turn
+from koordcore.events.scheduling.pod import DecisionBasis, merge_turn
 
 
-@CATALOGUE.register(kind="pod", stream="explanations")
+@CATALOGUE.register(kind="pod", stream="explanations", schema=2, upcasters={1: merge_turn})
 class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     """No node was feasible in this attempt.
 
     message     one sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable."
     retry_at    RFC 3339 time of the next attempt at the latest, "" when it waits for an event
     diagnosis   the same node by node, with what preemption could do; None: no attempt was made at nodes
-    turn        where the attempt stood among its scheduler's decisions; None: the pod is told of another's attempt
+    basis       what the attempt was based on; None: the pod is told of another's attempt
     """
 
     namespace: str
@@ -31,7 +31,7 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     retry_at: str = ""
     explanation: PlacementExplanation
     diagnosis: Diagnosis | None = None
-    turn: Turn | None = None
+    basis: DecisionBasis | None = None
 
 
 @CATALOGUE.register(kind="pod", stream="explanations")

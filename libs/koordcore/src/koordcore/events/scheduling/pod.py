@@ -6,6 +6,8 @@
 source    event-bus spec, 2.1 and 4.2; scheduler-core spec, 6
 """
 
+from typing import Any
+
 import msgspec
 
 from koordcore.events.envelope import BasedOn, Event
@@ -13,35 +15,46 @@ from koordcore.events.registry import CATALOGUE
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 
 
-class Standing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a decision was taken on beside the positions of `based_on`, so that it can be taken again.
+class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What an attempt was based on, so that it can be made again from the log.
 
-    decided_at     unix seconds of the run's clock
-    retracted      how many decisions with smaller ordinals had been taken back by then
-    acknowledged   last position of an own append that was known, which may lie behind `based_on.ev`
-    read_ahead     last position that was read ahead of the fold, after a conflict
+    Attributes:
+        based_on: Positions of the log that were folded.
+        ordinal: Number of the last decision of the scheduler's term that had found a node. The attempt also counted
+            the decisions up to it that were still on their way to the log.
+        decided_at: Unix seconds of the run's clock.
+        retracted: Number of decisions up to `ordinal` that had been taken back.
+        acknowledged: Last known position of an own append. It may lie behind `based_on.ev`.
+        read_ahead: Last position that was read ahead of the fold, after a conflict.
+        found: True if decision `ordinal` is this attempt itself.
     """
 
+    based_on: BasedOn
+    ordinal: int
     decided_at: float
     retracted: int = 0
     acknowledged: int = 0
     read_ahead: int = 0
-
-
-class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Where an attempt that placed nothing stood among its scheduler's decisions, so that it can be made again.
-
-    ordinal    number of the last decision that had found a node by then
-    found      that one was this attempt: it lost its node while it waited for others
-    """
-
-    ordinal: int
-    based_on: BasedOn
-    standing: Standing
     found: bool = False
 
 
-@CATALOGUE.register(kind="pod")
+def merge_standing(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a PodPlaced of schema 1 with `ordinal` and `standing` merged into `basis`."""
+    ordinal, standing = body.pop("ordinal", 0), body.pop("standing", None)
+    if standing is not None:
+        body["basis"] = {"based_on": body["explanation"]["based_on"], "ordinal": ordinal, "found": True, **standing}
+    return body
+
+
+def merge_turn(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a PodNominated or PodUnschedulable of schema 1 with `turn` flattened into `basis`."""
+    turn = body.pop("turn", None)
+    if turn is not None:
+        body["basis"] = {**turn, **turn.pop("standing")}
+    return body
+
+
+@CATALOGUE.register(kind="pod", schema=2, upcasters={1: merge_standing})
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A node was chosen for the pod; the node's ledger changed in the same atomic batch.
 
@@ -51,9 +64,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     queued_at   RFC 3339 time at which the pod was submitted
     annotations allocation annotations that the binding carries to the object (protocol spec, 4.2: resource-status,
                 device-allocated, reservation-allocated ...)
-    ordinal     number of the decision in its scheduler's term: it was taken on what the log had at `based_on` and on
-                the decisions of the same term with smaller numbers, which may have been stored only afterwards
-    standing    what else it was taken on; None: not recorded
+    basis       what the decision was based on; None: not recorded
     """
 
     namespace: str
@@ -63,8 +74,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     queued_at: str
     annotations: dict[str, str] = {}
-    ordinal: int = 0
-    standing: Standing | None = None
+    basis: DecisionBasis | None = None
     explanation: PlacementExplanation
 
 
@@ -92,14 +102,14 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     violates_budget: bool = False
 
 
-@CATALOGUE.register(kind="pod")
+@CATALOGUE.register(kind="pod", schema=2, upcasters={1: merge_turn})
 class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The pod will fit on the node once the victims are gone; the node is tried first then.
 
     plugin       who found it: "DefaultPreemption", "ElasticQuota", "Coscheduling"
     candidates   how many nodes were examined
     message      one sentence for a person
-    turn         the attempt that led to it; None: not recorded, or it was another pod's of the same job
+    basis        of the attempt that led to it; None: not recorded, or it was another pod's of the same job
     """
 
     namespace: str
@@ -110,7 +120,7 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
     candidates: int = 0
     attempt: int = 0
     message: str = ""
-    turn: Turn | None = None
+    basis: DecisionBasis | None = None
 
 
 @CATALOGUE.register(kind="pod")

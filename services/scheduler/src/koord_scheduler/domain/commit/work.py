@@ -9,15 +9,14 @@ import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased, Standing
+from koordcore.events.scheduling.pod import DecisionBasis, PodPlaced, PodReleased
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A pod is to be placed on a node.
 
     trigger       event that made the attempt worthwhile
-    ordinal       number of the decision in its scheduler's term: it was taken on top of those with smaller ones
-    standing      what else it was taken on
+    basis         what the decision was based on; None: not recorded
     annotations   to be written on the pod when it is bound
     """
 
@@ -30,8 +29,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     queued_at: str
     explanation: PlacementExplanation
     trigger: str
-    ordinal: int = 0
-    standing: Standing | None = None
+    basis: DecisionBasis | None = None
     annotations: Mapping[str, str] = {}
     traceparent: str = ""
     tracestate: str = ""
@@ -79,8 +77,7 @@ def pod_event(work: Work) -> PodPlaced | PodReleased:
                 attempt=work.attempt,
                 queued_at=work.queued_at,
                 annotations=dict(work.annotations),
-                ordinal=work.ordinal,
-                standing=work.standing,
+                basis=work.basis,
                 explanation=work.explanation,
             )
         case Release():

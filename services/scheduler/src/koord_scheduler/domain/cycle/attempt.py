@@ -15,7 +15,7 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import Rows
-from koord_scheduler.domain.cycle.decision_basis import turn_of
+from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.evaluate.amounts import Needs, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.evaluate.decision import Decision, Placed
@@ -185,7 +185,7 @@ class Attempt:
             return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
         found = preempt(self._state, self._pod, self._sight, rejection, self._within)
         if isinstance(found, Preemption):
-            nominate(self._state, self._pod, found, turn_of(self._state, explanation.based_on, self._now))
+            nominate(self._state, self._pod, found, basis_of(self._state, explanation.based_on, self._now))
             gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:

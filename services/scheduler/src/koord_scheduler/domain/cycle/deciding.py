@@ -15,7 +15,7 @@ from koordcore.events.scheduling.node_ledger import pod_on_node
 
 from koord_scheduler.domain.commit.work import Placement, Release
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
-from koord_scheduler.domain.cycle.decision_basis import standing_of, turn_lost, turn_of
+from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.pod_explanations import Verdict, refusal, waited_in_vain
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
@@ -63,7 +63,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
             take_back(state, [work])
             if state.queue.get(pod.uid) is not None:
                 state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
-            own = refusal(pod, queued, rejection.message, found, now, turn_lost(work))
+            own = refusal(pod, queued, rejection.message, found, now, work.basis)
             return _heard(state, own, rejection.message)
     return work
 
@@ -157,10 +157,10 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
         state.queue.unschedulable(pod.uid, now, block, refused_by)
     framework = state.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
-    lost = {uid: turn_lost(work) for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
+    lost = {uid: work.basis for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
     reject(state, failure.rejected)
-    turn = turn_of(state, found.explanation.based_on, now)
-    own = refusal(pod, queued, failure.message or found.message, found, now, turn)
+    basis = basis_of(state, found.explanation.based_on, now)
+    own = refusal(pod, queued, failure.message or found.message, found, now, basis)
     verdicts = _heard(state, own, found.message)
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
@@ -201,8 +201,7 @@ def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Foun
         queued_at=pod.submitted_at,
         explanation=found.placed.explanation,
         trigger=queued.trigger,
-        ordinal=state.decisions,
-        standing=standing_of(state, now),
+        basis=basis_of(state, found.placed.explanation.based_on, now, found=True),
         traceparent=pod.traceparent,
         tracestate=pod.tracestate,
     )

@@ -1,28 +1,29 @@
-"""Where an attempt stands among the decisions of its scheduler: what it takes to make it again from the log.
+"""What an attempt is based on: what it takes to make it again from the log.
 
-source    event-bus spec, 4.2
+Source: event-bus spec, 4.2
 """
 
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.pod import Standing, Turn
+from koordcore.events.scheduling.pod import DecisionBasis
 
-from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.state.state import SchedulerState
 
 
-def standing_of(state: SchedulerState, now: float) -> Standing:
-    """What a decision of this moment is taken on beside the positions folded. now: unix seconds of the run's clock."""
-    return Standing(now, state.retracted, state.acknowledged, state.read_ahead)
+def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: bool = False) -> DecisionBasis:
+    """Return the basis of an attempt that is made now.
 
-
-def turn_of(state: SchedulerState, based_on: BasedOn, now: float) -> Turn:
-    """The turn of an attempt that is made now and places nothing."""
-    return Turn(ordinal=state.decisions, based_on=based_on, standing=standing_of(state, now))
-
-
-def turn_lost(work: Placement) -> Turn | None:
-    """The turn of an attempt that found a node and then waited for others in vain."""
-    if work.standing is None:
-        return None
-    based_on = work.explanation.based_on
-    return Turn(ordinal=work.ordinal, based_on=based_on, standing=work.standing, found=True)
+    Args:
+        state: The state with the attempt's decision counted, if it found a node.
+        based_on: Positions folded when the attempt began.
+        now: Unix seconds of the run's clock.
+        found: Whether the attempt found a node.
+    """
+    return DecisionBasis(
+        based_on=based_on,
+        ordinal=state.decisions,
+        decided_at=now,
+        retracted=state.retracted,
+        acknowledged=state.acknowledged,
+        read_ahead=state.read_ahead,
+        found=found,
+    )

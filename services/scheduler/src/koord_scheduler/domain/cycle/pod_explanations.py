@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
-from koordcore.events.scheduling.pod import Turn
+from koordcore.events.scheduling.pod import DecisionBasis
 
 from koord_scheduler.domain.commit.work import Placement, Work
 from koord_scheduler.domain.cycle.attempt import Found, NotFound
-from koord_scheduler.domain.cycle.decision_basis import turn_lost
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
 
@@ -39,7 +38,7 @@ class Verdict:
 
 
 def refusal(
-    pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, turn: Turn | None
+    pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
 ) -> Verdict:
     """An attempt placed the pod nowhere, or on a node that it may not keep."""
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
@@ -57,7 +56,7 @@ def refusal(
             message=message,
             explanation=explanation,
             diagnosis=diagnosis,
-            turn=turn,
+            basis=basis,
         ),
         decided_at=now,
     )
@@ -65,7 +64,7 @@ def refusal(
 
 def waited_in_vain(work: Placement, now: float) -> Verdict:
     """The pod has lost the node that it waited with, because the others of its gang did not come."""
-    waited = "" if work.standing is None else f" {round(now - work.standing.decided_at)} s"
+    waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return Verdict(
         uid=work.uid,
         trigger=work.trigger,
@@ -78,7 +77,7 @@ def waited_in_vain(work: Placement, now: float) -> Verdict:
             queued_at=work.queued_at,
             message=f"rejected due to timeout after waiting{waited} with node {work.node} for the others of its gang",
             explanation=work.explanation,
-            turn=turn_lost(work),
+            basis=work.basis,
         ),
         decided_at=now,
     )

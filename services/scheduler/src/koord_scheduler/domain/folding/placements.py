@@ -26,7 +26,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
     if not pod.name:
         pod.namespace, pod.name = event.namespace, event.name
     pod.node = event.node
-    pod.placed_at = unix_seconds(stored.occurred_at) if event.standing is None else event.standing.decided_at
+    pod.placed_at = unix_seconds(stored.occurred_at) if event.basis is None else event.basis.decided_at
     give_up(state, pod, stored.event_id)
     if pod.uid in state.cluster.quotas.pods:
         state.cluster.quotas.reserve(pod.uid)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling import pod as pod_event
-from koordcore.events.scheduling.pod import PodNominated, Turn
+from koordcore.events.scheduling.pod import DecisionBasis, PodNominated
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.commit.work import pod_ref
@@ -20,8 +20,8 @@ from koord_scheduler.domain.state.nominees import clear_nomination, nominated
 from koord_scheduler.domain.state.state import SchedulerState
 
 
-def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Turn) -> None:
-    """The pod, and the members of its job, are promised their nodes; the victims are to go. turn: of the attempt."""
+def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: DecisionBasis) -> None:
+    """The pod, and the members of its job, are promised their nodes; the victims are to go. basis: of the attempt."""
     nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:
@@ -36,7 +36,7 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Tur
         for other in state.nominations.outranked(node, uid, member.priority):
             if other not in nodes and state.pods[other].framework is not None:
                 clear_nomination(state, state.pods[other], "outranked")
-        promises.append((pod_ref(uid), _nominated(member, node, found, turn if uid == pod.uid else None)))
+        promises.append((pod_ref(uid), _nominated(member, node, found, basis if uid == pod.uid else None)))
         nominated(state, member, node)
     state.status_writes.put(
         StatusWrite(
@@ -49,7 +49,7 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, turn: Tur
     )
 
 
-def _nominated(pod: PodRecord, node: str, found: Preemption, turn: Turn | None) -> PodNominated:
+def _nominated(pod: PodRecord, node: str, found: Preemption, basis: DecisionBasis | None) -> PodNominated:
     victims = [
         pod_event.Victim(
             uid=victim.pod.uid,
@@ -69,7 +69,7 @@ def _nominated(pod: PodRecord, node: str, found: Preemption, turn: Turn | None) 
         plugin=found.plugin,
         candidates=found.examined,
         message=found.message,
-        turn=turn,
+        basis=basis,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Standing
+from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodNominationCleared, PodPlaced, PodReleased
 
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, WholeJob
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
@@ -54,6 +54,10 @@ class _Own:
     stored: StoredEvent
     event: PodPlaced
 
+    @property
+    def ordinal(self) -> int:
+        return 0 if self.event.basis is None else self.event.basis.ordinal
+
 
 def recompute(
     state: SchedulerState, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], seq: int
@@ -67,15 +71,18 @@ def recompute(
     """
     own = _own_placements(events, seq)
     placed = own[seq].event
-    ev, obs, standing = placed.explanation.based_on.ev, placed.explanation.based_on.obs, placed.standing
-    doubt = _doubt(events, own, seq)
-    if doubt or standing is None:
-        return NotRecomputable(doubt or "it was recorded without what it stood on")
+    basis = placed.basis
+    if basis is None:
+        return NotRecomputable("it was recorded without its basis")
+    ev, obs = basis.based_on.ev, basis.based_on.obs
+    doubt = _doubt(events, own, seq, basis)
+    if doubt:
+        return NotRecomputable(doubt)
     # 1. what the log said, without own appends that were not answered yet
     for stored in events:
         if stored.seq > ev:
             break
-        if stored.seq > standing.acknowledged and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
+        if stored.seq > basis.acknowledged and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
             skip(state, stored.seq)
         else:
             fold(state, stored)
@@ -83,22 +90,22 @@ def recompute(
         if report.seq <= obs:
             fold_report(state, report)
     # 2. what the scheduler knew beyond it: its own appends, acknowledged and on their way
-    known = standing.acknowledged
+    known = basis.acknowledged
     for stored in events:
         if ev < stored.seq <= known and stored.type in _DECIDED and _is_by(stored, own[seq].stored):
             fold_ahead(state, stored)
-    earlier = [each for each in own.values() if each.event.ordinal < placed.ordinal and each.stored.seq > known]
-    for each in sorted(earlier, key=lambda each: each.event.ordinal):
+    earlier = [each for each in own.values() if each.ordinal < basis.ordinal and each.stored.seq > known]
+    for each in sorted(earlier, key=lambda each: each.ordinal):
         if not _assume(state, each):
             return NotRecomputable(f"pod {each.stored.ref.id} was assumed, and is not known at {ev}")
     # 3. the attempt
-    state.frameworks.advance(standing.decided_at)
+    state.frameworks.advance(basis.decided_at)
     pod = state.pods.get(own[seq].stored.ref.id)
     if pod is None or pod.subject is None:
         return NotRecomputable(f"the pod is not known at {ev}")
     if state.engine_of(pod).policy_version != placed.explanation.policy_version:
         return NotRecomputable(f"it was taken under another configuration, {placed.explanation.policy_version}")
-    found = Attempt(state, pod, pod.subject, standing.decided_at).run(placed.explanation.based_on)
+    found = Attempt(state, pod, pod.subject, basis.decided_at).run(placed.explanation.based_on)
     if isinstance(found, Found):
         return Recomputed(placed, found.placed.node, found.placed.explanation)
     if isinstance(found, WholeJob) or (found.rejection is not None and found.rejection.plugin == "Coscheduling"):
@@ -117,19 +124,18 @@ def _own_placements(events: Sequence[StoredEvent], seq: int) -> dict[int, _Own]:
     return found
 
 
-def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int) -> str:
+def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int, basis: DecisionBasis) -> str:
     """What the log does not tell about the decision; "" nothing."""
-    placed = own[seq].event
-    ev, standing = placed.explanation.based_on.ev, placed.standing or Standing(0.0)
-    if standing.read_ahead > ev:
-        return f"facts up to {standing.read_ahead} had been read ahead after a conflict"
-    stored_before = sum(each.event.ordinal < placed.ordinal for each in own.values())
-    if placed.ordinal - 1 - stored_before != standing.retracted:
+    ev = basis.based_on.ev
+    if basis.read_ahead > ev:
+        return f"facts up to {basis.read_ahead} had been read ahead after a conflict"
+    stored_before = sum(each.ordinal < basis.ordinal for each in own.values())
+    if basis.ordinal - 1 - stored_before != basis.retracted:
         return "a decision that never came into the log was still counted in"
     for stored in events:
         if ev < stored.seq < seq and stored.type in (PodNominated.__name__, PodNominationCleared.__name__):
             return "a nomination was on its way to the log"
-    known = max(ev, standing.acknowledged)
+    known = max(ev, basis.acknowledged)
     of_pods: dict[str, list[StoredEvent]] = {each.stored.ref.id: [] for each in own.values()}
     for stored in events:
         if stored.seq <= known and stored.ref.kind in ("pod", "podspec") and stored.ref.id in of_pods:
@@ -153,10 +159,10 @@ def _is_by(stored: StoredEvent, other: StoredEvent) -> bool:
 def _assume(state: SchedulerState, own: _Own) -> bool:
     """The pod counts on its node, as its decision made it; False: it is not known."""
     pod = state.pods.get(own.stored.ref.id)
-    if pod is None or pod.subject is None or own.event.standing is None:
+    if pod is None or pod.subject is None or own.event.basis is None:
         return False
     state.queue.remove(pod.uid)
-    pod.placed_at = own.event.standing.decided_at
+    pod.placed_at = own.event.basis.decided_at
     pod.phase = Phase.ASSUMED
     pod.work_node = own.event.node
     state.ledgers.hold(own.event.node, pod_info_with(state.nodes, pod, own.event.requests), Source.ASSUMED)

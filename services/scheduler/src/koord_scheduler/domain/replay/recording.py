@@ -16,7 +16,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Turn
+from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodPlaced, PodReleased
 from koordcore.values.timestamps import unix_seconds
 
 PREEMPTED = "Preempted"
@@ -126,8 +126,8 @@ def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] 
             case PodNominated() as event:
                 found.nominated.append(nomination_of(event))
                 found.pairs.update((stored.ref.id, victim.uid) for victim in event.victims)
-                if event.turn is not None:
-                    one = _in_vain(stored, event.turn)
+                if event.basis is not None:
+                    one = _in_vain(stored, event.basis)
                     attempts[one.term, one.uid, one.now, one.order[0]] = one
             case PodEvictionRequested(reason=reason) as event if reason == PREEMPTED:
                 found.preempted[stored.ref.id] = (event.namespace, event.name)
@@ -136,8 +136,8 @@ def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] 
     begin = events[0].seq - 1 if events else 0
     for stored in verdicts:
         event = CATALOGUE.read(stored)
-        if isinstance(event, PodUnschedulable) and event.turn is not None:
-            one = _in_vain(stored, event.turn)
+        if isinstance(event, PodUnschedulable) and event.basis is not None:
+            one = _in_vain(stored, event.basis)
             if begin <= one.position <= found.ends:
                 attempts[one.term, one.uid, one.now, one.order[0]] = one
     found.attempts = list(_in_order(attempts.values()))
@@ -150,28 +150,28 @@ def term_of(stored: StoredEvent) -> Term:
 
 
 def _placed(stored: StoredEvent, event: PodPlaced) -> Recorded:
-    based_on, standing = event.explanation.based_on, event.standing
+    based_on, basis = event.explanation.based_on, event.basis
     return Recorded(
         uid=stored.ref.id,
         term=term_of(stored),
         position=based_on.ev,
         observed=based_on.obs,
-        acknowledged=based_on.ev if standing is None else standing.acknowledged,
-        now=unix_seconds(stored.occurred_at) if standing is None else standing.decided_at,
-        order=(event.ordinal, 0, stored.seq),
+        acknowledged=based_on.ev if basis is None else basis.acknowledged,
+        now=unix_seconds(stored.occurred_at) if basis is None else basis.decided_at,
+        order=(0 if basis is None else basis.ordinal, 0, stored.seq),
         stored=stored.seq,
     )
 
 
-def _in_vain(stored: StoredEvent, turn: Turn) -> Recorded:
+def _in_vain(stored: StoredEvent, basis: DecisionBasis) -> Recorded:
     return Recorded(
         uid=stored.ref.id,
         term=term_of(stored),
-        position=turn.based_on.ev,
-        observed=turn.based_on.obs,
-        acknowledged=turn.standing.acknowledged,
-        now=turn.standing.decided_at,
-        order=(turn.ordinal, 0 if turn.found else 1, stored.seq),
+        position=basis.based_on.ev,
+        observed=basis.based_on.obs,
+        acknowledged=basis.acknowledged,
+        now=basis.decided_at,
+        order=(basis.ordinal, 0 if basis.found else 1, stored.seq),
     )
 
 
