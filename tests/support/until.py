@@ -20,7 +20,7 @@ _SHORT.maxstring = _SHORT.maxother = 300
 
 @overload
 async def until(  # pyright: ignore[reportOverlappingOverload] - an awaitable is awaited, anything else is the answer
-    condition: Callable[[], Awaitable[T]],
+    condition: Callable[[], Awaitable[T | None]],
     what: str = "",
     *,
     seconds: float = DEADLINE_SECONDS,
@@ -29,7 +29,7 @@ async def until(  # pyright: ignore[reportOverlappingOverload] - an awaitable is
 ) -> T: ...
 @overload
 async def until(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     what: str = "",
     *,
     seconds: float = DEADLINE_SECONDS,
@@ -76,7 +76,7 @@ async def until(
 
 
 def until_blocking(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     what: str = "",
     *,
     seconds: float = DEADLINE_SECONDS,

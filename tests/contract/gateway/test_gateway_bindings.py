@@ -1,6 +1,5 @@
 """A placed pod is bound whatever the API server answers, or gives its place back."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -91,7 +90,7 @@ async def test_a_recreated_pod_is_never_bound_to_the_place_of_its_predecessor(tm
         await world.server.apply(pod("a"))
         second = await world.mirrored("a")
         await world.until(lambda: world.spec(first) is None)
-        await asyncio.sleep(0.5)
+        await world.until(lambda: world.gateway.is_idle)  # neither owed nor waiting for another attempt
 
         assert second != first
         assert world.node_of("a") == ""

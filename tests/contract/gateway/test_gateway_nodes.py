@@ -1,15 +1,14 @@
 """What the manager decides about nodes stands on them and in their NodeSLO; what stock agents report is taken in."""
 
-import asyncio
 import json
 from pathlib import Path
 
-import pytest
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, NodeSloRendered
 from support.kubernetes.gateway_world import gateway_settings, gateway_world, install_crds, node
+from support.until import until
 
 
 def overcommit(cpu: int | None) -> NodeOvercommitComputed:
@@ -85,13 +84,7 @@ async def test_reports_of_a_stock_agent_are_taken_in(tmp_path: Path) -> None:
             "nodemetrics", "", "node-1", {"updateTime": "2026-11-21T10:00:00Z", "nodeMetric": usage}
         )
         ref = AggregateRef("node", "node-1")
-        for _ in range(500):
-            found = await world.bus.observations.latest([ref])
-            if found:
-                break
-            await asyncio.sleep(0.01)
-        else:
-            pytest.fail("no report came")
+        found = await until(lambda: world.bus.observations.latest([ref]))
         report = CATALOGUE.read(found[0])
         assert json.loads(found[0].body)["node_usage"] == {"cpu_milli": 1500, "memory_bytes": 2 << 30}
         assert report is not None

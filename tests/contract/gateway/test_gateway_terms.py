@@ -97,7 +97,7 @@ async def test_who_no_longer_leads_sends_nothing_more_and_goes_on_in_its_next_te
         leadership.term = None
         await world.place(uid, "node-1")
         await world.server.apply(pod("b"))
-        await asyncio.sleep(0.3)
+        await world.until(lambda: leadership.is_awaited)
         assert world.node_of("a") == ""
         assert world.spec(world.uid("b")) is None
 

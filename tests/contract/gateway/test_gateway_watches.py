@@ -56,7 +56,7 @@ async def test_bookmarks_move_a_quiet_watch_past_the_history_that_is_forgotten(t
             await world.server.apply(pod(f"busy-{number}"))
         last = await world.mirrored("busy-4")
         before = server.requests.count(("GET", "/api/v1/nodes"))
-        await asyncio.sleep(0.3)  # bookmarks pass
+        await world.until(lambda: server.bookmarked["nodes"] >= server.store.version)
         server.store.compact()
         await world.drop_watches("nodes")
         await server.apply(node("another"))
@@ -83,7 +83,7 @@ async def test_a_list_whose_pages_expire_begins_anew(tmp_path: Path) -> None:
 
         expiring = asyncio.create_task(expire_pages())
         await world.begin()
-        await world.until(lambda: len(world.view.state.of_kind(PodSpecState)) == 1200, seconds=40)
+        await world.until(lambda: len(world.view.state.of_kind(PodSpecState)) == 1200)
         expiring.cancel()
 
 

@@ -53,6 +53,7 @@ class ApiServer:
     refused             (user, verb, resource, name) of every request that RBAC refused
     requests            (method, path) of every request, in order; WATCH for watches
     watching            plural of a resource -> watches of it that are open
+    bookmarked          plural of a resource -> version of the last bookmark that was sent to a watch of it
     """
 
     def __init__(self, *, bookmark_seconds: float = 1.0) -> None:
@@ -64,6 +65,7 @@ class ApiServer:
         self.expire_with_status = False
         self.requests: list[tuple[str, str]] = []
         self.watching: Counter[str] = Counter()
+        self.bookmarked: Counter[str] = Counter()
         self.refused: list[tuple[str, str, str, str]] = []
         self.users: dict[str, User] = {"admin-token": User("kubernetes-admin")}
         self.url = ""
@@ -319,6 +321,7 @@ class ApiServer:
                     mark: Json = {"kind": resource.kind, "apiVersion": resource.api_version}
                     mark["metadata"] = {"resourceVersion": str(since), "creationTimestamp": None}
                     yield _line("BOOKMARK", mark)
+                    self.bookmarked[resource.plural] = since
                 waiting = [asyncio.ensure_future(event.wait()) for event in (changed, dropped, self._stopping)]
                 await asyncio.wait(
                     waiting, timeout=min(until, bookmark_at) - loop.time(), return_when=asyncio.FIRST_COMPLETED

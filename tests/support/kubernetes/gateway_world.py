@@ -39,11 +39,10 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
 from support.kubernetes.apiserver import ApiServer, running_api_server
+from support.until import until
 from yaml import safe_load
 
 Json = dict[str, Any]
-
-DEADLINE = 20.0
 
 
 def pod(name: str, *, cpu: str = "1", namespace: str = "default", **spec: Any) -> Json:
@@ -115,17 +114,24 @@ class Instance:
 
 
 class Interrupted:
-    """A leader whose term ends and begins again, as when its lease could not be renewed for a while."""
+    """A leader whose term ends and begins again, as when its lease could not be renewed for a while.
+
+    Attributes:
+        is_awaited: Whether the gateway waits for its next term, after everything of the last one has ended.
+    """
 
     def __init__(self) -> None:
         self.term: Term | None = Term("test", 1, 0.0)
         self.holder: str | None = "test"
+        self.is_awaited = False
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None: ...
     async def acquired(self) -> Term:
-        while self.term is None:  # noqa: ASYNC110 - a test sets the term by hand
-            await asyncio.sleep(0.01)
-        return self.term
+        self.is_awaited = True
+        try:
+            return await until(lambda: self.term)
+        finally:
+            self.is_awaited = False
 
     async def lost(self, term: Term) -> str:
         await asyncio.Event().wait()  # nobody has told it yet
@@ -199,16 +205,15 @@ class World:
         if self._instance is not None:
             await self._instance.stop()
 
-    async def until(self, holds: Callable[[], object], *, seconds: float = DEADLINE) -> None:
-        """Waits until something holds; fails after a while, or when the manager has ended."""
-        deadline = asyncio.get_running_loop().time() + seconds
-        while not holds():
-            assert self._instance is not None
-            for task in self._instance.tasks:
-                if task.done():
-                    task.result()
-            assert asyncio.get_running_loop().time() < deadline, "it did not come to that"
-            await asyncio.sleep(0.01)
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds; fail at the deadline, or as soon as a task of the manager has failed."""
+        await until(holds, check=self._require_running)
+
+    def _require_running(self) -> None:
+        assert self._instance is not None
+        for task in self._instance.tasks:
+            if task.done():
+                task.result()
 
     async def drop_watches(self, plural: str) -> None:
         """Ends every open watch; one of a resource must be open, for it is what the test is about."""
