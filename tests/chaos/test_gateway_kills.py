@@ -1,6 +1,5 @@
 """kill -9 of the manager at every named step of its gateway: what was placed is bound, what was to be evicted goes."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,12 +56,14 @@ def bound(state: ClusterState) -> list[BindingOutcome | None]:
 
 
 async def folded_until(day: Day, holds: Callable[[ClusterState], bool], what: str) -> ClusterState:
-    for _ in range(120):
-        state = await fold_of(day.nats)
-        if holds(state):
-            return state
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"{what}: not so; {day.trouble()}")
+    states: list[ClusterState] = []
+
+    async def is_so() -> bool:
+        states.append(await fold_of(day.nats))
+        return holds(states[-1])
+
+    await day.until(is_so, what)
+    return states[-1]
 
 
 @pytest.mark.parametrize("failpoint", ["binding_decided_before_request:1", "binding_answered_before_fact:3"])

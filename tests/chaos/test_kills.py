@@ -9,7 +9,7 @@ import contextlib
 import json
 import random
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from koordctl.access.log import LogTrouble, open_log
 from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
 from koordctl.embedded.processes import StackOptions, specs, wipe
+from support.until import until
 
 KILLS = 30
 NODES = 20
@@ -146,13 +147,6 @@ async def stack(
             await load.close()
 
 
-async def until(what: str, condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS) as limit:
-        while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-            await asyncio.sleep(0.2)
-    assert not limit.expired(), what
-
-
 async def require_everything_right(var: Path, processes: list[ProcessSpec], load: Load) -> Audit:
     """Waits until every live pod is placed (there is room for all), then audits the log and compares the folds."""
     audit = Audit()
@@ -174,7 +168,7 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
         found = audit.findings(())
         return not found.pending and found.submitted == len(load.live)
 
-    await until("every live pod is placed", all_placed)
+    await until(all_placed, "every live pod is placed", seconds=PATIENCE_SECONDS, every=0.2)
     findings = audit.findings(())
     assert findings.all_hold, findings.sentences()
     assert {audit.name_of(uid) for uid in audit.live_pods()} == {f"default/{name}" for name in load.live}

@@ -19,7 +19,7 @@ from koordcore.bus.factory import Bus, BusSettings, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
-from koordcore.state.aggregates import ConfigState, NodePolicyState, PodState
+from koordcore.state.aggregates import ConfigState, NodePolicyState, PodSpecState, PodState
 from koordcore.values.quantity import parse_milli
 from koordctl.access.verification import verify_now
 from koordctl.what_if.admission import tried_of
@@ -160,7 +160,7 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
             # 4. the leader is killed while pods come
             leader = await whole.leader()
             arriving = asyncio.create_task(create(server, range(PODS // 3, 2 * PODS // 3)))
-            await asyncio.sleep(1.0)
+            await whole.until(lambda: len(server.objects("pods")) > PODS // 3 + CREATORS, "pods that come")
             await whole.processes[leader].kill()
             whole.endpoints()
             await arriving
@@ -183,7 +183,17 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
                         for item in server.objects("nodeslos")) and len(server.objects("nodeslos")) == NODES,
             "the last good configuration on every node",
         )  # fmt: skip
-        await asyncio.sleep(3.0)
+        await whole.until(
+            lambda: any(item["reason"] == "SLOCfgUnmarshalFailed" for item in server.objects("events", "")),
+            "the event about the bad configuration",
+        )
+
+        async def is_all_recorded() -> bool:
+            specs = (await fold_of(whole.nats)).of_kind(PodSpecState)
+            found = [specs.get(item["metadata"]["uid"]) for item in server.objects("pods")]
+            return all(spec is not None and spec.binding is not None for spec in found)
+
+        await whole.until(is_all_recorded, "the outcome of every binding in the log")
 
         # 7. who was asked for what, and who was refused
         assert server.refused == []
@@ -195,7 +205,6 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
                 "kubernetes.io/batch-cpu",
                 "kubernetes.io/batch-memory",
             }
-        assert any(item["reason"] == "SLOCfgUnmarshalFailed" for item in server.objects("events", ""))
 
         # 8. the API's objects and the log agree, and no node holds more than it has
         state = await fold_of(whole.nats)

@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from koordcore.embedded.identity import is_alive
 from koordcore.embedded.stack import Stack, read_stack
 from koordcore.service.telemetry.span_sinks import read_span_file
 from support.servers import server_directory
+from support.until import until_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
 
@@ -65,12 +65,6 @@ class Koord:
         assert stack is not None
         return stack
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-        """Asks again until the condition holds."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-
     def phase(self, pod: str) -> str:
         """Phase of a pod."""
         return str(self.ask("get", "pod", pod).get("status", {}).get("phase", ""))
@@ -84,7 +78,7 @@ def koord() -> Iterator[Koord]:
         try:
             command.run("up", "--no-agent", "--simulated-nodes", "3", "--traces")
             command.run("apply", "-f", "-", stdin=POD)
-            command.until(lambda: command.phase("web") == "Running", "the pod's start")
+            until_blocking(lambda: command.phase("web") == "Running", "the pod's start")
             yield command
         finally:
             command.run("down")
@@ -141,7 +135,7 @@ def test_life_of_a_pod_is_one_trace_through_all_services(koord: Koord) -> None:
     trace = koord.ask("explain", "pod", "web")["moments"][0]["trace"]
     wanted = {"manager", "scheduler", "agent", "projector"}
     file = koord.var / "log" / "traces.jsonl"
-    koord.until(
+    until_blocking(
         lambda: wanted <= {span.service for span in read_span_file(str(file)) if span.trace_id == trace}, "spans"
     )
 
@@ -156,7 +150,7 @@ def test_folds_agree_while_the_stack_works(koord: Koord) -> None:
 def test_best_effort_pod_runs_on_what_is_reclaimed(koord: Koord) -> None:
     koord.run("apply", "-f", str(EXAMPLES / "best-effort.yaml"))
     koord.run("apply", "-f", str(EXAMPLES / "colocation.yaml"))
-    koord.until(lambda: koord.phase("crunch") == "Running", "the start of the best-effort pod", 60)
+    until_blocking(lambda: koord.phase("crunch") == "Running", "the start of the best-effort pod")
     story = koord.ask("explain", "pod", "crunch")
     assert "refused" in {moment["what"] for moment in story["moments"]}
     node = koord.ask("explain", "node", story["node"])
@@ -212,9 +206,9 @@ def test_deployment_makes_its_pods_and_takes_them_away(koord: Koord) -> None:
         return sum(item["metadata"]["name"].startswith("shop") for item in koord.ask("get", "pods")["items"])
 
     koord.run("apply", "-f", str(EXAMPLES / "deployment.yaml"))
-    koord.until(lambda: shops() == 3, "three replicas")
+    until_blocking(lambda: shops() == 3, "three replicas")
     koord.run("delete", "deployment", "shop")
-    koord.until(lambda: shops() == 0, "the end of the replicas")
+    until_blocking(lambda: shops() == 0, "the end of the replicas")
 
 
 def test_streams_and_folds_are_shown(koord: Koord) -> None:

@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from koordcore.protocol import keys
 from support.servers import server_directory
+from support.until import until_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
 
@@ -94,11 +94,6 @@ class Koord:
         """What the log tells of every pod, for a failure."""
         return self.run("events", "--kind", "pod") + self.run("get", "pods")
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-
 
 @pytest.fixture(scope="module")
 def koord() -> Iterator[Koord]:
@@ -119,7 +114,7 @@ def quota_tells_what_it_borrows_and_from_whom(koord: Koord) -> None:
     def quotas() -> dict[str, Any]:
         return {quota["name"]: quota for quota in koord.ask("quota", "tree")[""]}
 
-    koord.until(lambda: quotas()["team-a"]["used"] == {"cpu": 8000}, "the placement of both pods")
+    until_blocking(lambda: quotas()["team-a"]["used"] == {"cpu": 8000}, "the placement of both pods")
     [share] = quotas()["team-a"]["shares"]
     assert (share["borrowed"], share["lenders"]) == (4000, {"team-b": 8000})
     assert "lends 8 of its min 8" in koord.run("quota", "tree")
@@ -127,18 +122,18 @@ def quota_tells_what_it_borrows_and_from_whom(koord: Koord) -> None:
 
 def gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord: Koord) -> None:
     koord.apply(pod("member-0", "1", {keys.POD_GROUP: "training"}))
-    koord.until(lambda: "gated" in koord.steps("member-0"), "the gate")
+    until_blocking(lambda: "gated" in koord.steps("member-0"), "the gate")
     [line] = koord.ask("gang")
     assert (line["phase"], line["pending"], line["min_members"]) == ("Pending", 1, 2)
     assert "too few" in koord.run("gang", "training")
     koord.apply(pod("member-1", "1", {keys.POD_GROUP: "training"}))
-    koord.until(lambda: "placed" in koord.steps("member-0"), "the gang's placement")
-    koord.until(lambda: koord.ask("gang")[0]["phase"] in ("Scheduled", "Running"), "the phase")
+    until_blocking(lambda: "placed" in koord.steps("member-0"), "the gang's placement")
+    until_blocking(lambda: koord.ask("gang")[0]["phase"] in ("Scheduled", "Running"), "the phase")
 
 
 def urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> None:
     koord.apply(pod("urgent", "9", priority="urgent"))
-    koord.until(lambda: "placed" in koord.steps("urgent"), "the placement of the urgent pod")
+    until_blocking(lambda: "placed" in koord.steps("urgent"), "the placement of the urgent pod")
     story = koord.ask("explain", "pod", "urgent")
     kinds = [moment["what"] for moment in story["moments"]]
     assert {"refused", "nominated"} <= set(kinds[: kinds.index("placed")]), koord.everything()
@@ -147,7 +142,7 @@ def urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> N
     assert victims
     assert set(victims) <= {"low-0", "low-1", "member-0", "member-1"}
     for victim in victims:
-        koord.until(lambda victim=victim: "evicted" in koord.steps(victim), "the eviction")
+        until_blocking(lambda victim=victim: "evicted" in koord.steps(victim), "the eviction")
         assert "urgent" in koord.run("explain", "pod", victim)
     assert "PodNominated" in koord.run("events", "--kind", "pod")
 
@@ -178,12 +173,12 @@ def test_pods_that_borrow_wait_for_each_other_and_displace_others_can_all_be_exp
 
 def test_pod_that_fits_nowhere_names_its_nodes(koord: Koord) -> None:
     koord.apply(pod("huge", "64"))
-    koord.until(lambda: "refused" in koord.steps("huge"), "the verdict")
+    until_blocking(lambda: "refused" in koord.steps("huge"), "the verdict")
     text = koord.run("explain", "pod", "huge")
     assert "1 x NodeResourcesFit: Insufficient cpu (no pod that leaves helps): node-1" in text
 
 
 def test_objects_that_placement_reads_are_kept_and_shown(koord: Koord) -> None:
     koord.apply(pod("calm", "100m", {"app": "calm"}))
-    koord.until(lambda: koord.ask("get", "pdb", "calm").get("status", {}).get("currentHealthy") == 1, "the status")
+    until_blocking(lambda: koord.ask("get", "pdb", "calm").get("status", {}).get("currentHealthy") == 1, "the status")
     assert koord.ask("get", "svc", "calm")["spec"]["selector"] == {"app": "calm"}

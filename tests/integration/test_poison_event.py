@@ -2,7 +2,6 @@
 operator records that the event is to be passed over.
 """
 
-import asyncio
 import json
 
 import httpx
@@ -19,6 +18,7 @@ from koordcore.ports.eventlog import Appended
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from support.running_service import running_service
+from support.until import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -33,12 +33,12 @@ ORIGIN = Origin(causation_id="test", correlation_id="test", actor="test", occurr
 
 async def ready(client: httpx.AsyncClient, status: int) -> str:
     """The readiness page once it has this status."""
-    async with asyncio.timeout(20):
-        while True:
-            page = await client.get("/readyz")
-            if page.status_code == status:
-                return page.text
-            await asyncio.sleep(0.05)
+
+    async def page() -> str | None:
+        found = await client.get("/readyz")
+        return found.text if found.status_code == status else None
+
+    return await until(page)
 
 
 async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_skip(nats_server: NatsServer) -> None:

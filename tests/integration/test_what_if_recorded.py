@@ -28,6 +28,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
 from koordctl.what_if.scheduler import Comparison, compare
 from support.scheduler.configurations import PACKED
+from support.until import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -84,23 +85,15 @@ class Recorder:
         return [CATALOGUE.read(stored) async for batch in self.bus.events.history(0, end) for stored in batch]
 
     async def until_placed(self, *names: str) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                placed = {event.name for event in await self.events() if isinstance(event, PodPlaced)}
-                if placed.issuperset(names):
-                    return
-                await asyncio.sleep(0.1)
+        async def are_placed() -> bool:
+            return {event.name for event in await self.events() if isinstance(event, PodPlaced)}.issuperset(names)
+
+        await until(are_placed, every=0.1)
 
     async def again(self, configuration: EffectiveConfiguration) -> Comparison:
         end = (await self.bus.events.head()).last_seq
         bus = self.bus
         return await compare(bus.events, bus.observations, bus.explanations, configuration, 0, end, lambda _: None)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110  any condition, not one that has an event
-            await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager

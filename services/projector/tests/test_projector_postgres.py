@@ -29,8 +29,9 @@ from psycopg import sql
 from sqlalchemy import Connection
 from support.histories import Action, Recorder, every_kind_once, history
 from support.projector.synthetic_cluster import SyntheticCluster, small
-from support.projector.world import Projector, pods_by_fold, projector, wait_for
+from support.projector.world import Projector, pods_by_fold, projector
 from support.servers import fresh_database
+from support.until import until
 
 pytestmark = pytest.mark.postgres
 
@@ -149,7 +150,7 @@ async def test_sessions_that_are_killed_again_and_again_lose_and_repeat_nothing(
     async with projector(postgres_dsn, batch_events=20) as it, it.running():
         for start in range(0, len(events), 60):
             it.write(events[start : start + 60])
-            await wait_for(lambda start=start: it.progress.position > start)
+            await until(lambda start=start: it.progress.position > start)
             with psycopg.connect(postgres_dsn, autocommit=True) as connection:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -180,7 +181,7 @@ async def test_a_database_restored_to_an_older_state_is_continued_from_there(
                 more.write("namespace", "ns-1", _namespace())
                 last = msgspec.structs.replace(more.events[0], seq=len(events) + 1)
                 it.write([last])
-                await wait_for(lambda: it.progress.position == last.seq)
+                await until(lambda: it.progress.position == last.seq)
                 await it.caught_up()
                 assert await stored_hash(it) == (last.seq, folded([*events, last]).hash())
         now = all_rows(dsn)
@@ -217,10 +218,10 @@ async def test_a_rebuild_gives_the_same_rows_and_keeps_the_archives(postgres_dsn
             await it.observations.publish(message.ref, message.event, message.origin)
         async with it.running():
             await it.caught_up()
-            await wait_for(lambda: it.progress.observations == len(cluster.reports))
+            await until(lambda: it.progress.observations == len(cluster.reports))
             before = all_rows(postgres_dsn)
             it.progress.rebuild_wanted.set()
-            await wait_for(lambda: not it.progress.rebuild_wanted.is_set())
+            await until(lambda: not it.progress.rebuild_wanted.is_set())
             await it.caught_up()
             assert all_rows(postgres_dsn) == before
     with psycopg.connect(postgres_dsn) as connection:
@@ -246,7 +247,7 @@ async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgr
     async with projector(postgres_dsn) as it:
         it.write(events)
         async with it.running():
-            await wait_for(lambda: "halted before event 9" in it.progress.trouble)
+            await until(lambda: "halted before event 9" in it.progress.trouble)
             assert not it.health.is_ready()
             assert await stored_hash(it) == (poison - 1, folded(good).hash())
             assert b'koord_bus_follower_halted{fold="projector"} 1.0' in it.metrics.render()[0]
@@ -254,7 +255,7 @@ async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgr
             record.write("fold", "projector", EventSkipped(seq=poison, reason="torn", operator="me"))
             skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
             it.write([skip])
-            await wait_for(lambda: it.progress.position == skip.seq)
+            await until(lambda: it.progress.position == skip.seq)
             assert it.health.is_ready()
             expected = ClusterState()
             for event in [*events, skip]:
@@ -275,7 +276,7 @@ async def test_a_trimmed_log_is_said_and_not_ready(postgres_dsn: str) -> None:
         it.write(history(every_kind_once()))
         it.log.trim(10)
         async with it.running():
-            await wait_for(lambda: "gone" in it.progress.trouble)
+            await until(lambda: "gone" in it.progress.trouble)
             assert not it.health.is_ready()
 
 
@@ -286,7 +287,7 @@ async def test_another_log_than_the_folded_one_is_said_and_not_mixed_in(postgres
     async with projector(postgres_dsn) as it:
         it.write(small())
         async with it.running():
-            await wait_for(lambda: "position 12" in it.progress.trouble)
+            await until(lambda: "position 12" in it.progress.trouble)
             assert not it.health.is_ready()
             assert all_rows(postgres_dsn) == before
             it.progress.rebuild_wanted.set()
@@ -370,8 +371,8 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
             await it.explanations.publish(message.ref, message.event, message.origin)
         for _ in range(2):  # the second run has nothing to add
             async with it.running():
-                await wait_for(lambda: it.progress.observations == len(cluster.reports) + 1)
-                await wait_for(lambda: it.progress.explanations == len(cluster.explanations))
+                await until(lambda: it.progress.observations == len(cluster.reports) + 1)
+                await until(lambda: it.progress.explanations == len(cluster.explanations))
         page = it.metrics.render()[0].decode()
         assert 'koord_projector_unreadable_total{stream="obs"} 1.0' in page
     with psycopg.connect(postgres_dsn) as connection:
@@ -387,7 +388,7 @@ async def test_a_stream_of_observations_that_was_made_again_is_followed_from_its
             for message in part:
                 await it.observations.publish(message.ref, message.event, message.origin)
             async with it.running():
-                await wait_for(lambda part=part: it.progress.observations == len(part))
+                await until(lambda part=part: it.progress.observations == len(part))
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM observations").fetchone() == (half + 2,)
 
@@ -452,7 +453,7 @@ async def test_postgres_that_comes_late_is_waited_for(postgres_dsn: str) -> None
         it.write(events)
         it.database.migrate = first_migrated  # type: ignore[method-assign]  # done above, the gate is closed
         async with it.running():
-            await wait_for(lambda: "Postgres is away" in it.progress.trouble)
+            await until(lambda: "Postgres is away" in it.progress.trouble)
             assert not it.health.is_ready()
             gate.set()
             await it.caught_up()

@@ -5,14 +5,15 @@ The server runs with the users that are generated from the manifests.
 
 import asyncio
 import stat
-import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from koord_agent.shell.bus.own_facts import AgentFacts
+from koordcore.bus.adapters.event_log import JetStreamEventLog
 from koordcore.bus.adapters.memory import state_digest
 from koordcore.bus.client.connection import (
     BusConnection,
@@ -52,6 +53,7 @@ from support.servers import run_now, server_directory
 pytestmark = pytest.mark.nats
 
 NAMES = BusNames("perm")
+AN_HOUR = 3600.0  # a wait for a deadline would end with the timeout of pytest
 SINGLE = agent("n1", name="agent-n1")
 
 
@@ -227,12 +229,13 @@ def _leases(connection: BusConnection) -> KvLeaseStore:
         ("agent-n1", "nodestate", PodsStarted(pods=[])),
     ],
 )
-async def test_a_fact_of_another_writer_is_refused_at_once(guarded: Guarded, user: str, kind: str, event: object):
-    async with guarded.bus(user) as bus:
-        before = time.monotonic()
+async def test_a_fact_of_another_writer_is_refused_before_any_deadline(
+    guarded: Guarded, user: str, kind: str, event: object
+):
+    async with guarded.connected(user) as connection:
+        log = JetStreamEventLog(connection, NAMES, publish_seconds=AN_HOUR)
         with pytest.raises(Misconfigured, match="permission denied"):
-            await bus.events.append([sealed(kind, "someone-elses", event, 0, user)])  # type: ignore[arg-type]
-        assert time.monotonic() - before < 2
+            await log.append([sealed(kind, "someone-elses", event, 0, user)], deadline=AN_HOUR)  # type: ignore[arg-type]
     async with guarded.bus("auditor") as auditor:
         head = await auditor.events.head()
         found = [e.ref async for batch in auditor.events.history(0, head.last_seq) for e in batch]
@@ -286,11 +289,10 @@ async def test_a_server_is_reached_over_tls_and_only_with_its_own_authority(tmp_
             await connect(ConnectionSettings(urls=(server.url,), tls=stranger, connect_seconds=5))
 
 
-async def test_a_wrong_key_fails_fast(guarded: Guarded, tmp_path: Path):
+async def test_a_wrong_key_fails_before_the_connection_times_out(guarded: Guarded, tmp_path: Path):
     stranger = ensure_user_key(tmp_path / "stranger.seed")
-    before = time.monotonic()
+    settings = ConnectionSettings(urls=(guarded.server.url,), user="manager", connect_seconds=AN_HOUR)
     with pytest.raises(ConnectRefused, match=r"(?i)authorization"):
-        await connect(ConnectionSettings(urls=(guarded.server.url,), user="manager", nkey_seed_file=stranger.seed_file))
+        await connect(replace(settings, nkey_seed_file=stranger.seed_file))
     with pytest.raises(ConnectRefused):
-        await connect(ConnectionSettings(urls=(guarded.server.url,), user="manager"))
-    assert time.monotonic() - before < 3
+        await connect(settings)

@@ -21,8 +21,8 @@ from koordcore.ports.desired import DesiredNode, Push
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.snapshots import Snapshot
 from support.bus.bus_worlds import Place, opened, origin, sealed
-from support.bus.log_worlds import eventually
 from support.bus.lossy_proxy import LossyProxy
+from support.until import until
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.nats)])
@@ -87,7 +87,7 @@ async def test_the_latest_observation_of_each_aggregate_is_given(bus: Bus):
     async def all_arrived() -> bool:
         return (await bus.observations.head()).last_seq == 6
 
-    await eventually(all_arrived)
+    await until(all_arrived)
     found = await bus.observations.latest([refs[1], refs[2], refs[0]])
     assert [(stored.ref.id, CATALOGUE.read(stored)) for stored in found] == [("n1", report(5)), ("n0", report(4))]
 
@@ -120,7 +120,7 @@ async def test_the_newest_observations_survive_an_absence_of_the_bus(place: Plac
     async def is_away() -> bool:
         return not connection.is_connected
 
-    await eventually(is_away)
+    await until(is_away)
     for number in range(12):
         await observations.publish(AggregateRef("node", "n1"), report(number), origin(str(number)))
     assert observations.dropped == 7

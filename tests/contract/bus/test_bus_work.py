@@ -15,8 +15,9 @@ from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import Place, opened, sealed
-from support.bus.log_worlds import FAST, eventually
+from support.bus.log_worlds import FAST
 from support.bus.lossy_proxy import LossyProxy
+from support.until import until
 
 pytestmark = pytest.mark.nats
 
@@ -54,7 +55,7 @@ async def test_a_fact_whose_acknowledgement_was_lost_is_stored_once(place: Place
     async def second_is_stored() -> bool:
         return (await place.bus.events.head()).last_seq == first.last_seq + 1
 
-    await eventually(second_is_stored)
+    await until(second_is_stored)
     proxy.swallow = False
     async with asyncio.timeout(20):
         answer = await second
@@ -120,7 +121,7 @@ async def test_work_is_done_retried_or_parked(place: Place):
         async def is_all_settled() -> bool:
             return len(effects.done) == 3 and len(await letters.list()) == 2
 
-        await eventually(is_all_settled)
+        await until(is_all_settled)
     assert sorted(effects.done) == [b"bug", b"later", b"now"]
     assert sorted(effects.tried).count((b"always later", 3)) == 1
     parked = {item.parked.body: item.parked for item in await letters.list(spec.durable)}
@@ -144,7 +145,7 @@ async def test_parked_work_is_shown_retried_and_dropped(place: Place):
         async def is_parked() -> bool:
             return len(await letters.list()) == 1
 
-        await eventually(is_parked)
+        await until(is_parked)
         (item,) = await letters.list()
         assert await letters.show(item.number) == item
         assert await letters.depths() == {spec.durable: 1}
@@ -153,7 +154,7 @@ async def test_parked_work_is_shown_retried_and_dropped(place: Place):
         async def is_parked_again() -> bool:
             return [other.number for other in await letters.list()] not in ([], [item.number])
 
-        await eventually(is_parked_again)
+        await until(is_parked_again)
     (again,) = await letters.list()
     await letters.drop(again.number)
     assert await letters.list() == []
@@ -187,7 +188,7 @@ async def test_a_worker_that_died_in_the_middle_leaves_its_work_to_the_next(plac
         async def is_done() -> bool:
             return effects.done == [b"now"]
 
-        await eventually(is_done)
+        await until(is_done)
     assert effects.tried == [(b"now", 2)]
 
 

@@ -29,7 +29,8 @@ from koordcore.ports.eventlog import (
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
-from support.bus.log_worlds import LogWorld, MemoryWorld, ServerWorld, eventually
+from support.bus.log_worlds import LogWorld, MemoryWorld, ServerWorld
+from support.until import until
 
 MEMORY = pytest.param("memory")
 R1 = pytest.param("r1", marks=pytest.mark.nats)
@@ -331,7 +332,7 @@ async def test_a_lost_acknowledgement_is_found_out(servers: ServerWorld, size: i
     async def is_stored() -> bool:
         return (await log.head()).last_seq == size
 
-    await eventually(is_stored)
+    await until(is_stored)
     proxy.cut()
     proxy.swallow = False
     assert await appending == Appended(last_seq=size, seqs=tuple(range(1, size + 1)), duplicate=True)
@@ -476,7 +477,7 @@ async def test_a_fold_halts_before_a_poison_event_and_goes_on_after_a_recorded_s
     async def is_halted() -> bool:
         return runner.halted is not None
 
-    await eventually(is_halted)
+    await until(is_halted)
     assert runner.halted is not None
     assert runner.halted.seq == 2
     assert (runner.position, runner.is_caught_up) == (1, False)
@@ -512,7 +513,7 @@ async def test_a_follower_goes_on_when_the_server_forgets_its_consumer(servers: 
 
     for turn in range(3):
         await stored(writer, new(f"a{turn}"), new(f"b{turn}"))
-        await eventually(forgets_another)
+        await until(forgets_another)
     await stored(writer, new("last"))
     assert [event.seq for event in await following] == [1, 2, 3, 4, 5, 6, 7]
 
@@ -526,7 +527,7 @@ async def test_a_follower_leaves_no_consumer_behind(servers: ServerWorld):
     async def has_none() -> bool:
         return not await servers.consumers()
 
-    await eventually(has_none)
+    await until(has_none)
 
 
 async def test_a_follower_that_hears_nothing_starts_again(servers: ServerWorld):
@@ -560,7 +561,7 @@ async def test_kill_and_restart_while_appending_and_following_loses_nothing(mort
         async def is_under_way() -> bool:
             return len(acknowledged) > 10
 
-        await eventually(is_under_way)
+        await until(is_under_way)
         again = await mortal.crash()
         await again()
         await writing

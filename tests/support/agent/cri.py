@@ -10,16 +10,16 @@ import json
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
+
+from support.until import until_blocking
 
 PROGRAMS = ("containerd", "runc", "ctr")
 BUSYBOX = Path("/bin/busybox")
 IMAGE = "localhost/koord/busybox:1"
 NODE_NAMESPACE = 2
-START_SECONDS = 20.0
 CONFIG = """
 version = 2
 root = "{folder}/root"
@@ -151,11 +151,13 @@ def containerd(folder: Path) -> Generator[Containers]:
 
 
 def _until_ready(ctr: list[str], process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while subprocess.run([*ctr, "version"], capture_output=True, timeout=10, check=False).returncode != 0:
+    def answers() -> bool:
+        return subprocess.run([*ctr, "version"], capture_output=True, timeout=60, check=False).returncode == 0
+
+    def require_running() -> None:
         assert process.poll() is None, "containerd ended"
-        assert time.monotonic() < deadline, "containerd does not answer"
-        time.sleep(0.1)
+
+    until_blocking(answers, "an answer of containerd", every=0.1, check=require_running)
 
 
 def image_archive() -> bytes:

@@ -4,11 +4,9 @@ A world hands out handles (each with a connection of its own, as services have) 
 operator or an accident does.
 """
 
-import asyncio
 import itertools
 import json
 import os
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -156,11 +154,3 @@ class ServerWorld:
             return self.server
         info = await self.call(f"$JS.API.STREAM.INFO.{self.names.ev}")
         return next(s for s in self.server.servers if s.config.name == info["cluster"]["leader"])
-
-
-async def eventually(claim: Callable[[], Awaitable[bool]], *, seconds: float = 10.0) -> None:
-    """Wait until the claim holds."""
-    end = time.monotonic() + seconds
-    while not await claim():
-        assert time.monotonic() < end, "it did not come true in time"
-        await asyncio.sleep(0.02)

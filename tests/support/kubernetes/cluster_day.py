@@ -23,6 +23,7 @@ from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from support.kubernetes.apiserver import ApiServer, running_api_server
 from support.kubernetes.authorization import manager_user
+from support.until import until
 
 Json = dict[str, Any]
 
@@ -92,11 +93,13 @@ class Day:
         assert lease is not None, "nobody ever led"
         return str(lease["spec"].get("holderIdentity", "")).rsplit("_", 1)[0]
 
-    async def until(self, holds: Callable[[], object], what: str, seconds: float = 120.0) -> None:
-        deadline = asyncio.get_running_loop().time() + seconds
-        while not holds():
-            assert asyncio.get_running_loop().time() < deadline, f"{what} did not happen; {self.trouble()}"
-            await asyncio.sleep(0.1)
+    async def until(self, holds: Callable[[], object], what: str, seconds: float = 240.0) -> None:
+        """Wait until something holds; a failure shows the last lines of every process's log."""
+        try:
+            await until(holds, what, seconds=seconds, every=0.1)
+        except AssertionError as error:
+            error.add_note(self.trouble())
+            raise
 
     def trouble(self) -> str:
         """The last words of every process."""

@@ -1,6 +1,5 @@
 """A manager at work on a real log, whose decisions are taken again: `recording`, then `Recorder.again`."""
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from koordcore.state import ClusterState
 from koordctl.access.folding import fold_to
 from koordctl.what_if.manager import ManagerComparison, Question, compare
 from support.running_service import running_service
+from support.until import until
 
 GIB = 1 << 30
 Json = dict[str, Any]
@@ -60,10 +60,12 @@ class Recorder:
         return (await fold_to(self.bus.events, (await self.bus.events.head()).last_seq)).state
 
     async def until(self, condition: Callable[[ClusterState], bool]) -> None:
-        """Waits until the log says so."""
-        async with asyncio.timeout(60):
-            while not condition(await self.state()):  # noqa: ASYNC110  any condition, not one that has an event
-                await asyncio.sleep(0.1)
+        """Wait until the folded log meets the condition."""
+
+        async def holds() -> bool:
+            return condition(await self.state())
+
+        await until(holds, every=0.1)
 
     async def again(
         self,

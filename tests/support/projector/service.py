@@ -14,6 +14,7 @@ from koordcore.bus.factory import Bus, memory_bus
 from koordcore.service.run import Shell
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.running_service import running_service
+from support.until import until
 
 
 async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
@@ -38,8 +39,7 @@ async def serving(dsn: str, bus: Bus) -> AsyncGenerator[str]:
 
     settings = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning"})
     async with running_service(settings, compose) as shell:
-        async with asyncio.timeout(60):
-            await _caught_up(shell, bus)
+        await _caught_up(shell, bus)
         yield shell.http.url
 
 
@@ -47,13 +47,15 @@ async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     facts = (await bus.events.head()).last_seq
     reports, explanations = (await bus.observations.head()).last_seq, (await bus.explanations.head()).last_seq
     async with httpx.AsyncClient() as client:
-        while True:
-            await asyncio.sleep(0.02)
+
+        async def has_caught_up() -> bool:
             if not shell.health.is_ready():
-                continue
+                return False
             status = (await client.get(f"{shell.http.url}/api/status")).json()
-            if (status["position"], status["observations"], status["explanations"]) == (facts, reports, explanations):
-                return
+            found = (status["position"], status["observations"], status["explanations"])
+            return found == (facts, reports, explanations)
+
+        await until(has_caught_up)
 
 
 @contextmanager

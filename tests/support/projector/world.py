@@ -1,7 +1,7 @@
 """A projector on a memory log and a real Postgres, without HTTP: what most tests of this folder drive."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
+from support.until import until
 
 
 @dataclass
@@ -82,8 +83,8 @@ class Projector:
                     task.cancel()
 
     async def caught_up(self) -> None:
-        """Waits until every fact of the log is committed."""
-        await wait_for(lambda: self.progress.position == self.log.last_seq and not self.progress.trouble)
+        """Wait until every fact of the log is committed."""
+        await until(lambda: self.progress.position == self.log.last_seq and not self.progress.trouble)
 
 
 def pods_by_fold(state: ClusterState) -> dict[str, tuple[Phase, str]]:
@@ -104,13 +105,6 @@ def pods_by_fold(state: ClusterState) -> dict[str, tuple[Phase, str]]:
             phase = Phase.RUNNING if isinstance(agent, NodeAgentState) and uid in agent.running else Phase.PLACED
         found[uid] = (phase, node)
     return found
-
-
-async def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Waits until the condition holds; raises TimeoutError."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  any condition, not one that has an event
-            await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
