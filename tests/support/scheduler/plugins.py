@@ -128,7 +128,7 @@ def node_of(scheduler: Scheduler, wanted: Pod, now: float = 0.0) -> str:
 
 def refusal(scheduler: Scheduler) -> PodUnschedulable:
     """What the last pod that found no node was told."""
-    event = scheduler.verdicts[-1].event
+    event = scheduler.explanations[-1].event
     assert isinstance(event, PodUnschedulable)
     return event
 

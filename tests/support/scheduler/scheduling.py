@@ -16,7 +16,7 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration, effe
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.cycle.appending import BatchDrafts, confirmed, drafts_of, refused
 from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue, release_due
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_refused, status_write_stored
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.folding.log import fold, fold_ahead
@@ -175,7 +175,7 @@ class Scheduler:
         self.log = log
         self.state = SchedulerState(frameworks(configuration, gates, optimisations))
         self.in_flight: list[tuple[Sequence[NodeWork], list[NewEvent]]] = []
-        self.verdicts: list[Verdict] = []
+        self.explanations: list[PodExplanation] = []
         self.sent = 0
         self.conflicts = 0
 
@@ -187,11 +187,11 @@ class Scheduler:
         wake(self.state)
 
     def decide(self, now: float = 0.0) -> object:
-        """One decision: work, verdicts or None."""
+        """One decision: work, explanations or None."""
         self.state.queue.tick(now)
         decided = decide_next(self.state, now)
         if isinstance(decided, list):
-            self.verdicts += decided
+            self.explanations += decided
         return decided
 
     def send(self, most: int = 200) -> None:
@@ -261,7 +261,7 @@ class Scheduler:
         for _ in range(1000):
             self.follow()
             release_due(self.state)
-            self.verdicts += give_up_overdue(self.state, now)
+            self.explanations += give_up_overdue(self.state, now)
             while self.decide(now) is not None:
                 pass
             self.send()

@@ -129,7 +129,7 @@ def step(world: World, what: str) -> None:
             scheduler.decide(world.now)
         case "release":
             release_due(scheduler.state)
-            scheduler.verdicts += give_up_overdue(scheduler.state, world.now)
+            scheduler.explanations += give_up_overdue(scheduler.state, world.now)
         case "send":
             scheduler.send(1 + number)
         case "land" | "land_last":

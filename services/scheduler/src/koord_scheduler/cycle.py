@@ -21,7 +21,7 @@ from koord_scheduler.domain.controllers.schedule_explanations import hear
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
 from koord_scheduler.domain.cycle.appending import withdraw_all
 from koord_scheduler.domain.cycle.deciding import decide_next, gated, give_up_overdue, release_due
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.runtime.timed import Stopwatch, measured
 from koord_scheduler.domain.state.queueing_hints import wake
 from koord_scheduler.domain.state.state import SchedulerState
@@ -107,17 +107,17 @@ class Cycle:
             wake(state)
             # 3. what is gone gives its place back, and so does who has waited in vain
             release_due(state)
-            verdicts = give_up_overdue(state, now)
+            explanations = give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
             refused, is_cut_off = self._decide_burst()
-            verdicts += [*refused, *gated(state)]
-            hear(state, verdicts)
+            explanations += [*refused, *gated(state)]
+            hear(state, explanations)
             # 5. how quotas and gangs stand now, once a second; who has to give up what a quota lent
             self._say_how_it_stands(now)
-            # 6. placements and status writes to the log, without waiting for it; verdicts to their stream
+            # 6. placements and status writes to the log, without waiting for it; explanations to their stream
             self.publisher.pump()
-            for verdict in verdicts:
-                await self.publisher.say(verdict)
+            for explanation in explanations:
+                await self.publisher.say(explanation)
             # 7. wait for an event, an answer of the log, or the end of a backoff
             if state.queue.has_active() or is_cut_off:
                 await asyncio.sleep(0)
@@ -130,9 +130,9 @@ class Cycle:
         is_behind = fold.halted is not None or fold.lag_seconds > MOST_LAG_SECONDS
         return not (is_behind or publisher.is_full or publisher.is_busy())
 
-    def _decide_burst(self) -> tuple[list[Verdict], bool]:
+    def _decide_burst(self) -> tuple[list[PodExplanation], bool]:
         """Verdicts, and whether time ended it: more may be decided at once, be it the next member of a gang."""
-        verdicts: list[Verdict] = []
+        explanations: list[PodExplanation] = []
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began
         is_cut_off = True
@@ -150,7 +150,7 @@ class Cycle:
             if self.state.job_attempts:
                 self.metrics.jobs_attempted(self.state.job_attempts, after - before)
             if isinstance(decision, list):
-                verdicts += decision
+                explanations += decision
                 profile = self.state.profile_of(decision[0].uid) if decision else ""
                 self.metrics.failed(decision, profile, after - before)
             else:
@@ -159,9 +159,9 @@ class Cycle:
                 self.decision_log.tell(decision)
             before = after
         self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
-        return verdicts, is_cut_off and not self.publisher.is_busy()
+        return explanations, is_cut_off and not self.publisher.is_busy()
 
-    def _decide(self, now: float) -> Placement | list[Verdict] | None:
+    def _decide(self, now: float) -> Placement | list[PodExplanation] | None:
         """One decision; the calls of plugins are measured in few of them, at the cost of none."""
         if next(self._attempts) % MEASURED_EVERY:
             return decide_next(self.state, now)

@@ -28,8 +28,8 @@ def look(scheduler: Scheduler, seconds: float) -> list[ScheduleExplanationComput
     """One round of the leader: decide, hear what was said, say what is to be said."""
     now = CREATED + seconds
     scheduler.run(now)
-    hear(scheduler.state, scheduler.verdicts)
-    scheduler.verdicts.clear()
+    hear(scheduler.state, scheduler.explanations)
+    scheduler.explanations.clear()
     status_writes = status_facts(scheduler.state, now)
     for write in status_writes:
         scheduler.state.status_writes.put(write)
@@ -156,7 +156,7 @@ def test_victims_and_their_node_are_named_in_its_domain() -> None:
     scheduler.state.queue.tick(CREATED)
     while scheduler.decide(CREATED) is not None:
         pass
-    hear(scheduler.state, scheduler.verdicts)
+    hear(scheduler.state, scheduler.explanations)
     facts = [event for write in status_facts(scheduler.state, CREATED) for _, event in write.facts]
     [said] = [event for event in facts if isinstance(event, ScheduleExplanationComputed)]
     assert (said.schedulable, said.schedulable_after_preemption) == (False, True)

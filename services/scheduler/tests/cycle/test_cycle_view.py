@@ -91,7 +91,7 @@ def test_a_failed_attempt_does_not_wake_its_own_pod() -> None:
     assert node_of(scheduler, wanted) == ""
     for now in (20.0, 40.0, 60.0):
         scheduler.run(now)
-    assert len(scheduler.verdicts) <= 1
+    assert len(scheduler.explanations) <= 1
 
 
 def test_a_diagnosis_names_no_pod_that_is_not_seen() -> None:
@@ -102,7 +102,7 @@ def test_a_diagnosis_names_no_pod_that_is_not_seen() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "name"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     assert node_of(scheduler, with_metadata(pod("p", affinity=affinity), labels={"team": ""})) == ""
-    event = scheduler.verdicts[-1].event
+    event = scheduler.explanations[-1].event
     assert isinstance(event, PodUnschedulable)
     assert event.diagnosis is not None
     [failure] = event.diagnosis.failures
@@ -125,7 +125,7 @@ def test_a_pod_that_a_plugin_of_a_user_refuses_is_attempted_again_when_something
     assert node_of(scheduler, pod("p")) == ""
     assert node_of(scheduler, pod("q")) == ""
     scheduler.run(now=30.0)
-    assert len(scheduler.verdicts) == 2
+    assert len(scheduler.explanations) == 2
     log.add_node(node("b"))
     for now in (60.0, 90.0):
         scheduler.run(now)

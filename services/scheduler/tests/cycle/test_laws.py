@@ -41,8 +41,8 @@ def test_no_decision_takes_more_of_a_node_than_it_has_in_any_dimension(seed: int
 def test_explanations_add_up_to_the_nodes_considered(seed: int) -> None:
     world = play(seed)
     told = [body.explanation for stored in world.log.events if isinstance(body := CATALOGUE.read(stored), PodPlaced)]
-    verdicts = [each.event for each in world.scheduler.verdicts]
-    refused = [verdict.explanation for verdict in verdicts if isinstance(verdict, PodUnschedulable)]
+    explanations = [each.event for each in world.scheduler.explanations]
+    refused = [explanation.explanation for explanation in explanations if isinstance(explanation, PodUnschedulable)]
     for explanation in (*told, *refused):
         assert adds_up(explanation), explanation
     event(f"with coupled plugins: {any(coupled(each) for each in (*told, *refused))}")

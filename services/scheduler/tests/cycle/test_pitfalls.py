@@ -129,9 +129,9 @@ def test_22_member_that_is_never_activated_is_told_why() -> None:
     scheduler = scheduler_of("a")
     pod_group(scheduler.log, "g", least=2)
     submit(scheduler, of_group("m0"))
-    verdict = gated(scheduler.state)[0]
-    assert isinstance(verdict.event, PodGated)
-    assert "default/g(1/2)" in verdict.event.message
+    explanation = gated(scheduler.state)[0]
+    assert isinstance(explanation.event, PodGated)
+    assert "default/g(1/2)" in explanation.event.message
 
 
 def test_22_member_whose_gang_is_complete_at_once_is_told_nothing() -> None:

@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.cycle.appending import MOST_REFOLDS, refused
 from koord_scheduler.domain.cycle.deciding import decide_next, release_due
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.queue.scheduling_queue import QueueState
@@ -290,13 +290,13 @@ def test_decision_that_is_refused_eight_times_is_abandoned_for_a_while() -> None
     log.add_pod(pod("p"))
     scheduler = Scheduler(log)
     scheduler.follow()
-    verdicts: list[Verdict] = []
+    explanations: list[PodExplanation] = []
     for _ in range(MOST_REFOLDS):
-        assert not verdicts
+        assert not explanations
         scheduler.decide()
         [work] = scheduler.state.outbox.take().works
-        verdicts = refused(scheduler.state, work, now=100.0)
-    assert [type(verdict.event) for verdict in verdicts] == [DecisionAbandoned]
+        explanations = refused(scheduler.state, work, now=100.0)
+    assert [type(explanation.event) for explanation in explanations] == [DecisionAbandoned]
     assert decide_next(scheduler.state, 100.0) is None
     assert scheduler.state.queue.counts()[QueueState.BACKOFF] == 1
 

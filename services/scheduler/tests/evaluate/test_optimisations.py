@@ -1,4 +1,4 @@
-"""Optimisations are only that: whatever is switched off, the same stories end in the same facts and verdicts."""
+"""Optimisations are only that: whatever is switched off, the same stories end in the same facts and explanations."""
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ SEEDS = st.integers(0, 1 << 32)
 
 def same(one: World, other: World) -> None:
     assert differences(one.facts(), other.facts()) == []
-    told = [[(each.uid, each.event) for each in world.scheduler.verdicts] for world in (one, other)]
+    told = [[(each.uid, each.event) for each in world.scheduler.explanations] for world in (one, other)]
     assert told[0] == told[1]
     kinds = {stored.type for stored in one.log.events}
     event(f"gang placed: {'GangPlaced' in kinds}, preempted: {'PodNominated' in kinds}, refused: {bool(told[0])}")

@@ -11,9 +11,9 @@ from koord_scheduler.domain.gang.parameters import GatherRule, PodGroup
 from koord_scheduler.domain.gang.preemption import (
     Fits,
     JobPreemption,
+    JobVictim,
     NoJobPreemption,
     TopologyRules,
-    Victim,
     costs,
     is_eligible,
     plan_job_preemption,
@@ -25,14 +25,14 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import object_from_json, pod_from_json
 
 
-def victim(uid: str, priority: int, job: str = "") -> Victim:
-    return Victim(uid=uid, name=f"ns/{uid}", priority=priority, job=job or uid)
+def victim(uid: str, priority: int, job: str = "") -> JobVictim:
+    return JobVictim(uid=uid, name=f"ns/{uid}", priority=priority, job=job or uid)
 
 
-def roomy(capacity: Mapping[str, int], victims: Mapping[str, Sequence[Victim]]) -> Fits:
+def roomy(capacity: Mapping[str, int], victims: Mapping[str, Sequence[JobVictim]]) -> Fits:
     """Every member and every victim takes one unit of a node's capacity."""
 
-    def fits(node: str, kept: Sequence[Victim], members: Sequence[str]) -> bool:
+    def fits(node: str, kept: Sequence[JobVictim], members: Sequence[str]) -> bool:
         assert set(kept) <= set(victims.get(node, ()))
         return len(kept) + len(members) <= capacity[node]
 

@@ -51,7 +51,7 @@ def placed(scheduler: Scheduler) -> list[str]:
 
 def said(scheduler: Scheduler) -> dict[str, str]:
     """The last refusal of each pod."""
-    events = ((verdict.uid, verdict.event) for verdict in scheduler.verdicts)
+    events = ((explanation.uid, explanation.event) for explanation in scheduler.explanations)
     return {uid: event.message for uid, event in events if isinstance(event, PodUnschedulable)}
 
 
@@ -78,7 +78,7 @@ def test_incomplete_gang_is_gated_and_its_users_are_told() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, member("m0", least=2))
     assert placed(scheduler) == []
-    assert [verdict.uid for verdict in gated(scheduler.state)] == ["m0"]
+    assert [explanation.uid for explanation in gated(scheduler.state)] == ["m0"]
     submit(scheduler, member("m1", least=2))
     assert placed(scheduler) == ["m0", "m1"]
 
@@ -145,7 +145,7 @@ def test_member_that_has_waited_in_vain_is_told_for_how_long_and_where() -> None
     submit(scheduler, *(member(name, cpu="3", mode="NonStrict", waiting_time="30s") for name in ("m0", "m1")))
     [waits] = scheduler.state.waiting.uids()
     scheduler.run(now=31.0)
-    events = [verdict.event for verdict in scheduler.verdicts if verdict.uid == waits]
+    events = [explanation.event for explanation in scheduler.explanations if explanation.uid == waits]
     told = [event.message for event in events if isinstance(event, PodUnschedulable)]
     assert "rejected due to timeout after waiting 31 s with node a for the others of its gang" in told
 

@@ -84,14 +84,18 @@ def run(scheduler: Scheduler, pods: list[Pod], now: float = 0.0) -> dict[str, st
 
 
 def refusals(scheduler: Scheduler) -> list[str]:
-    return [verdict.event.message for verdict in scheduler.verdicts if isinstance(verdict.event, PodUnschedulable)]
+    return [
+        explanation.event.message
+        for explanation in scheduler.explanations
+        if isinstance(explanation.event, PodUnschedulable)
+    ]
 
 
 @pytest.mark.parametrize("gates", INLINE)
 def test_job_gathers_in_the_block_that_it_fills_best(gates: SchedulerGates) -> None:
     scheduler = cluster_of({"a": ("s", [3, 3, 3]), "b": ("s", [2, 2]), "c": ("t", [1])}, gates)
     assert run(scheduler, job(4, ("BlockLayer", "MustGather"))) == {"g0": "b0", "g1": "b0", "g2": "b1", "g3": "b1"}
-    assert not scheduler.verdicts
+    assert not scheduler.explanations
 
 
 @pytest.mark.parametrize("gates", INLINE)

@@ -100,7 +100,7 @@ def test_a_failure_that_a_plugin_deals_with_is_told_nobody_and_the_pod_waits_on(
     for uid in ("quiet", "loud"):
         log.add_pod(pod(uid, {"cpu": "8"}))
     scheduler.run()
-    assert [verdict.uid for verdict in scheduler.verdicts] == ["loud"]
+    assert [explanation.uid for explanation in scheduler.explanations] == ["loud"]
     [plugin] = scheduler.state.frameworks.first.profile.after_failures
     assert isinstance(plugin, Patient)
     assert {heard.partition(":")[0] for heard in plugin.heard} == {"quiet", "loud"}
@@ -135,7 +135,7 @@ def test_plugins_hear_of_pods_that_lose_a_node_before_they_go_there() -> None:
     assert isinstance(plugin, Patient)
     heard = {heard.partition(":")[0] for heard in plugin.heard}
     assert heard == {"loud-refused", "quiet-refused", "loud-waits", "quiet-waits"}
-    assert {verdict.uid for verdict in scheduler.verdicts} == {"loud-refused", "loud-waits"}
+    assert {explanation.uid for explanation in scheduler.explanations} == {"loud-refused", "loud-waits"}
 
 
 class Tidy(MadeUp):
@@ -251,7 +251,7 @@ def test_an_exception_of_a_plugin_fails_the_attempt_of_its_pod_alone(where: str)
         log.add_pod(with_metadata(pod(f"bad-{number}", {"cpu": "1"}), labels={"at": where}))
     scheduler.run()
     assert scheduler.state.nodes.free.tolist() == free
-    told = {verdict.uid: verdict.message for verdict in scheduler.verdicts}
+    told = {explanation.uid: explanation.message for explanation in scheduler.explanations}
     assert told == {
         f"bad-{number}": f"0/2 nodes are available: plugin Broken failed: LookupError: in {where}."
         for number in range(3)
@@ -262,7 +262,7 @@ def test_an_exception_of_a_plugin_fails_the_attempt_of_its_pod_alone(where: str)
     log.add_pod(with_metadata(pod("bad-0", {"cpu": "1"}), labels={"at": "nowhere"}))
     scheduler.run(now=60.0)
     assert sorted(placed(log)) == ["bad-0", "first", "good"]
-    assert {verdict.uid for verdict in scheduler.verdicts[3:]} <= {"bad-1", "bad-2"}
+    assert {explanation.uid for explanation in scheduler.explanations[3:]} <= {"bad-1", "bad-2"}
 
 
 def test_an_exception_of_our_own_is_not_hidden() -> None:

@@ -25,7 +25,7 @@ def web(name: str, cpu: str = "1", **spec: Any) -> Any:
 
 
 def failures(scheduler: Scheduler) -> list[NodeFailure]:
-    event = scheduler.verdicts[-1].event
+    event = scheduler.explanations[-1].event
     assert isinstance(event, PodUnschedulable)
     assert event.diagnosis is not None
     assert sum(failure.count for failure in event.diagnosis.failures) == event.explanation.nodes_considered
@@ -45,7 +45,7 @@ def test_spread_names_domain_count_fewest_and_skew_and_keeps_the_reference_reaso
     scheduler.run()
     log.add_pod(spread("second"))
     scheduler.run()
-    event = scheduler.verdicts[-1].event
+    event = scheduler.explanations[-1].event
     assert isinstance(event, PodUnschedulable)
     assert event.message.startswith(
         "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod topology spread constraints"

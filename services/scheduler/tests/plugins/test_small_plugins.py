@@ -43,7 +43,7 @@ def placed_on(scheduler: Scheduler, wanted: Pod) -> str:
 
 
 def why(scheduler: Scheduler) -> str:
-    event = scheduler.verdicts[-1].event
+    event = scheduler.explanations[-1].event
     assert isinstance(event, PodUnschedulable)
     return event.message
 

@@ -98,7 +98,7 @@ def test_plugin_refuses_nodes_and_says_why() -> None:
     scheduler = scheduler_of(cluster())
     frugal = with_metadata(pod("frugal", {"cpu": "1"}), annotations={MAX_PRICE: "0.05"})
     assert node_of(scheduler, frugal) == ""
-    event = scheduler.verdicts[-1].event
+    event = scheduler.explanations[-1].event
     assert isinstance(event, PodUnschedulable)
     assert "10 node(s) cost more than 0.05 an hour" in event.message
     # pods that agree in all but the annotation do not share the answer

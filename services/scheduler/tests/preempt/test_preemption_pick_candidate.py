@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.preempt.pick import Candidate, Victim, pick_candidate
+from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 
-victims = st.builds(Victim, st.integers(-100, 100), st.integers(0, 10).map(float))
+victims = st.builds(VictimCost, st.integers(-100, 100), st.integers(0, 10).map(float))
 candidates = st.dictionaries(
     st.sampled_from("abcdef"), st.builds(Candidate, st.lists(victims, min_size=1, max_size=4), st.integers(0, 2))
 )
@@ -24,9 +24,9 @@ def test_no_other_candidate_violates_fewer_budgets_or_spares_a_higher_priority(g
 
 
 def test_equal_candidates_give_the_first() -> None:
-    same = Candidate([Victim(1, 5.0)])
+    same = Candidate([VictimCost(1, 5.0)])
     assert pick_candidate({"b": same, "a": same}) == "b"
 
 
 def test_a_node_without_victims_is_taken_at_once() -> None:
-    assert pick_candidate({"a": Candidate([Victim(-5, 1.0)]), "b": Candidate([])}) == "b"
+    assert pick_candidate({"a": Candidate([VictimCost(-5, 1.0)]), "b": Candidate([])}) == "b"

@@ -69,13 +69,13 @@ def test_pods_that_the_api_has_bound_by_the_recorded_decision_are_free_to_go_els
     assert packing_of(what_if.state).cpu_requested_percent == 100.0
 
 
-def verdicts_of(world: World) -> list[StoredEvent]:
-    """The verdicts as their stream has them."""
+def explanations_of(world: World) -> list[StoredEvent]:
+    """The explanations as their stream has them."""
     stored: list[StoredEvent] = []
-    for number, verdict in enumerate(world.scheduler.verdicts, 1):
-        ref = AggregateRef("pod", verdict.uid)
-        origin = Origin(causation_id=verdict.cause, correlation_id=verdict.uid, actor="test", occurred_at="")
-        [event] = CATALOGUE.seal([Draft(ref, verdict.event, 0)], origin)
+    for number, explanation in enumerate(world.scheduler.explanations, 1):
+        ref = AggregateRef("pod", explanation.uid)
+        origin = Origin(causation_id=explanation.cause, correlation_id=explanation.uid, actor="test", occurred_at="")
+        [event] = CATALOGUE.seal([Draft(ref, explanation.event, 0)], origin)
         stored.append(StoredEvent(number, ref, event.headers, event.body))
     return stored
 
@@ -85,7 +85,7 @@ def test_stories_of_which_every_decision_came_into_the_log_are_decided_the_same_
     told, differing = 0, 0
     for seed in range(60):
         world = play(seed)
-        recording = recording_of(world.log.events, verdicts_of(world))
+        recording = recording_of(world.log.events, explanations_of(world))
         if world.scheduler.state.decisions != recording.decided:
             continue
         what_if = WhatIf(SchedulerState(frameworks()))

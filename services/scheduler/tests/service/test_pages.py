@@ -185,7 +185,7 @@ def test_scores_filters_and_diagnoses_are_told_when_asked_for() -> None:
 def test_diagnoses_beyond_the_queue_are_dropped_and_counted() -> None:
     scheduler = cluster()
     log, lines = decision_log(scheduler.state.frameworks, DebugFlags(diagnosis=True), size=1)
-    [failed] = [verdict for verdict in scheduler.verdicts if verdict.uid == "large"][:1]
+    [failed] = [explanation for explanation in scheduler.explanations if explanation.uid == "large"][:1]
     log.tell([failed, failed, failed])
     assert (log.dropped, lines.lines) == (2, [])
 

@@ -147,9 +147,9 @@ async def test_verdict_says_why_and_later_the_pod_is_placed() -> None:
         queue = running.cycle.state.queue
         await until(lambda: any(place.name == "UNSCHEDULABLE" and count for place, count in queue.counts().items()))
         [stored] = await bus.explanations.latest([AggregateRef("pod", "p")])
-        verdict = CATALOGUE.read(stored)
-        assert isinstance(verdict, PodUnschedulable)
-        assert verdict.message == (
+        explanation = CATALOGUE.read(stored)
+        assert isinstance(explanation, PodUnschedulable)
+        assert explanation.message == (
             "0/1 nodes are available: 1 Insufficient cpu. "
             "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
         )

@@ -12,7 +12,7 @@ from koord_scheduler.domain.loadaware.assigned import AssignedPod, assigned_pod
 from koord_scheduler.domain.loadaware.estimate import estimate_node, estimate_pod
 from koord_scheduler.domain.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECONDS, NodeMetric, PodUsage
 from koord_scheduler.domain.loadaware.rules import filter_node, node_facts, pod_load, score_node
-from koord_scheduler.domain.preempt.pick import Candidate, Victim, pick_candidate
+from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 from koordcore.protocol.objects import node_from_json, pod_from_json, without_nulls
 from koordcore.protocol.resource_names import rename_pod
 from koordcore.values.resources import parse_amounts
@@ -107,7 +107,7 @@ def preempt_pick(given: dict[str, Json]) -> dict[str, Json]:
     """Which candidate is taken (scheduler-core spec, 6)."""
     candidates = {
         node: Candidate(
-            victims=[Victim(victim["priority"], float(victim["start_time_s"])) for victim in item["victims"]],
+            victims=[VictimCost(victim["priority"], float(victim["start_time_s"])) for victim in item["victims"]],
             pdb_violations=item.get("pdb_violations") or 0,
         )
         for node, item in given["candidates"].items()

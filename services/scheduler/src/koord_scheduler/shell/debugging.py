@@ -15,7 +15,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.evaluate.engine import TOP_SCORES
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 
@@ -88,16 +88,16 @@ class DecisionLog:
             case _:
                 raise KeyError(flag)
 
-    def tell(self, decision: Placement | list[Verdict]) -> None:
+    def tell(self, decision: Placement | list[PodExplanation]) -> None:
         """What the flags ask about a decision."""
         if isinstance(decision, Placement):
             if self.flags.top_scores:
                 table = score_table(f"{decision.namespace}/{decision.name}", decision.explanation.top)
                 self._logger.info("scores", pod_uid=decision.uid, table=table)
             return
-        for verdict in decision:
-            if isinstance(verdict.event, PodUnschedulable):
-                self._tell_failed(verdict.uid, verdict.event)
+        for explanation in decision:
+            if isinstance(explanation.event, PodUnschedulable):
+                self._tell_failed(explanation.uid, explanation.event)
 
     async def write_diagnoses(self) -> None:
         """Writes the diagnoses that wait, for ever."""

@@ -8,7 +8,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.gang.round import EndedRound, JobAttempt
 from koord_scheduler.domain.runtime.timed import Stopwatch
 from koord_scheduler.shell.collectors import NodeCounts
@@ -158,12 +158,12 @@ class SchedulerMetrics:
         self.evaluated.observe(placement.explanation.nodes_considered)
         self.feasible.observe(placement.explanation.nodes_feasible)
 
-    def failed(self, verdicts: Sequence[Verdict], profile: str, seconds: float) -> None:
+    def failed(self, explanations: Sequence[PodExplanation], profile: str, seconds: float) -> None:
         """An attempt found no node."""
         own = self.of(profile)
         own.unschedulable.inc()
         own.unschedulable_seconds.observe(seconds)
-        event = verdicts[0].event if verdicts else None
+        event = explanations[0].event if explanations else None
         if isinstance(event, PodUnschedulable) and event.diagnosis is not None and event.diagnosis.preemption:
             self._preemptions.inc()
             if event.diagnosis.preemption.victims:

@@ -29,7 +29,7 @@ from koord_scheduler.domain.commit.outbox import MOST_PER_BATCH
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import Placement, node_ref, pod_ref
 from koord_scheduler.domain.cycle.appending import confirmed, drafts_of, refused
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_refused, status_write_stored
 from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.state.state import SchedulerState
@@ -58,7 +58,7 @@ class Publisher:
         self,
         state: SchedulerState,
         log: EventLog,
-        verdicts: ObservationLog,
+        explanations: ObservationLog,
         *,
         clock: Clock,
         tracer: Tracer,
@@ -71,7 +71,7 @@ class Publisher:
     ) -> None:
         self._state = state
         self._log = log
-        self._verdicts = verdicts
+        self._explanations = explanations
         self._clock = clock
         self._tracer = tracer
         self._metrics = metrics
@@ -151,22 +151,22 @@ class Publisher:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def say(self, verdict: Verdict) -> None:
-        """Publish a verdict; it may be lost."""
-        parent = verdict.traceparent
+    async def say(self, explanation: PodExplanation) -> None:
+        """Publish an explanation; it may be lost."""
+        parent = explanation.traceparent
         # Not when it is said: what the same attempt has led to, a nomination, may have been sealed before.
-        at = datetime.fromtimestamp(verdict.decided_at, UTC) if verdict.decided_at else self._clock.now()
+        at = datetime.fromtimestamp(explanation.decided_at, UTC) if explanation.decided_at else self._clock.now()
         origin = Origin(
-            causation_id=verdict.cause,
-            correlation_id=verdict.uid,
+            causation_id=explanation.cause,
+            correlation_id=explanation.uid,
             actor=self._actor,
             occurred_at=rfc3339(at),
             epoch=self._epoch(),
             based_on=self._state.position,
             traceparent=parent,
-            tracestate=verdict.tracestate,
+            tracestate=explanation.tracestate,
         )
-        await self._verdicts.publish(pod_ref(verdict.uid), verdict.event, origin)
+        await self._explanations.publish(pod_ref(explanation.uid), explanation.event, origin)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -310,10 +310,10 @@ class Publisher:
         at_fault    those that are told and wait; the others are decided anew at once. None: all
         """
         work, now = part.drafts.work, self._clock.unix()
-        for verdict in refused(self._state, work, now, hopeless=hopeless, at_fault=at_fault):
-            self._metrics.of(self._state.profile_of(verdict.uid)).refused.inc()
-            self._logger.warning("decision_abandoned", pod_uid=verdict.uid, node=part.drafts.work.node)
-            await self.say(verdict)
+        for explanation in refused(self._state, work, now, hopeless=hopeless, at_fault=at_fault):
+            self._metrics.of(self._state.profile_of(explanation.uid)).refused.inc()
+            self._logger.warning("decision_abandoned", pod_uid=explanation.uid, node=part.drafts.work.node)
+            await self.say(explanation)
 
     def _fold_others(self, part: Sealed) -> None:
         for stored in self._state.own.refused(part.events()):

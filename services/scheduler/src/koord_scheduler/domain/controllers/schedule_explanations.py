@@ -28,22 +28,22 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.columns.node_columns import row_list
 from koord_scheduler.domain.cycle.diagnosis import failure_of, failure_order
-from koord_scheduler.domain.cycle.pod_explanations import Verdict
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.domain.status.schedule_explanations import KIND, Answer, Question, keys_of
+from koord_scheduler.domain.status.schedule_explanations import KIND, PodOutlook, Question, keys_of
 
 MOST_NAMED: Final = 100
 """A status names so many members with a node."""
 
 
-def hear(state: SchedulerState, verdicts: Iterable[Verdict]) -> None:
+def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
     """Take in what was said about pods, as far as somebody asks; the nodes are as they were in the attempts."""
     book = state.explanations
     if not book.questions:
         return
-    for verdict in verdicts:
-        pod, event = state.pods.get(verdict.uid), verdict.event
+    for explanation in explanations:
+        pod, event = state.pods.get(explanation.uid), explanation.event
         asked = book.asked(keys_of(pod, state.cluster.gangs.roster)) if pod is not None else []
         if pod is None or not asked or isinstance(event, DecisionAbandoned):
             continue
@@ -51,7 +51,7 @@ def hear(state: SchedulerState, verdicts: Iterable[Verdict]) -> None:
             domains = tuple(_domains(state, pod, event))
         else:
             domains = (_refused(event.message),)
-        known = Answer(uid=pod.uid, namespace=pod.namespace, name=pod.name, message=event.message, domains=domains)
+        known = PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, message=event.message, domains=domains)
         for key in asked:
             book.answer(key, known)
 
@@ -121,7 +121,7 @@ def _unknown(question: Question) -> str:
     return f"nothing has been attempted for {question.key} yet"
 
 
-def _placed(answers: Sequence[Answer]) -> DomainOutlook:
+def _placed(answers: Sequence[PodOutlook]) -> DomainOutlook:
     feasible = [
         FeasiblePlacement(namespace=answer.namespace, name=answer.name, uid=answer.uid, node=answer.node)
         for answer in answers[:MOST_NAMED]

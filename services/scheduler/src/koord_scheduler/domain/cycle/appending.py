@@ -16,7 +16,7 @@ from koordcore.events.scheduling.gang import GangPlaced, PlacedMember
 
 from koord_scheduler.domain.commit.outbox import Batch
 from koord_scheduler.domain.commit.work import NodeWork, Placement, node_draft, pod_draft
-from koord_scheduler.domain.cycle.pod_explanations import Verdict, abandoned
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, abandoned
 from koord_scheduler.domain.cycle.status_answers import undo_status_write
 from koord_scheduler.domain.folding.placements import bound, left_node, occupant_of
 from koord_scheduler.domain.nodes.ledger import Source
@@ -110,16 +110,16 @@ def refused(
     blame: bool = True,
     hopeless: str = "",
     at_fault: Container[str] | None = None,
-) -> list[Verdict]:
+) -> list[PodExplanation]:
     """The log has not stored the work: everything is as if it had not been decided.
 
     Work for the same node that still waited in the outbox was decided on the same wrong view and is taken back, too.
     hopeless   why the log will never store it; "": it may the next time
     blame      whether it counts as a refusal of these decisions (a conflict) or not (the log was full)
     at_fault   pods to blame; None: all of them
-    returns    verdicts about pods that were refused too often and wait for a backoff now
+    returns    explanations about pods that were refused too often and wait for a backoff now
     """
-    verdicts: list[Verdict] = []
+    explanations: list[PodExplanation] = []
     later = state.outbox.withdraw(work.node)
     state.outbox.landed(work.node)
     for item in work.items:
@@ -131,11 +131,11 @@ def refused(
         pod.refolds += 1
         if hopeless or pod.refolds >= MOST_REFOLDS:
             conflicts = f"the log refused {pod.refolds} decisions in a row because others changed the pod or its node"
-            verdicts.append(abandoned(item, hopeless or conflicts))
+            explanations.append(abandoned(item, hopeless or conflicts))
             pod.refolds = 0
             state.queue.retry_later(item.uid, now)
     take_back(state, later)
-    return verdicts
+    return explanations
 
 
 def withdraw_all(state: SchedulerState) -> None:

@@ -1,6 +1,6 @@
 """Decisions on top of the fold: assumed, handed to the outbox; `appending` settles with what the log answers.
 
-    decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or a verdict
+    decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or an explanation
     release_due   work for everything that has to give its place back
 
 source    scheduler-core spec, 1
@@ -16,7 +16,7 @@ from koordcore.events.scheduling.node_ledger import pod_on_node
 from koord_scheduler.domain.commit.work import Placement, Release
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
 from koord_scheduler.domain.cycle.decision_basis import basis_of
-from koord_scheduler.domain.cycle.pod_explanations import Verdict, refusal, waited_in_vain
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
 from koord_scheduler.domain.gang.bind_annotations import bind_annotations
@@ -29,7 +29,7 @@ from koord_scheduler.domain.state.forget import give_up_late, reject, take_back
 from koord_scheduler.domain.state.state import SchedulerState
 
 
-def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[Verdict] | None:
+def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[PodExplanation] | None:
     """One scheduling cycle for the next pod; None when none is ready.
 
     A placement is assumed at once: the next decision sees the node with the pod on it. A pod that has to wait for
@@ -102,7 +102,7 @@ def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Fou
 
 def _place_job(
     state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
-) -> Placement | list[Verdict]:
+) -> Placement | list[PodExplanation]:
     """All members of a planned job, or none. source    scheduler-core spec, 12.1"""
 
     def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement:
@@ -147,7 +147,9 @@ def _annotated(state: SchedulerState, work: Placement) -> Placement:
     return msgspec.structs.replace(work, annotations={**work.annotations, **written}) if written else work
 
 
-def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float) -> list[Verdict]:
+def _failed(
+    state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float
+) -> list[PodExplanation]:
     rejection = found.rejection
     block = _block(state, pod, rejection) if rejection is not None else None
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
@@ -161,14 +163,14 @@ def _failed(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Not
     reject(state, failure.rejected)
     basis = basis_of(state, found.explanation.based_on, now)
     own = refusal(pod, queued, failure.message or found.message, found, now, basis)
-    verdicts = _heard(state, own, found.message)
+    explanations = _heard(state, own, found.message)
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
         if waits is not None:
-            verdict = refusal(other, waits, failure.message, found, now, lost.get(uid))
-            verdicts += _heard(state, verdict, failure.message) if uid in lost else [verdict]
-    return verdicts
+            explanation = refusal(other, waits, failure.message, found, now, lost.get(uid))
+            explanations += _heard(state, explanation, failure.message) if uid in lost else [explanation]
+    return explanations
 
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
@@ -177,16 +179,16 @@ def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block
     return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
 
 
-def _heard(state: SchedulerState, verdict: Verdict, message: str) -> list[Verdict]:
+def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:
     """What is told about a failed attempt, once plugins have heard of it.
 
     source    scheduler-core spec, 3 (error handler filters)
     """
-    pod = state.pods[verdict.uid]
+    pod = state.pods[explanation.uid]
     framework = state.framework_of(pod)
-    verdicts = [] if framework.is_dealt_with(pod, message) else [verdict]
+    explanations = [] if framework.is_dealt_with(pod, message) else [explanation]
     framework.after_failure(pod, message)
-    return verdicts
+    return explanations
 
 
 def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Placement:
@@ -207,22 +209,22 @@ def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Foun
     )
 
 
-def gated(state: SchedulerState) -> list[Verdict]:
+def gated(state: SchedulerState) -> list[PodExplanation]:
     """What PreEnqueue has said about pods since the last call, for their users (pitfall 22).
 
     One that may go by now, because its gang is complete meanwhile, is told nothing.
     """
-    said: list[Verdict] = []
+    said: list[PodExplanation] = []
     for uid, message in state.queue.gated:
         pod = state.pods.get(uid)
         if pod is not None and state.queue.is_gated(uid):
             event = PodGated(namespace=pod.namespace, name=pod.name, message=message)
-            said.append(Verdict(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event))
+            said.append(PodExplanation(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event))
     state.queue.gated.clear()
     return said
 
 
-def give_up_overdue(state: SchedulerState, now: float) -> list[Verdict]:
+def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
     """Waiting pods whose time is over lose their nodes, and who waits for them; all are told.
 
     source    scheduler-core spec, 1 (step 13)
@@ -235,8 +237,8 @@ def give_up_overdue(state: SchedulerState, now: float) -> list[Verdict]:
         if uid in state.waiting:
             give_up_late(state, state.pods[uid], now)
     lost = (work for work in held if work.uid not in state.waiting and state.queue.get(work.uid) is not None)
-    verdicts = [waited_in_vain(work, now) for work in lost]
-    return [told for verdict in verdicts for told in _heard(state, verdict, verdict.message)]
+    explanations = [waited_in_vain(work, now) for work in lost]
+    return [told for explanation in explanations for told in _heard(state, explanation, explanation.message)]
 
 
 def release_due(state: SchedulerState) -> int:

@@ -12,7 +12,7 @@ from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PodExplanation:
     """What is said about a pod on the `why` stream.
 
     trigger       id of the event that led to the attempt
@@ -33,17 +33,17 @@ class Verdict:
 
     @property
     def cause(self) -> str:
-        """What tells it from other verdicts with the same trigger."""
+        """What tells it from other explanations with the same trigger."""
         return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
 
 
 def refusal(
     pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
-) -> Verdict:
+) -> PodExplanation:
     """An attempt placed the pod nowhere, or on a node that it may not keep."""
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
-    return Verdict(
+    return PodExplanation(
         uid=pod.uid,
         trigger=queued.trigger,
         traceparent=pod.traceparent,
@@ -62,10 +62,10 @@ def refusal(
     )
 
 
-def waited_in_vain(work: Placement, now: float) -> Verdict:
+def waited_in_vain(work: Placement, now: float) -> PodExplanation:
     """The pod has lost the node that it waited with, because the others of its gang did not come."""
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
-    return Verdict(
+    return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,
         traceparent=work.traceparent,
@@ -83,10 +83,10 @@ def waited_in_vain(work: Placement, now: float) -> Verdict:
     )
 
 
-def abandoned(work: Work, reason: str) -> Verdict:
+def abandoned(work: Work, reason: str) -> PodExplanation:
     """The decision will not come into the log, and is not taken again at once. reason: why"""
     assert isinstance(work, Placement)
-    return Verdict(
+    return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,
         traceparent=work.traceparent,

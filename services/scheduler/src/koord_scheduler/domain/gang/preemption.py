@@ -16,7 +16,7 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
+class JobVictim:
     """A pod that may be evicted. job: its questioned-object-key, or its own uid without one."""
 
     uid: str
@@ -30,7 +30,7 @@ class JobPreemption:
     """Room for everybody. nominations: member -> node; victims: node -> pods to evict, nodes without any are absent."""
 
     nominations: Mapping[str, str]
-    victims: Mapping[str, tuple[Victim, ...]]
+    victims: Mapping[str, tuple[JobVictim, ...]]
 
     def message(self, waiting: int, total: int) -> str:
         """waiting, total: members that waited at Permit, and all members."""
@@ -53,7 +53,7 @@ class TopologyRules:
     existing: Mapping[str, int]
 
 
-Fits = Callable[[str, Sequence[Victim], Sequence[str]], bool]
+Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
 """(node, kept, members): whether all these members fit there when, of its possible victims, only `kept` stay."""
 
 
@@ -62,11 +62,11 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
     return labels.get(keys.DISABLE_PREEMPTIBLE) != "true" and labels.get(keys.QUOTA_PREEMPTIBLE) != "false"
 
 
-def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> Victim | None:
+def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> JobVictim | None:
     """The pod as a victim of a preemptor with priority `below`; None when it must stay. name: `namespace/name`."""
     if priority >= below or not is_preemptible(labels):
         return None
-    return Victim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
+    return JobVictim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
 
 
 def is_eligible(preemption_policy: str | None, *, terminating_on_nominated: bool) -> bool:
@@ -81,7 +81,7 @@ def is_eligible(preemption_policy: str | None, *, terminating_on_nominated: bool
 def plan_job_preemption(
     members: Sequence[str],
     kinds: Sequence[int],
-    victims: Mapping[str, Sequence[Victim]],
+    victims: Mapping[str, Sequence[JobVictim]],
     fits: Fits,
     rules: TopologyRules | None = None,
 ) -> JobPreemption | NoJobPreemption:
@@ -108,7 +108,7 @@ def plan_job_preemption(
     return JobPreemption(nominations=placed, victims={node: pods for node, pods in evicted.items() if pods})
 
 
-def costs(victims: Mapping[str, Sequence[Victim]]) -> dict[str, int]:
+def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
     """Node -> sum over its distinct victim jobs of the rank of their priority among all victims', 0 for the lowest.
 
     A job counts with the highest priority that it has on the node.
@@ -124,10 +124,10 @@ def costs(victims: Mapping[str, Sequence[Victim]]) -> dict[str, int]:
     return found
 
 
-def evict_least(node: str, victims: Iterable[Victim], members: Sequence[str], fits: Fits) -> tuple[Victim, ...]:
+def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str], fits: Fits) -> tuple[JobVictim, ...]:
     """The pods that cannot stay beside the members: each is kept while all still fits, the most important first."""
-    kept: list[Victim] = []
-    evicted: list[Victim] = []
+    kept: list[JobVictim] = []
+    evicted: list[JobVictim] = []
     for victim in sorted(victims, key=lambda pod: (-pod.priority, pod.job, pod.name)):
         if fits(node, [*kept, victim], members):
             kept.append(victim)

@@ -21,7 +21,7 @@ from koord_scheduler.domain.state.nominees import rivals_on
 from koord_scheduler.domain.state.state import SchedulerState
 
 
-class Victim(NamedTuple):
+class PodVictim(NamedTuple):
     """A pod that has to go."""
 
     pod: PodRecord
@@ -48,7 +48,7 @@ class DryRuns:
         can_sum = self._room is None
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
-    def victims(self, row: int) -> tuple[Victim, ...]:
+    def victims(self, row: int) -> tuple[PodVictim, ...]:
         """Who has to leave the node for the pod; empty: nobody's leaving helps."""
         possible = self._possible_victims(row)
         if not possible:
@@ -64,7 +64,7 @@ class DryRuns:
             gone = self._gone_by_trial(row, by_importance, rivals)
         violating = self._violating(gone)
         return tuple(
-            Victim(self._state.pods[each.uid], each.uid in violating, node) for each in sorted(gone, key=_importance)
+            PodVictim(self._state.pods[each.uid], each.uid in violating, node) for each in sorted(gone, key=_importance)
         )
 
     def _gone_by_sums(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:

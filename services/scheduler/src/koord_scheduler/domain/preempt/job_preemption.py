@@ -12,8 +12,8 @@ from koord_scheduler.domain.columns.node_columns import Rows, row_list
 from koord_scheduler.domain.framework.job_preempting import JobPreempting
 from koord_scheduler.domain.gang.preemption import (
     JobPreemption,
+    JobVictim,
     TopologyRules,
-    Victim,
     plan_job_preemption,
     possible_victim,
 )
@@ -101,9 +101,9 @@ class JobSearch:
         rows = np.unique(np.concatenate(found))
         return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)
 
-    def _victims(self, row: int) -> list[Victim]:
+    def _victims(self, row: int) -> list[JobVictim]:
         state, node = self._state, self._state.nodes.names[row]
-        possible: list[Victim] = []
+        possible: list[JobVictim] = []
         self._occupants[node] = {}
         for pod_info in state.ledgers.pod_infos(node):
             other = state.pods.get(pod_info.uid)
@@ -117,7 +117,7 @@ class JobSearch:
                 self._occupants[node][other.uid] = pod_info
         return possible
 
-    def _fits(self, node: str, kept: Sequence[Victim], members: Sequence[str]) -> bool:
+    def _fits(self, node: str, kept: Sequence[JobVictim], members: Sequence[str]) -> bool:
         """See `gang.preemption.Fits`."""
         state, row = self._state, self._state.nodes.row(node)
         assert row is not None, f"node {node} has no row"

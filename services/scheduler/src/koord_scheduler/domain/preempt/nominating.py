@@ -13,7 +13,7 @@ from koordcore.events.scheduling.pod import DecisionBasis, PodNominated
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.preempt.dry_run import Victim
+from koord_scheduler.domain.preempt.dry_run import PodVictim
 from koord_scheduler.domain.preempt.preemption import Preemption
 from koord_scheduler.domain.state.forget import give_up
 from koord_scheduler.domain.state.nominees import clear_nomination, nominated
@@ -73,7 +73,7 @@ def _nominated(pod: PodRecord, node: str, found: Preemption, basis: DecisionBasi
     )
 
 
-def _eviction(pod: PodRecord, victim: Victim, plugin: str) -> tuple[AggregateRef, Event]:
+def _eviction(pod: PodRecord, victim: PodVictim, plugin: str) -> tuple[AggregateRef, Event]:
     event = PodEvictionRequested(
         namespace=victim.pod.namespace,
         name=victim.pod.name,

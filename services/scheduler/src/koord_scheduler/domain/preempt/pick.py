@@ -7,7 +7,7 @@ _OFFSET: Final = 1 << 31
 """Makes every priority positive, so that each further victim costs."""
 
 
-class Victim(NamedTuple):
+class VictimCost(NamedTuple):
     """A pod that would be evicted. started_at: unix seconds."""
 
     priority: int
@@ -17,7 +17,7 @@ class Victim(NamedTuple):
 class Candidate(NamedTuple):
     """What taking a node costs. pdb_violations: victims whose disruption budget is exhausted."""
 
-    victims: Sequence[Victim]
+    victims: Sequence[VictimCost]
     pdb_violations: int = 0
 
 

@@ -20,10 +20,9 @@ from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.preempt.dry_run import DryRuns, Victim, started_at
+from koord_scheduler.domain.preempt.dry_run import DryRuns, PodVictim, started_at
 from koord_scheduler.domain.preempt.job_preemption import JobSearch
-from koord_scheduler.domain.preempt.pick import Candidate, pick_candidate
-from koord_scheduler.domain.preempt.pick import Victim as Cost
+from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 from koord_scheduler.domain.state.cycle_view import CycleView
 from koord_scheduler.domain.state.forget import reject
 from koord_scheduler.domain.state.nominees import clear_nomination
@@ -43,7 +42,7 @@ class Preemption:
 
     plugin: str
     node: str
-    victims: tuple[Victim, ...]
+    victims: tuple[PodVictim, ...]
     examined: int
     nominations: Mapping[str, str] = field(default_factory=dict[str, str])
     message: str = ""
@@ -133,7 +132,7 @@ def _for_job(
     return Preemption(
         plugin=plugin.name,
         node=room.nominations[pod.uid],
-        victims=tuple(Victim(victim, violates_budget=False, node=node) for victim, node in room.victims),
+        victims=tuple(PodVictim(victim, violates_budget=False, node=node) for victim, node in room.victims),
         examined=room.examined,
         nominations={**room.nominations, **waiting},
         message=message,
@@ -168,7 +167,7 @@ class _Search:
             return NoPreemption(f"{message}{len(nodes)} No preemption victims found for incoming pod.")
         most = self._plugin.most_candidates(len(nodes))
         found: dict[str, Candidate] = {}
-        victims_of: dict[str, tuple[Victim, ...]] = {}
+        victims_of: dict[str, tuple[PodVictim, ...]] = {}
         examined = 0
         for row in self._in_turn(possible):
             if examined >= most or len(found) >= most:
@@ -196,6 +195,6 @@ class _Search:
         return row_list(np.roll(rows, -offset))
 
 
-def _candidate(victims: Sequence[Victim]) -> Candidate:
-    costs = [Cost(each.pod.priority, started_at(each.pod.pod, each.pod.placed_at)) for each in victims]
+def _candidate(victims: Sequence[PodVictim]) -> Candidate:
+    costs = [VictimCost(each.pod.priority, started_at(each.pod.pod, each.pod.placed_at)) for each in victims]
     return Candidate(costs, sum(each.violates_budget for each in victims))

@@ -1,6 +1,6 @@
 """What a log tells of the attempts in a window: who was attempted when and on what, and what came of it.
 
-An attempt that found a node is in the facts; one that found none left a verdict, for as long as these are kept; a
+An attempt that found a node is in the facts; one that found none left an explanation, for as long as these are kept; a
 nomination is in the facts, too. Within a scheduler's term they are in the order of its decisions, so that the window
 can be lived through attempt by attempt (`what_if`).
 
@@ -102,10 +102,10 @@ class Recording:
     ends: int = 0
 
 
-def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] = ()) -> Recording:
+def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
     """What the events of the window tell.
 
-    verdicts    those that are still kept, of the window or not
+    explanations    those that are still kept, of the window or not
     raises      UnreadableEvent
     """
     found = Recording(ends=events[-1].seq if events else 0)
@@ -134,7 +134,7 @@ def recording_of(events: Sequence[StoredEvent], verdicts: Iterable[StoredEvent] 
             case _:
                 pass
     begin = events[0].seq - 1 if events else 0
-    for stored in verdicts:
+    for stored in explanations:
         event = CATALOGUE.read(stored)
         if isinstance(event, PodUnschedulable) and event.basis is not None:
             one = _in_vain(stored, event.basis)

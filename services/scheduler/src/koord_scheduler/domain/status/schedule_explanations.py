@@ -42,7 +42,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PodOutlook:
     """What is known of one pod: its node, or ("" none) its last failed attempt."""
 
     uid: str
@@ -63,7 +63,7 @@ class ScheduleExplanations:
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
     said: dict[str, ScheduleExplanationComputed] = field(default_factory=dict[str, ScheduleExplanationComputed])
     _asked: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
-    _answers: dict[str, dict[str, Answer]] = field(default_factory=dict[str, dict[str, Answer]])
+    _answers: dict[str, dict[str, PodOutlook]] = field(default_factory=dict[str, dict[str, PodOutlook]])
     _changed: dict[str, None] = field(default_factory=dict[str, None])
     _new: dict[str, None] = field(default_factory=dict[str, None])
     _next_repeat: float = 0.0
@@ -108,7 +108,7 @@ class ScheduleExplanations:
         """Those keys that somebody asks about."""
         return [key for key in among if key in self._asked]
 
-    def answer(self, key: str, answer: Answer) -> None:
+    def answer(self, key: str, answer: PodOutlook) -> None:
         """The latest of a pod, for a key that somebody asks about."""
         answers = self._answers.setdefault(key, {})
         before = answers.pop(answer.uid, None)
@@ -120,9 +120,9 @@ class ScheduleExplanations:
         """A pod has a node."""
         if self.questions:
             for key in self.asked(keys_of(pod, roster)):
-                self.answer(key, Answer(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
+                self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
 
-    def answers_to(self, key: str, known: Container[str]) -> list[Answer]:
+    def answers_to(self, key: str, known: Container[str]) -> list[PodOutlook]:
         """The answers of a key, the latest last; those of pods that are not known any more give way to others."""
         answers = self._answers.get(key, {})
         for uid in [uid for uid in answers if uid not in known]:
