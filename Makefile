@@ -56,7 +56,7 @@ format: setup ## format and fix what ruff can
 	@$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
 
 check: setup format-check contracts ## the fast part: lint, contracts, unit and conformance tests (under a minute)
-	@$(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance
+	@$(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance tests/architecture
 
 test: lint ## everything: lint, types, import contracts, every test
 	@$(PYTEST) -n 2 --dist loadgroup
