@@ -234,4 +234,4 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
         assert (explained.unexplained, explained.fates) == ([], [])
         assert explained.tally.same >= 0.9 * PODS
         assert 0 < len(without.changed) <= len(best_effort)
-        assert (without.refused, without.let_in) == ([], [])
+        assert (without.denied, without.admitted) == ([], [])

@@ -236,7 +236,7 @@ def test_nobody_leads_after_a_kill_until_the_lease_has_ended() -> None:
             os.kill(scheduler.process.pid, signal.SIGKILL)
 
             *_, told, phase = koord.run("status", status=1).splitlines()
-            assert re.fullmatch(r"scheduler: nobody leads \(the last one's lease ends in [\d.]+ s\)", told)
+            assert re.fullmatch(r"scheduler: no leader \(the previous leader's lease expires in [\d.]+ s\)", told)
             assert phase.startswith("degraded; ")
         finally:
             koord.run("down")

@@ -71,14 +71,14 @@ async def test_a_recorded_log_is_admitted_alike_and_otherwise_with_other_profile
 
         for begin in (0, before):
             same = (await story.again(begin=begin)).admission
-            assert (same.unexplained, same.fates, same.not_judged, same.tally.not_kept) == ([], [], 0, 0)
+            assert (same.unexplained, same.fates, same.not_reviewed, same.tally.not_kept) == ([], [], 0, 0)
             assert same.tally.recorded == same.tally.same == (7 if begin == 0 else 1)
 
         other = (await story.again(admitting=tried_of(read_profiles(read_documents(OTHERS)), {}))).admission
         assert other.unexplained == []
         assert sorted(map(title, other.changed))[-2:] == ["pods default/import", "pods default/second"]
         assert len(other.changed) == 3 + 2
-        assert ([title(one) for one in other.let_in], other.refused) == (["pods default/report"], [])
+        assert ([title(one) for one in other.admitted], other.denied) == (["pods default/report"], [])
         none = (await story.again(admitting=tried_of(read_profiles([]), {}))).admission
         assert {title(one).partition("-")[0] for one in none.changed} == {
             "pods default/etl",

@@ -1,8 +1,7 @@
-"""The program `koord`: runs the command tree, and makes sure that no traceback ever reaches a user.
+"""The program `koord`. It runs the command tree and shows a sentence, never a traceback.
 
-Exit statuses: 0 done; 1 understood, but refused, failed, different (`verify`), or not found: no such object, no such
-position; 2 wrong usage: nothing that any cluster could answer, or a file that cannot be read (it is not there, is no
-YAML or JSON, or holds nothing); 130 ended by Ctrl-C.
+Exit statuses: 0 done; 1 refused, failed, different (`verify`) or not found, including a position beyond the end of the
+log; 2 wrong usage, or a file that is missing, empty, or not valid YAML or JSON; 130 ended by Ctrl-C.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Entry point of the `koord` script."""
+    """Run the `koord` script."""
     from koordctl.app import app
 
     for name in ("stdout", "stderr"):
@@ -38,7 +37,7 @@ def main() -> None:
 
 
 def run(app: typer.Typer) -> int:
-    """Runs the command line of the process; returns the exit status."""
+    """Run the command line of this process and return the exit status."""
     try:
         # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
         # Always by this name: how it was started (`python -m`, a test) changes neither help nor completion.
@@ -68,12 +67,12 @@ def run(app: typer.Typer) -> int:
     except OSError as error:
         return say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # noqa: BLE001  the edge of the program: a defect becomes a sentence and a file
-        return say(f"{type(error).__name__}: {error}; this is a defect of koord, details are in {_keep(error)}")
+        return say(f"{type(error).__name__}: {error}; this is a defect of koord; details are in {_keep(error)}")
     return status if isinstance(status, int) else 0
 
 
 def say(sentence: str) -> int:
-    """Prints an error; returns the exit status 1."""
+    """Print an error and return exit status 1."""
     from koordctl.render.output import say_error
 
     say_error(sentence)
@@ -85,13 +84,13 @@ def _status(end: SystemExit) -> int:
 
 
 def _without_reader() -> int:
-    """Nobody reads on, and that is no failure; the interpreter must not flush either."""
+    """Return 0 when the reader of a pipe has gone; redirect stdout so that the interpreter's flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _keep(error: BaseException) -> Path:
-    """Writes the traceback beside the services' logs, or where that is not possible into the temporary folder."""
+    """Write the traceback beside the services' logs, or to the temporary folder, and return the file."""
     from koordctl.access.clients import var_directory
 
     text = "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""The command tree of `koord`. Every command lives in `commands/`; this file only names them (see `lazy_tree`)."""
+"""The command tree of `koord`. Commands live in `commands/`; this module only lists them (see `lazy_tree`)."""
 
 from typing import Annotated
 
@@ -10,11 +10,11 @@ RUN, ASK, LOG = "Run the embedded stack", "Objects and explanations", "The log"
 
 COMMANDS = (
     Entry("up", RUN, "Start the embedded stack: NATS, Postgres, manager, scheduler, projector, agents.", "stack", "up"),
-    Entry("down", RUN, "Stop the embedded stack; its data stays.", "running", "down"),
+    Entry("down", RUN, "Stop the embedded stack; its data is kept.", "running", "down"),
     Entry(
         "status",
         RUN,
-        "Show the processes of the stack, and who leads. Exit status 0 when all are ready and led, 1 otherwise.",
+        "Show processes and leaders of the stack. Exit status 0 if all are ready and have a leader, else 1.",
         "running",
         "status",
     ),
@@ -25,30 +25,34 @@ COMMANDS = (
         "demo",
         "demo",
     ),
-    Entry("apply", ASK, "Apply manifests: every document is taken whole or refused whole.", "objects", "apply"),
+    Entry("apply", ASK, "Apply manifests: every document is accepted or refused as a whole.", "objects", "apply"),
     Entry("lint", ASK, "Check manifests as `koord apply` and the webhooks would, without a cluster.", "lint", "lint"),
     Entry("delete", ASK, "Delete objects by kind and name, or those that manifests name.", "objects", "delete"),
     Entry("get", ASK, "Show objects now, or as they were at any position or time.", "objects", "get"),
-    Entry("explain", ASK, "Why is it as it is? A pod's or a node's story from the log.", "explain"),
-    Entry("top", ASK, "Who uses how much now, by the newest reports.", "top"),
+    Entry("explain", ASK, "Explain the state of a pod or a node from the log.", "explain"),
+    Entry("top", ASK, "Current use, from the newest reports.", "top"),
     Entry(
-        "recommend", ASK, "What containers should request, learned from what they have used.", "recommend", "recommend"
+        "recommend",
+        ASK,
+        "Show the requests that containers should have, learned from their use.",
+        "recommend",
+        "recommend",
     ),
-    Entry("quota", ASK, "Elastic quotas: who may use how much, and who lends to whom.", "quota"),
+    Entry("quota", ASK, "Elastic quotas: limits, use and borrowing.", "quota"),
     Entry(
         "gang",
         ASK,
-        "Gangs: how many members are pending, wait with a node or are bound, and what a gang waits for.",
+        "Show gangs: how many members are pending, wait at Permit or are bound, and what each gang waits for.",
         "gang",
         "gang",
     ),
-    Entry("node", ASK, "What this machine lets an agent measure and set.", "node"),
+    Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
     Entry("events", LOG, "Show facts of the log, and follow it.", "events", "events"),
     Entry(
         "replay",
         LOG,
-        "Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.",
+        "Rebuild the state from the log alone, up to a position or time, and compare it with the projector's rows.",
         "replay.replay",
         "replay",
     ),
@@ -59,7 +63,7 @@ COMMANDS = (
         "verify",
         "verify",
     ),
-    Entry("bus", LOG, "The log itself: streams, how far services are behind, parked work, skips.", "bus"),
+    Entry("bus", LOG, "The log itself: streams, lag of the services, parked work, skips.", "bus"),
 )
 """In the order of the help."""
 
@@ -67,14 +71,14 @@ app = typer.Typer(
     name="koord",
     cls=lazy_group(COMMANDS),
     help=(
-        "QoS-aware colocation as an event-sourced system: run it, ask it, replay it.\n\n"
-        "A *position* is an event's number in the log (`koord events` shows it): `--as-of`, `--to`, `--from` and "
-        "`--since` take one, or a time.\n\n"
-        "Commands ask the stack that runs in `./var` or `KOORD_VAR`; elsewhere the services at `KOORD_MANAGER`, "
-        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port) and the log "
-        "at `KOORD_NATS` (nats://host:port, with the key file `KOORD_NATS_SEED`).\n\n"
-        "Exit status: 0 done; 1 understood, but refused, failed, different or not found (a position beyond the end of "
-        "the log, too); 2 wrong usage: words that mean nothing, a file that cannot be read; 130 interrupted."
+        "QoS-aware colocation as an event-sourced system: run it, query it, replay it.\n\n"
+        "A *position* is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
+        "`--since` accept a position or a time.\n\n"
+        "Commands use the stack that runs in `./var` or `KOORD_VAR`. For a remote stack, set `KOORD_MANAGER`, "
+        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port) and `KOORD_NATS` (nats://host:port, with the key "
+        "file `KOORD_NATS_SEED`).\n\n"
+        "Exit status: 0 done; 1 refused, failed, different or not found, including a position beyond the end of the "
+        "log; 2 wrong usage, or a file that cannot be read; 130 interrupted."
     ),
     no_args_is_help=True,
     rich_markup_mode="markdown",

@@ -1,6 +1,6 @@
-"""Commands that are imported when they are called: `koord get` must not wait for what only `koord demo` uses.
+"""Commands that are imported when they are called: `koord get` does not wait for the imports of `koord demo`.
 
-`app` lists them; the list says what `koord --help` shows, so that help imports none of them either.
+`app` lists the commands with the text that `koord --help` shows, so help imports no command either.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -15,8 +15,12 @@ from typer.main import get_group
 class Entry(NamedTuple):
     """A command, or a group of commands.
 
-    attribute   of module `koordctl.commands.<module>`: the command's function, or the group's `typer.Typer`
-    summary     the first paragraph of its help
+    Attributes:
+        name: Name on the command line.
+        panel: Panel of the help that lists it.
+        summary: First paragraph of its help.
+        module: Module below `koordctl.commands`.
+        attribute: Attribute of the module: the command's function, or the group's `typer.Typer`.
     """
 
     name: str
@@ -63,21 +67,21 @@ def _build(entry: Entry) -> Any:
 
 
 def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
-    """The class of a group with these commands, for `typer.Typer(cls=...)`."""
+    """Return the class of a group with these commands, for `typer.Typer(cls=...)`."""
 
     class LazyGroup(TyperGroup):
-        """A group that knows its commands by name, and what its help says of them."""
+        """A group that knows the names and summaries of its commands."""
 
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             self.commands = _Commands(entries)
 
         def list_commands(self, ctx: Any) -> list[str]:
-            """Their names, in the order of the list."""
+            """Return the names, in the order of the list."""
             return list(self.commands)
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
-            """The help, from the list alone."""
+            """Write the help from the list alone."""
             shown: dict[str, Any] = {
                 entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel)
                 for entry in entries

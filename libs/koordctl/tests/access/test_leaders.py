@@ -32,17 +32,17 @@ def test_a_leader_is_named_with_the_time_since_which_it_leads() -> None:
     [
         (None, NOW - 200, "no lease is held"),
         (lease(185, 1, holder=""), NOW - 200, "no lease is held"),
-        (lease(185, 1), None, "the last one's lease ends in 14.0 s"),
-        (lease(185, 4), NOW - 3, "the last one's lease ends in 11.0 s"),
-        (lease(185, 12), NOW - 200, "the last one's lease ends in 3.0 s"),
-        (lease(185, 20), NOW - 200, "the last one's lease has ended"),
+        (lease(185, 1), None, "the previous leader's lease expires in 14.0 s"),
+        (lease(185, 4), NOW - 3, "the previous leader's lease expires in 11.0 s"),
+        (lease(185, 12), NOW - 200, "the previous leader's lease expires in 3.0 s"),
+        (lease(185, 20), NOW - 200, "the previous leader's lease has expired"),
     ],
     ids=["none", "released", "gone", "replaced", "stands still", "ended"],
 )
 def test_nobody_leads_whose_process_is_not_the_one_that_took_the_lease_or_does_not_renew(
     record: LeaseRecord | None, began_at: float | None, why: str
 ) -> None:
-    assert judge_lease("scheduler", record, began_at, NOW) == (False, f"scheduler: nobody leads ({why})")
+    assert judge_lease("scheduler", record, began_at, NOW) == (False, f"scheduler: no leader ({why})")
 
 
 def test_a_process_knows_for_how_long_it_runs() -> None:

@@ -1,4 +1,4 @@
-"""`koord bus skip`: only a fold that stands before an event passes over it."""
+"""`koord bus skip`: only a fold that has halted before an event skips it."""
 
 import pytest
 from koordctl.commands.bus import why_not_skip
@@ -18,7 +18,7 @@ def test_a_fold_passes_over_the_event_that_it_stands_before() -> None:
     [
         ("manager", 2, "manager has halted before event 26, not before 2"),
         ("scheduler", 26, "scheduler has not halted"),
-        ("foo", 26, "no service that runs has a fold 'foo'; there are: manager, scheduler"),
+        ("foo", 26, "no running service has a fold 'foo'; known folds: manager, scheduler"),
     ],
 )
 def test_no_fold_forgets_an_event_that_others_know(fold: str, position: int, said: str) -> None:

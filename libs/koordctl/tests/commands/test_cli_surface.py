@@ -205,7 +205,7 @@ def test_ports_follow_the_base_when_one_is_given(tmp_path: Path) -> None:
 
 def test_only_a_stacks_own_folder_is_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("ten years of work")
-    with pytest.raises(EmbeddedError, match="other things"):
+    with pytest.raises(EmbeddedError, match="other files"):
         wipe(StackOptions(var=tmp_path))
     (tmp_path / "ports.json").write_text("{}")
     wipe(StackOptions(var=tmp_path))

@@ -18,13 +18,13 @@ def test_a_process_that_backs_off_is_told_with_its_last_words() -> None:
         log_file="var/scheduler.log",
     )
     assert endings(stack(down)) == [
-        "scheduler ended with exit code 1 and is started again: name: must be known (log: var/scheduler.log)"
+        "scheduler ended with exit code 1 and will be restarted: name: must be known (log: var/scheduler.log)"
     ]
 
 
 def test_a_process_that_is_given_up_is_not_started_again() -> None:
     up = ProcessStatus(name="scheduler", state=ProcessState.GIVEN_UP, last_exit=-9)
-    assert endings(stack(up)) == ["scheduler ended with exit code -9 and is not started again"]
+    assert endings(stack(up)) == ["scheduler ended with exit code -9 and is not restarted"]
 
 
 def test_a_process_that_runs_again_is_not_told_of() -> None:

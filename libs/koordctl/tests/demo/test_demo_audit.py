@@ -114,7 +114,7 @@ def test_ledger_without_its_placement_is_found() -> None:
 
 def test_pod_that_nobody_told_why_is_found() -> None:
     _, found = audited([node_added(cpu="1"), submitted("a", cpu="1")])
-    assert found.unexplained == ("pod d/a is neither placed nor told why not",)
+    assert found.unexplained == ("pod d/a is neither placed nor explained",)
 
 
 def test_deleted_pod_needs_no_explanation() -> None:

@@ -57,7 +57,7 @@ def test_a_config_map_that_the_manager_does_not_read_is_worth_a_look() -> None:
         ("--config", SCHEDULER, 1, "apiVersion, kind: must be one of"),
         ("--config", CONFIG.replace("NAME", "A b"), 1, "metadata.name: must be"),
         ("--config", "a: [", 2, "line "),
-        ("--config", "# nothing", 2, "must hold the ConfigMap slo-controller-config"),
+        ("--config", "# nothing", 2, "must contain the ConfigMap slo-controller-config"),
         ("--profiles", PROFILE.replace("SPEC", "{qosClass: [1]}"), 1, "spec.qosClass: must be"),
         (
             "--profiles",

@@ -1,4 +1,4 @@
-"""Profiles and gates to try as they are written, verdicts that are still kept, and what is said of what differs."""
+"""Profiles and gates to try as they are written, decisions that are still retained, and the report of differences."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from koordctl.app import app
 from koordctl.commands.replay.admission import show_admission
 from koordctl.what_if.admission import (
     AdmissionComparison,
-    kept_verdicts,
+    kept_decisions,
     read_gates,
     read_profiles,
     title,
@@ -86,13 +86,13 @@ async def test_verdicts_on_admission_are_picked_and_it_is_known_since_when() -> 
         await stream.publish(AggregateRef("pod", "u"), PodGated(namespace="n", name="p", message="m"), origin)
 
     everything, some = MemoryObservationLog(), MemoryObservationLog(keep=4)
-    assert await kept_verdicts(everything) == ([], "")
+    assert await kept_decisions(everything) == ([], "")
     for stream in (everything, some):
         for at in ("1", "2", "3"):
             await publish(stream, at)
-    found, since = await kept_verdicts(everything)
+    found, since = await kept_decisions(everything)
     assert ([one.causation_id for one in found], since) == (["1", "2", "3"], "")
-    found, since = await kept_verdicts(some)
+    found, since = await kept_decisions(some)
     assert since
     assert [one.causation_id for one in found] == ["2", "3"]
 
@@ -102,7 +102,7 @@ def fate(recorded: Outcome, anew: Outcome, *changes: Change) -> AdmissionFate:
 
 
 def comparison(*fates: AdmissionFate, **more: Any) -> AdmissionComparison:
-    values: dict[str, Any] = {"tally": Tally(3, 2, 2, 1), "not_judged": 0, "unexplained": []}
+    values: dict[str, Any] = {"tally": Tally(3, 2, 2, 1), "not_reviewed": 0, "unexplained": []}
     return AdmissionComparison(fates=list(fates), **{**values, **more})
 
 
@@ -112,24 +112,24 @@ FATES = [fate(IN, IN, Change("metadata.labels.a", None, "x" * 100)), fate(IN, OU
 
 def test_objects_are_told_apart_by_what_becomes_of_them() -> None:
     found = comparison(*FATES)
-    kinds = (found.changed, found.refused, found.let_in, found.refused_otherwise)
+    kinds = (found.changed, found.denied, found.admitted, found.denied_by_other_rules)
     assert kinds == tuple([one] for one in FATES)
     document = found.document()
     assert document["changed"][0]["changes"] == [{"field": "metadata.labels.a", "recorded": None, "rerun": "x" * 100}]
-    assert document["refusedInsteadOfLetIn"][0]["rerun"]["message"] == "it must not"
+    assert document["deniedInsteadOfAdmitted"][0]["rerun"]["message"] == "it must not"
     assert document["decisions"]["recorded"] == 3
     assert title(FATES[0]) == "pods shop/web"
 
 
 def test_what_differs_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    show_admission(comparison(*FATES, not_judged=2, unexplained=[FATES[1]]))
+    show_admission(comparison(*FATES, not_reviewed=2, unexplained=[FATES[1]]))
     shown = capsys.readouterr().out
     for part in (
-        "3 decisions of admission recorded, 2 anew, 2 alike",
-        "1 of them were not taken again",
-        "2 pods came in otherwise",
-        "WITH WHAT WAS IN FORCE",
-        "refused instead of let in   1",
+        "3 decisions of admission recorded, 2 in the re-run, 2 equal",
+        "1 of them were not repeated",
+        "2 pods lack the changes",
+        "WITH THE RECORDED SETTINGS",
+        "denied instead of admitted   1",
         "it must not",
         "metadata.labels.a   -",
     ):

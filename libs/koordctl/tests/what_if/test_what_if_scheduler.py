@@ -31,7 +31,7 @@ async def rerun(log: MemoryLog, configuration: bytes, begin: int = 0) -> Compari
     found = await compare(
         events,
         observations=MemoryObservationLog(),
-        verdicts=MemoryObservationLog(),
+        explanations=MemoryObservationLog(),
         configuration=effective_configuration(configuration),
         begin=begin,
         end=head.last_seq,
@@ -76,6 +76,6 @@ def test_what_is_tried_is_compared_with_the_shipped_configuration_where_no_sched
     file = tmp_path / "packed.yaml"
     file.write_text(PACKED)
     tried = compared_with_force(file, scheduler_configuration(file))
-    assert (tried.name, tried.other) == (str(file), "the shipped one")
+    assert (tried.name, tried.other) == (str(file), "the default one")
     assert any(line.startswith("off: ") and "LoadAwareScheduling" in line for line in tried.differences)
     assert compared_with_force(None, scheduler_configuration(None)).differences == []

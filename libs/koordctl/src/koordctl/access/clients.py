@@ -1,7 +1,7 @@
-"""HTTP to the services: where they are, and what their refusals mean.
+"""HTTP clients of the services, and the search for their addresses.
 
-Addresses come from KOORD_MANAGER / KOORD_PROJECTOR / KOORD_SCHEDULER, or the running stack's state file. HTTP is that
-of the standard library: what the services use takes longer to import than a command takes to run.
+An address comes from KOORD_MANAGER, KOORD_PROJECTOR or KOORD_SCHEDULER, else from the state file of the running stack.
+The client uses the standard library: importing httpx takes longer than most commands run.
 """
 
 import json
@@ -24,7 +24,7 @@ NOT_FOUND: Final = 404
 
 
 def var_directory() -> Path:
-    """Where the embedded stack lives: KOORD_VAR, else `var` below the nearest folder that has one, else `./var`."""
+    """Return the folder of the embedded stack: KOORD_VAR, else the nearest `var` with a stack upwards, else `./var`."""
     given = os.environ.get("KOORD_VAR")
     if given:
         return Path(given)
@@ -36,29 +36,32 @@ def var_directory() -> Path:
 
 
 def live_directory() -> Path:
-    """Where the commands look for a running stack: `var_directory()`, or the demo below it while only that one runs."""
+    """Return the folder in which commands look for a running stack.
+
+    This is `var_directory()`, or the demo's folder below it if only a demo runs.
+    """
     var, demo = var_directory(), demo_directory()
     return demo if running_stack(var) is None and running_stack(demo) is not None else var
 
 
 def demo_directory() -> Path:
-    """Where the demo lives: below `var_directory()`."""
+    """Return the folder of the demo, below `var_directory()`."""
     return var_directory() / "demo"
 
 
 def state_file(var: Path) -> Path:
-    """The running stack's state file."""
+    """Return the path of the state file that a running stack keeps below `var`."""
     return var / "run" / "stack.json"
 
 
 def running_stack(var: Path) -> Stack | None:
-    """The live stack below this folder; None when none runs."""
+    """Return the stack that runs below this folder; None if none runs."""
     stack = read_stack(state_file(var))
     return stack if stack is not None and stack.is_live else None
 
 
 def find_service(name: str) -> str | None:
-    """Base URL of a service: KOORD_<NAME>, else that of the running stack; None when there is none."""
+    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack, else None."""
     given = os.environ.get(f"KOORD_{name.upper()}")
     if given:
         return given.rstrip("/")
@@ -68,7 +71,7 @@ def find_service(name: str) -> str | None:
 
 
 def service_url(name: str) -> str:
-    """Base URL of a service. Ends the command when there is none."""
+    """Return the base URL of a service. End the command if there is none."""
     found = find_service(name)
     if found is None:
         fail(nothing_runs(name, live_directory(), f"KOORD_{name.upper()}=http://host:port"))
@@ -76,9 +79,12 @@ def service_url(name: str) -> str:
 
 
 def nothing_runs(what: str, folder: Path, address: str = "") -> str:
-    """A sentence: where a part of the stack was looked for in vain, and how to say where it is.
+    """Return a sentence for a part of the stack that was not found: where it was looked for, and how to name it.
 
-    address    the variable that names one of another machine, and how it is written; "" when none does
+    Args:
+        what: The missing part, for example "manager".
+        folder: Folder that was searched.
+        address: Variable that names a remote address, with its form; empty if there is no such variable.
     """
     elsewhere = f", or set {address}" if address else ""
     return (
@@ -89,7 +95,7 @@ def nothing_runs(what: str, folder: Path, address: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a service answered."""
+    """The answer of a service to one request."""
 
     status_code: int
     body: bytes
@@ -97,12 +103,12 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        """Whether it was done."""
+        """Whether the status is 2xx."""
         return 200 <= self.status_code < 300
 
     @property
     def is_client_error(self) -> bool:
-        """Whether the question was wrong."""
+        """Whether the status is 4xx."""
         return 400 <= self.status_code < 500
 
     @property
@@ -111,7 +117,11 @@ class Answer:
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """The body decoded. Raises ValueError for another one."""
+        """Return the decoded body.
+
+        Raises:
+            ValueError: The body is not valid JSON.
+        """
         return json.loads(self.body)
 
 
@@ -123,9 +133,18 @@ def ask(
     *,
     timeout: float,
 ) -> Answer:
-    """One request, over a connection of its own.
+    """Send one request over a new connection and return the answer.
 
-    raises    OSError, HTTPException when there is no answer; ValueError for what is no http://host:port
+    Args:
+        url: Address, http or https.
+        method: HTTP method.
+        content: Body; None sends no body.
+        headers: Additional headers.
+        timeout: Seconds to connect, and to wait for each read.
+
+    Raises:
+        OSError, HTTPException: The service does not answer.
+        ValueError: The address does not have the form http://host:port.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -141,24 +160,31 @@ def ask(
 
 
 class Client:
-    """JSON requests to one service; a refusal ends the command with the service's own sentence."""
+    """Client of one service for JSON requests. If the service refuses, the command ends with the service's sentence."""
 
     def __init__(self, service: str, *, url: str | None = None, timeout: float = 60.0) -> None:
+        """Create a client that connects on first use.
+
+        Args:
+            service: Name of the service, for example "manager".
+            url: Base URL; None searches for it (see `service_url`).
+            timeout: Seconds to wait for an answer.
+        """
         self._service = service
         self._url = url
         self._timeout = timeout
 
     @cached_property
     def base(self) -> str:
-        """Base URL, without a slash at its end. Ends the command when there is none."""
+        """The base URL without a trailing slash. End the command if there is none."""
         return (self._url or service_url(self._service)).rstrip("/")
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Decoded answer of a GET; a 404 ends the command with what does not exist."""
+        """Return the decoded answer of a GET. End the command if the answer is an error."""
         return self.decoded(self.request("GET", path, params=params))
 
     def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> Answer:
-        """Raw answer of a POST, whatever its status."""
+        """Return the raw answer of a POST, whatever its status."""
         return self.request("POST", path, content=content, headers={"content-type": content_type})
 
     def request(
@@ -170,7 +196,7 @@ class Client:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request; params that are None are left out. Ends the command when the service cannot be reached."""
+        """Send one request, without the parameters that are None. End the command if the service cannot be reached."""
         given = {name: value for name, value in (params or {}).items() if value is not None}
         target = quote(path, safe="/?=&%") + (f"?{urlencode(given)}" if given else "")
         try:
@@ -182,14 +208,14 @@ class Client:
             fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
 
     def decoded(self, answer: Answer) -> Any:
-        """The JSON of an answer; a refusal ends the command."""
+        """Return the JSON of an answer. End the command if the answer is an error."""
         if not answer.is_success:
             fail(f"{refusal(answer)} (HTTP {answer.status_code})")
         return answer.json()
 
 
 class _Refused(Protocol):
-    """An answer of this module's client, or of the asynchronous one that `koord verify` uses."""
+    """An error answer: of this module's client, or of the asynchronous client of `koord verify`."""
 
     @property
     def text(self) -> str: ...
@@ -197,10 +223,10 @@ class _Refused(Protocol):
 
 
 def refusal(answer: _Refused) -> str:
-    """Why a service said no: its `error` or `message`, or the text of its answer."""
+    """Return the reason of an error answer: its field `error` or `message`, else its text."""
     try:
-        said = answer.json()
-        return str(said.get("error") or said.get("message") or answer.text)
+        body = answer.json()
+        return str(body.get("error") or body.get("message") or answer.text)
     except (ValueError, AttributeError):
         return answer.text.strip() or "no reason given"
 

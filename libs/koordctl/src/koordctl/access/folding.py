@@ -1,4 +1,4 @@
-"""The cluster folded from zero, straight from the log: nothing that any service remembers is used."""
+"""The state of the cluster, folded from the log alone, from the first event on."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -18,12 +18,15 @@ BATCH = 1000
 
 @dataclass(slots=True)
 class Folded:
-    """A fold and how it went.
+    """A fold from zero and its measurements.
 
-    events     folded; positions that an operator told to pass over are not among them
-    by_type    event type -> how many
-    hashes     at each marked position, and at the last one
-    seconds    real, reading and hashing included
+    Attributes:
+        state: The state at the last position.
+        events: Number of folded events, without the positions that an operator skipped.
+        by_type: Event type -> number of events.
+        seconds: Real time for reading, folding and hashing.
+        hash: Hash at the last position.
+        hashes: Position -> hash, for each marked position and the last one.
     """
 
     state: ClusterState = field(default_factory=ClusterState)
@@ -47,12 +50,17 @@ async def fold_to(
     see: Callable[[StoredEvent, Event], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Folded:
-    """The state at position `upto`, from the first event on.
+    """Return the state at position `upto`, folded from the first event on.
 
-    marks       positions up to `upto` whose hash is kept
-    see         called with every event in order
-    progress    called with the position after every batch
-    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
+    Args:
+        log: The stream of facts.
+        upto: Last position to fold.
+        marks: Positions whose hash is kept; all at most `upto`.
+        see: Called with every event, in order.
+        progress: Called with the position after every batch.
+
+    Raises:
+        LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
     """
     folded = Folded()
     began = time.perf_counter()
@@ -68,7 +76,9 @@ async def fold_to(
                 except UnreadableEvent as error:
                     skipped = await skipped_positions(log) if skipped is None else skipped
                     if stored.seq not in skipped:
-                        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
+                        raise LogTrouble(
+                            f"{error}; a recorded skip lets the fold continue: koord bus skip --help"
+                        ) from error
                     folded.state.skip(stored.seq)
                     event = None
                 if event is not None:
@@ -87,7 +97,7 @@ async def fold_to(
 
 
 async def skipped_positions(log: EventLog) -> set[int]:
-    """Positions that operators told the folds to pass over."""
+    """Return the positions that operators told the folds to skip."""
     head = await log.head()
     found: set[int] = set()
     async for batch in log.history(0, head.last_seq, kinds=["fold"]):
@@ -99,7 +109,7 @@ async def skipped_positions(log: EventLog) -> set[int]:
 
 
 async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
-    """Everything that a stream of reports or verdicts still has."""
+    """Return everything that a stream of reports or explanations still retains."""
     head = await stream.head()
     found: list[StoredEvent] = []
     if head.last_seq == 0 or head.first_seq > head.last_seq:

@@ -1,7 +1,7 @@
-"""Who leads in the embedded stack, by the leases in its log's server, and whether that process still runs.
+"""Leader election of the embedded stack: who holds each lease, and whether that process still runs.
 
-A process that was killed holds its lease until that ends: `/readyz` of the one that replaced it says ready meanwhile,
-since somebody holds the lease, and nobody decides.
+A killed process holds its lease until the lease expires. Until then the `/readyz` of its replacement already says
+ready, because some instance holds the lease, although no instance decides.
 """
 
 from collections.abc import Iterable
@@ -21,25 +21,27 @@ from koordctl.render.units import duration_text, time_text
 LED: Final = ("manager", "scheduler")
 """Services of which one instance leads."""
 _CLOCK_SECONDS: Final = 1.0
-"""By how much the time of a process's start may be off."""
+"""Tolerance for the start time of a process."""
 
 
 class Leading(NamedTuple):
-    """One service: whether somebody leads, and a sentence."""
+    """Whether a service has a leader, and a sentence about it."""
 
     leads: bool
     sentence: str
 
 
 def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float | None, now: float) -> Leading:
-    """What a lease says at a moment.
+    """Return whether a service has a leader, judged by its lease.
 
-    record           None, or without a holder: it was given back, or has ended
-    holder_began_at  when the process began to run that has the holder's name now; None: there is none
-    now              as the lease's times: unix seconds of the host
+    Args:
+        service: Name of the service.
+        record: The lease; None or without a holder: it was released or has expired.
+        holder_began_at: Start of the process that has the holder's name now, in Unix seconds; None: there is none.
+        now: Host time in Unix seconds, the clock of the lease.
     """
     if record is None or not record.holder:
-        return Leading(False, f"{service}: nobody leads (no lease is held)")
+        return Leading(False, f"{service}: no leader (no lease is held)")
     gone = holder_began_at is None or record.acquired_at_unix < holder_began_at - _CLOCK_SECONDS
     late = now - record.renewed_at_unix >= LeaseTimes().renew_deadline
     if not gone and not late:
@@ -47,14 +49,17 @@ def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float
         since = time_text(rfc3339(datetime.fromtimestamp(record.acquired_at_unix, UTC)))[:19]
         return Leading(True, f"{service}: {record.holder} leads since {since} ({for_long})")
     left = record.renewed_at_unix + record.duration_seconds - now
-    lease = f"lease ends in {duration_text(left)}" if left > 0 else "lease has ended"
-    return Leading(False, f"{service}: nobody leads (the last one's {lease})")
+    lease = f"lease expires in {duration_text(left)}" if left > 0 else "lease has expired"
+    return Leading(False, f"{service}: no leader (the previous leader's {lease})")
 
 
 async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
-    """Every led service of the stack. One sentence that says why, when the leases cannot be read.
+    """Return one entry for each service that elects a leader; one entry with the reason if leases cannot be read.
 
-    now   unix seconds of the host
+    Args:
+        stack: The running stack.
+        var: Folder of the stack.
+        now: Host time in Unix seconds.
     """
     from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 
@@ -69,7 +74,7 @@ async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
                 for service in LED
             }
     except (LogTrouble, LeaseUnavailable) as error:
-        return [Leading(False, f"who leads cannot be read: {error}")]
+        return [Leading(False, f"the leases cannot be read: {error}")]
     return [
         judge_lease(service, record, _began_at(record, stack.processes, now), now)
         for service, record in records.items()
@@ -77,7 +82,7 @@ async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
 
 
 def _began_at(record: LeaseRecord | None, processes: Iterable[ProcessStatus], now: float) -> float | None:
-    """When the process of the holder's instance began; before everything, where the kernel does not tell."""
+    """Return when the holder's process started; the beginning of time if the kernel does not tell."""
     instance = record.holder.rpartition("_")[0] if record is not None else ""
     process = next((each.process for each in processes if each.name == instance), None)
     if process is None or not is_alive(process):

@@ -1,9 +1,9 @@
-"""The log for the commands that read it directly: where it is, who we are, and its streams opened for one command.
+"""The event log for commands that read it directly: its address, our credentials, one connection per command.
 
     async with open_log() as log:
         async for batch in log.bus.events.history(0, head): ...
 
-The address and the operator's key come from KOORD_NATS / KOORD_NATS_SEED, or from the running stack.
+The address and the key come from KOORD_NATS and KOORD_NATS_SEED, else from the running stack.
 """
 
 from __future__ import annotations
@@ -46,10 +46,15 @@ DEFAULT_CLUSTER: Final = "dev"
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """One connection with what the commands read through it.
+    """One connection and what commands read through it.
 
-    bus                 the ports
-    facts, explanations, obs    readers of single messages of each stream
+    Attributes:
+        connection: The connection.
+        names: Names of streams and subjects of this cluster.
+        bus: The ports of the bus.
+        facts: Reader of single messages of the stream of facts.
+        explanations: The same for explanations.
+        obs: The same for observations.
     """
 
     connection: BusConnection
@@ -61,20 +66,24 @@ class OpenLog:
 
 
 def key_folder(var: Path) -> Path:
-    """Where the stack keeps the keys of its principals."""
+    """Return the folder in which the stack keeps the keys of its principals."""
     return var / "keys"
 
 
 def cluster_name() -> str:
-    """KOORD_CLUSTER, else the embedded stack's."""
+    """Return KOORD_CLUSTER, else the name of the embedded stack's cluster."""
     return os.environ.get("KOORD_CLUSTER", DEFAULT_CLUSTER)
 
 
 def operator_settings(var: Path | None = None, principal: str | None = None) -> ConnectionSettings:
-    """How the commands reach the log. principal: whose key they use, None the operator's; KOORD_NATS_SEED has to be
-    that one's.
+    """Return the connection settings of the commands.
 
-    raises    LogTrouble when no stack runs and no address is given
+    Args:
+        var: Folder of the stack; None: the one that runs (see `live_directory`).
+        principal: Whose key is used; None: the operator's. KOORD_NATS_SEED must hold the key of this principal.
+
+    Raises:
+        LogTrouble: No stack runs and no address is set.
     """
     with _without_websockets():
         from koordcore.bus.client.connection import ConnectionSettings
@@ -104,9 +113,14 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
 
 @asynccontextmanager
 async def open_log(var: Path | None = None, principal: str | None = None) -> AsyncGenerator[OpenLog]:
-    """The log, closed at the end of the block. principal: see `operator_settings`.
+    """Open the log and close it at the end of the block.
 
-    raises    LogTrouble
+    Args:
+        var: See `operator_settings`.
+        principal: See `operator_settings`.
+
+    Raises:
+        LogTrouble: The log cannot be reached, or it refused a request.
     """
     settings = operator_settings(var, principal)
     from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
@@ -137,8 +151,10 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
 
 @contextmanager
 def _without_websockets() -> Generator[None]:
-    """Keeps nats-py from importing aiohttp, which it can do without: nobody here reaches the log by websockets, and
-    importing aiohttp takes longer than all else that a command imports.
+    """Keep nats-py from importing aiohttp.
+
+    nats-py needs aiohttp for websockets only, which no command uses. This import takes longer than all others of a
+    command.
     """
     if "aiohttp" in sys.modules:
         yield
@@ -151,5 +167,5 @@ def _without_websockets() -> Generator[None]:
 
 
 def wait_for(work: Coroutine[object, object, T]) -> T:
-    """Runs a command's coroutine to its end."""
+    """Run a command's coroutine and return its result."""
     return asyncio.run(work)

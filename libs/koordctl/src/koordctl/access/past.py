@@ -1,7 +1,7 @@
-"""Objects as they were at any position or time, in Kubernetes' shape, from the projector's history.
+"""Objects as they were at a position or time, in Kubernetes form, from the history of the projector.
 
-The projector answers aggregates; here they are put together like the manager does for the present: a pod with the node
-it was on, a node with the resources that were published for it.
+The projector returns aggregates. This module assembles objects from them as the manager does for the present: a pod
+with its node, a node with its published resources.
 """
 
 from typing import Any, Final
@@ -32,7 +32,7 @@ State = dict[str, Any]
 
 
 def moment_text(text: str) -> str:
-    """A position as it is, a time with its zone (UTC where it names none). Ends the command for what is neither."""
+    """Return a position as it is, and a time with its zone (default UTC). End the command if `text` is neither."""
     if text.isascii() and text.isdigit():
         return text
     try:
@@ -42,7 +42,10 @@ def moment_text(text: str) -> str:
 
 
 def ask_as_of(path: str, at: str, **params: object) -> Any:
-    """The projector's answer about a moment; None: there is no such thing then. Ends the command for a wrong moment."""
+    """Return the projector's answer about a moment; None if the object does not exist at that moment.
+
+    If the projector does not accept the moment, end the command.
+    """
     given = {name: value for name, value in params.items() if value is not None}
     response = projector.request("GET", path, params={**given, "at": at})
     if response.status_code == NOT_FOUND:
@@ -53,8 +56,9 @@ def ask_as_of(path: str, at: str, **params: object) -> Any:
 
 
 def objects_as_of(kind: str, at: str) -> list[State]:
-    """All objects of a kind as they were, ordered by namespace and name. Ends the command for a moment that the
-    projector does not know.
+    """Return all objects of a kind as they were, ordered by namespace and name.
+
+    If the projector does not accept the moment, end the command.
     """
     states, at = _aggregates(SOURCES.get(kind, CUSTOM), moment_text(at))
     items: list[State] = []
@@ -79,7 +83,7 @@ def objects_as_of(kind: str, at: str) -> list[State]:
 
 
 def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
-    """id -> state of all aggregates of a kind, and the position that the moment stands for."""
+    """Return all aggregates of a kind as id -> state, and the position that the moment stands for."""
     found: dict[str, State] = {}
     after: str | None = None
     while True:

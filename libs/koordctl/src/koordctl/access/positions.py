@@ -1,4 +1,4 @@
-"""Where a moment lies in the log. Times are those of the events themselves: the run's clock, scaled or not."""
+"""Positions of the log for times and option values. Times are those of the events: the run's clock, scaled or not."""
 
 from datetime import UTC, datetime
 
@@ -9,8 +9,9 @@ LOOK_AHEAD = 50
 
 
 def given_position(option: str, text: str, last: int) -> int | None:
-    """The position that a text is; None when it is no number. Ends the command for one that the log does not have yet:
-    the question is understood, and there is nothing to answer.
+    """Return the position that `text` names; None if `text` is not a number.
+
+    If the log does not have the position yet, end the command with exit status 1.
     """
     if not (text.isascii() and text.isdigit()):
         return None
@@ -20,20 +21,23 @@ def given_position(option: str, text: str, last: int) -> int | None:
 
 
 def parse_moment(text: str) -> datetime:
-    """An RFC 3339 text; without an offset it is UTC.
+    """Return the time of an RFC 3339 text; without an offset it is UTC.
 
-    raises    ValueError
+    Raises:
+        ValueError: The text is not an RFC 3339 time.
     """
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 async def first_at(log: OpenLog, text: str) -> int:
-    """The first position whose event happened at or after a time; one past the end when there is none.
+    """Return the first position whose event happened at or after a time; one past the end if there is none.
 
-    Events of several writers may be out of order by the time that an append takes, which moves the answer by as many
-    positions: found by halving, not by reading everything.
-    raises    ValueError when the text is no time
+    The search halves the log. Events of several writers may be out of order by the duration of an append, so the answer
+    may be off by that many positions.
+
+    Raises:
+        ValueError: The text is not an RFC 3339 time.
     """
     wanted = parse_moment(text)
     head = await log.bus.events.head()
@@ -49,7 +53,7 @@ async def first_at(log: OpenLog, text: str) -> int:
 
 
 async def _happened(log: OpenLog, seq: int, below: int) -> datetime | None:
-    """When the first readable event from `seq` on happened; None when none is found nearby."""
+    """Return when the first readable event from `seq` on happened; None if there is none within `LOOK_AHEAD`."""
     for position in range(seq, min(seq + LOOK_AHEAD, below)):
         stored = await log.facts.at(position)
         if stored is not None and stored.occurred_at:

@@ -1,4 +1,4 @@
-"""The clock that the running stack shows: simulated with `--speed`, else the host's."""
+"""The clock of the running stack: scaled with `--speed`, else the host's clock."""
 
 import os
 
@@ -10,7 +10,7 @@ from koordctl.access.clients import live_directory
 
 
 def run_clock() -> Clock:
-    """The clock of the stack whose log is read. Elsewhere (KOORD_NATS) every service has the host's time."""
+    """Return the clock of the stack whose log is read. With KOORD_NATS set, return the host's clock."""
     if os.environ.get("KOORD_NATS"):
         return SystemClock()
     try:
@@ -20,9 +20,9 @@ def run_clock() -> Clock:
 
 
 def clock_sentence(clock: Clock) -> str:
-    """What a reader has to know of the times that are shown; "" where they are the host's."""
+    """Return a sentence about times that are not host times; empty if they are host times."""
     if not isinstance(clock, ScaledClock):
         return ""
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
     pace = f"{clock.speed:g} times as fast as real time" if clock.speed != 1 else "ahead of real time"
-    return f"times are the run's, which passes {pace}; there it is {now} UTC now"
+    return f"times are of the run's clock, which is {pace}; it shows {now} UTC"

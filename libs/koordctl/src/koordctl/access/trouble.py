@@ -1,5 +1,5 @@
-"""What goes wrong with the log, apart from the libraries that reach it: told without loading them."""
+"""Errors of the event log. This module exists so that naming an error does not import the libraries of the log."""
 
 
 class LogTrouble(Exception):
-    """The log cannot be reached or refuses; the message is a sentence for the user."""
+    """The log cannot be reached, or it refused a request. The message is a sentence for the user."""

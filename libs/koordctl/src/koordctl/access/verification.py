@@ -1,10 +1,10 @@
-"""Whether three folds agree while all of them keep moving.
+"""Comparison of three folds while the log moves: the manager's state, the projector's rows, a fold from zero.
 
-    1. ask manager and projector for their hashes until both stand at one position
-    2. fold the log from zero to it
+    1. ask the manager and the projector for their hashes until both are at one position
+    2. fold the log from zero to that position
 
-A log that is written without a pause never lets them stand still together. Then each is compared with the fold from
-zero at its own position: one fold passes through both, so all three are equal exactly when both comparisons hold.
+If the log is written without a pause, both never stop at one position. Then each is compared with the fold from zero at
+its own position. One fold passes through both positions, so all three agree exactly if both comparisons hold.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import LogTrouble
 
 TRIES_SECONDS: Final = 10.0
-"""How long to look for one position."""
+"""How long to look for one common position."""
 PAUSE_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 30.0
 """The projector reads all its rows for one answer."""
 
 
 class FoldPosition(NamedTuple):
-    """Where a fold stands, and its hash there."""
+    """The position of a fold and its hash there."""
 
     position: int
     hash: str
@@ -43,7 +43,7 @@ class Verification:
 
     @property
     def position(self) -> int:
-        """The later of the two positions; the same when they stood still together."""
+        """The later of the two positions; the common one if both stopped together."""
         return max(self.live.position, self.projector.position)
 
     @property
@@ -53,16 +53,21 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether the fold from zero passes through both."""
+        """Whether the fold from zero agrees with both."""
         return all(self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector))
 
 
 async def verify_now(log: EventLog, *, manager: str, projector: str, seconds: float) -> Verification:
-    """Compares the three folds.
+    """Compare the three folds.
 
-    manager, projector   base URLs
-    seconds              real; how long manager and projector may take to answer at all
-    raises               LogTrouble when a service does not answer
+    Args:
+        log: The stream of facts.
+        manager: Base URL of the manager.
+        projector: Base URL of the projector.
+        seconds: Real time that manager and projector may take to answer.
+
+    Raises:
+        LogTrouble: A service does not answer.
     """
     live, rows = await _fold_positions(manager, projector, seconds)
     folded = await fold_to(log, max(live.position, rows.position), marks=(live.position, rows.position))
@@ -70,7 +75,7 @@ async def verify_now(log: EventLog, *, manager: str, projector: str, seconds: fl
 
 
 async def _fold_positions(manager: str, projector: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
-    """Both at one position if they are found there in time, else wherever they stand."""
+    """Return both positions: a common one if it is found in time, else the current ones."""
     began = time.monotonic()
     async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
         while True:
@@ -83,9 +88,10 @@ async def _fold_positions(manager: str, projector: str, seconds: float) -> tuple
 
 
 async def _fold_position(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> FoldPosition:
-    """Where a service's fold stands; patient while it cannot say, e.g. while Postgres comes back.
+    """Return the position of a service's fold. Retry while it cannot answer, for example while Postgres restarts.
 
-    raises    LogTrouble after the deadline
+    Raises:
+        LogTrouble: The deadline has passed.
     """
     while True:
         try:

@@ -1,1 +1,1 @@
-"""One file per group of commands; each turns words into questions to the services or to the log, and prints."""
+"""One module per group of commands. A command turns words into questions to the services or the log, and prints."""

@@ -1,4 +1,4 @@
-"""`koord bus`: the streams, how far every fold is behind, parked work, and recorded skips."""
+"""`koord bus`: streams, lag of every fold, parked work, recorded skips."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ from koordctl.render.output import Format, console, fail, show_document, show_ta
 if TYPE_CHECKING:
     from koordcore.bus.work.dlq import ParkedItem
 
-app = typer.Typer(
-    help="The log itself: streams, how far services are behind, parked work, skips.", no_args_is_help=True
-)
-dlq = typer.Typer(help="Work that could not be done and was parked with its reason.", no_args_is_help=True)
+app = typer.Typer(help="The log itself: streams, lag of the services, parked work, skips.", no_args_is_help=True)
+dlq = typer.Typer(help="Dead letters: work that failed and was parked with its reason.", no_args_is_help=True)
 app.add_typer(dlq, name="dlq")
 app.command("genesis")(genesis.begin)
 
@@ -75,7 +73,7 @@ async def _streams() -> list[list[object]]:
 def consumers() -> None:
     """Show how far each service has read the log: events and seconds behind, and whether it has halted.
 
-    A service folds the events into its state, one by one. Exit status 1 when a fold has halted.
+    A service folds the events into its state, one by one. Exit status 1 if a fold has halted.
 
     Examples:
 
@@ -105,7 +103,7 @@ def consumers() -> None:
 
 
 def _figures(url: str) -> dict[str, dict[str, float]] | None:
-    """Metric -> fold -> value of a service's metrics page; None when it does not answer."""
+    """Return metric -> fold -> value of a service's metrics page; None if there is no answer."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
@@ -122,39 +120,43 @@ def _figures(url: str) -> dict[str, dict[str, float]] | None:
 
 @app.command()
 def skip(
-    fold: Annotated[str, typer.Argument(help="The fold that halted, as `koord bus consumers` names it.")],
+    fold: Annotated[str, typer.Argument(help="The halted fold, as in `koord bus consumers`.")],
     position: Annotated[int, typer.Argument(help="Position of the event that it cannot read.", min=1)],
-    reason: Annotated[str, typer.Option("--reason", help="Why it is right to pass over the event.", prompt=True)],
+    reason: Annotated[str, typer.Option("--reason", help="Why the event may be skipped.", prompt=True)],
 ) -> None:
-    """Let a halted fold pass over the event that it stands before. The log keeps this: every replay honours it.
+    """Let a halted fold skip the event that it cannot read. The log records the skip, and every replay honours it.
 
-    A fold that has not halted there is left alone: it would forget what all others know.
+    The command refuses if the fold has not halted at this event. Skipping a readable event would make folds differ.
 
     Examples:
 
       koord bus skip manager 1204 --reason "written by a test, never deployed"
     """
     if not reason.strip():
-        fail("--reason must say why", status=2)
+        fail("--reason must not be empty", status=2)
     refusal = why_not_skip(fold, position, _readiness_by_fold())
     if refusal is not None:
         fail(refusal)
     seq = wait_for(_skip(fold, position, reason.strip()))
-    console.print(f"recorded at position {seq}: {fold} passes over {position}", highlight=False)
+    console.print(f"recorded at position {seq}: {fold} skips {position}", highlight=False)
 
 
 def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
-    """Why a fold may not pass over an event; None: it stands before it and cannot read it.
+    """Return why a fold may not skip an event; None if it has halted before that event.
 
-    readiness    what each service that runs says at `/readyz`, by the name of its fold
-    source       event-bus spec, 8
+    Args:
+        fold: Name of the fold.
+        position: Position of the event.
+        readiness: Fold -> text of its service's `/readyz`, for each running service.
+
+    Source: event-bus spec, 8
     """
     if fold not in readiness:
         running = ", ".join(sorted(readiness)) or "none"
-        return f"no service that runs has a fold {fold!r}; there are: {running}"
+        return f"no running service has a fold {fold!r}; known folds: {running}"
     halted = _HALTED_BEFORE.search(readiness[fold])
     if halted is None:
-        return f"{fold} has not halted: it reads every event, and must not forget one that the others know"
+        return f"{fold} has not halted; only a halted fold may skip an event"
     if int(halted[1]) != position:
         return f"{fold} has halted before event {halted[1]}, not before {position}"
     return None
@@ -186,7 +188,7 @@ async def _skip(fold: str, position: int, reason: str) -> int:
             CATALOGUE.seal([Draft(ref, event, last.seq if last is not None else 0)], origin)
         )
         if not isinstance(outcome, Appended):
-            fail(f"the log did not take the record: {outcome}")
+            fail(f"the log refused the record: {outcome}")
         return outcome.last_seq
 
 
@@ -215,7 +217,7 @@ def list_parked(
 
 @dlq.command("show")
 def show_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
-    """Show one parked item with the message that it is about.
+    """Show one parked item with its message.
 
     Examples:
 
@@ -242,26 +244,26 @@ def show_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
 
 @dlq.command("retry")
 def retry_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
-    """Have parked work done again, and forget the item.
+    """Retry parked work and remove the item.
 
     Examples:
 
       koord bus dlq retry 7
     """
     consumer = wait_for(_retry(number)).parked.consumer
-    console.print(f"{consumer} is asked again", highlight=False)
+    console.print(f"{consumer} retries", highlight=False)
 
 
 @dlq.command("drop")
 def drop_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
-    """Forget a parked item: the work will not be done.
+    """Remove a parked item. Its work will not be done.
 
     Examples:
 
       koord bus dlq drop 7
     """
     wait_for(_drop(number))
-    console.print(f"item {number} is dropped", highlight=False)
+    console.print(f"item {number} dropped", highlight=False)
 
 
 async def _parked(consumer: str | None) -> Sequence[ParkedItem]:

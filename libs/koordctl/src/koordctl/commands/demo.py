@@ -1,4 +1,4 @@
-"""`koord demo`: places a real trace on a live cluster and says what came of it."""
+"""`koord demo`: place a real trace on a live cluster and print what came of it."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,12 @@ PLAIN_LINE_SECONDS = 5.0
 
 
 def demo(
-    end: Annotated[bool, typer.Option("--exit", help="End by itself; status 0 only if every invariant held.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pods.")] = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Only so many nodes, of every kind.")] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="How long pods keep arriving, real seconds.")
-    ] = 75.0,
+    end: Annotated[bool, typer.Option("--exit", help="Exit when done; status 0 only if every invariant held.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of pods; the first ones.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Maximum number of nodes, of every kind.")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Real seconds during which pods arrive.")] = 75.0,
     speed: Annotated[
-        float, typer.Option("--speed", min=0.1, help="How fast the run's clock passes; 360: a day in 4 min.")
+        float, typer.Option("--speed", min=0.1, help="Speed of the run's clock; 360: a day in 4 min.")
     ] = 360.0,
     trace: Annotated[
         Path | None, typer.Option("--trace", help=f"Folder of the trace; default: {TRACE_FOLDER}.")
@@ -44,7 +42,7 @@ def demo(
 ) -> None:
     """Place a real trace (openb: 1,523 nodes, 8,152 pods) on a live cluster, with this host as a measured node.
 
-    Ends with a table, VAR/summary.json and a running dashboard; Ctrl-C stops everything.
+    The demo prints a table, writes VAR/summary.json and leaves the dashboard running. Ctrl-C stops everything.
 
     Examples:
 
@@ -57,11 +55,11 @@ def demo(
     folder = (var or demo_directory()).absolute()
     if var is None and running_stack(var_directory()) is not None:
         fail(
-            f"a stack runs already in {var_directory()}, and the commands would go on asking that one;"
-            " end it with `koord down`, or give the demo another folder: --var FOLDER"
+            f"a stack runs in {var_directory()}, and other commands would still use it; stop it with"
+            " `koord down`, or name another folder for the demo: --var FOLDER"
         )
     if running_stack(folder) is not None:
-        fail(f"a demo runs already in {folder}; end it with Ctrl-C or `koord down --var {folder}`")
+        fail(f"a demo already runs in {folder}; stop it with Ctrl-C or `koord down --var {folder}`")
     source = trace or _find_trace()
     try:
         options = DemoOptions(
@@ -80,15 +78,15 @@ def demo(
 
 
 def _find_trace() -> Path:
-    """examples/openb of the project, from any folder inside it."""
+    """Return examples/openb of the project, from any folder inside it."""
     here = Path.cwd()
     starts = (here, *here.parents, *Path(__file__).resolve().parents)
     found = next((folder / TRACE_FOLDER for folder in starts if (folder / TRACE_FOLDER).is_dir()), None)
-    return found or fail(f"the trace is not here: no {TRACE_FOLDER} above {here}; name it with --trace")
+    return found or fail(f"no {TRACE_FOLDER} in {here} or above; name the trace with --trace")
 
 
 async def _demo(options: DemoOptions, *, end: bool) -> Summary:
-    """Runs it; SIGTERM ends it like Ctrl-C does, and in every case the stack is stopped."""
+    """Run the demo and return its summary. SIGTERM ends it like Ctrl-C; the stack is always stopped."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -108,7 +106,7 @@ async def _demo(options: DemoOptions, *, end: bool) -> Summary:
 
 @contextlib.contextmanager
 def _watching() -> Generator[Watching]:
-    """A progress bar on a terminal; plain lines elsewhere."""
+    """Show a progress bar on a terminal, plain lines elsewhere."""
     if not errors.is_terminal:
         yield _plain()
         return
@@ -152,7 +150,7 @@ def _became(pods: PodCounts) -> str:
 
 
 def show(summary: Summary) -> None:
-    """Prints the table and the invariants."""
+    """Print the table and the invariants."""
     figures = Table(box=None, pad_edge=False, show_header=False)
     figures.add_column()
     figures.add_column(justify="right", overflow="fold")

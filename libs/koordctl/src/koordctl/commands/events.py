@@ -1,4 +1,4 @@
-"""`koord events`: the facts as they are appended, straight from the log."""
+"""`koord events`: facts as they are appended, straight from the log."""
 
 import json
 import sys
@@ -23,14 +23,15 @@ WIDTH = 110
 
 
 def events(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
     kind: Annotated[
         list[str] | None, typer.Option("--kind", "-k", help="Aggregate kinds, e.g. pod, node, nodepolicy; repeatable.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", help="Position, RFC 3339 time, or how long ago on the run's clock (10m); default: the last 20."
+            "--since",
+            help="Position, RFC 3339 time, or duration before now on the run's clock (10m); default: the last 20.",
         ),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="text, or json: one object per line.")] = "text",
@@ -76,7 +77,7 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
 
 
 async def _position(log: OpenLog, text: str, last: int) -> int:
-    """The first position that is wanted: a number up to `last`, a time, or a length of time before now."""
+    """Return the first wanted position: a number up to `last`, a time, or a duration before now."""
     position = given_position("--since", text, last)
     if position is not None:
         return position
@@ -87,7 +88,7 @@ async def _position(log: OpenLog, text: str, last: int) -> int:
             moment = rfc3339(datetime.fromtimestamp(run_clock().unix() - parse_seconds(text), UTC))
         return await first_at(log, moment)
     except (InvalidInput, ValueError):
-        fail(f"--since must be a position, an RFC 3339 time or a length of time such as 10m, got {text!r}", status=2)
+        fail(f"--since must be a position, an RFC 3339 time or a duration such as 10m, got {text!r}", status=2)
 
 
 def _print(stored: StoredEvent, *, as_json: bool) -> None:

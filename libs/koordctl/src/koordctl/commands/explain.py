@@ -33,7 +33,7 @@ from koordctl.explain.story_text import Line, node_lines, pod_lines
 from koordctl.render.output import Format, console, errors, fail, field, show_document
 from koordctl.render.units import time_text
 
-app = typer.Typer(help="Why is it as it is? A pod's or a node's story from the log.", no_args_is_help=True)
+app = typer.Typer(help="Explain the state of a pod or a node from the log.", no_args_is_help=True)
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
 AsOf = Annotated[

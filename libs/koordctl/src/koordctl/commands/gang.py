@@ -1,4 +1,4 @@
-"""`koord gang`: the gangs in a line each, and what one of them waits for, from the leading scheduler."""
+"""`koord gang`: one line per gang, and what a gang waits for, from the leading scheduler."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -19,7 +19,7 @@ def gang(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
-    """Gangs: how many members are pending, wait with a node or are bound, and what a gang waits for.
+    """Show gangs: how many members are pending, wait at Permit or are bound, and what each gang waits for.
 
     Examples:
 
@@ -38,7 +38,7 @@ def gang(
             found = [scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{line['id']}") for line in found]
         show_document(found[0] if name is not None and len(found) == 1 else found, output)
         return
-    show_table(_COLUMNS, [_row(line) for line in found], empty="no gang is known")
+    show_table(_COLUMNS, [_row(line) for line in found], empty="no gangs found")
     if name is not None:
         for line in found:
             _show_members(line["id"])
@@ -60,7 +60,7 @@ def _show_members(gang_id: str) -> None:
     view: dict[str, Any] = scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{gang_id}")
     console.print(
         f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, declared by {_origin(view)},"
-        f" waits {duration_text(view['waitTime'] / 1e9)}, group {', '.join(view['gangGroup'])}",
+        f" wait time {duration_text(view['waitTime'] / 1e9)}, group {', '.join(view['gangGroup'])}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -75,7 +75,7 @@ def _show_members(gang_id: str) -> None:
 
 
 def _origin(view: Mapping[str, Any]) -> str:
-    """What declares the gang, in words: the reference's view says "annotation" of everything but a PodGroup."""
+    """Return in words what declares the gang. The scheduler's answer says "annotation" of everything but a PodGroup."""
     if view["gangFrom"] == _FROM_POD_GROUP:
         return "its PodGroup"
     for member in view["children"]:
@@ -87,9 +87,9 @@ def _origin(view: Mapping[str, Any]) -> str:
 
 
 def declared_by(labels: Mapping[str, str]) -> str:
-    """Which part of a member's metadata names the gang; labels go before annotations.
+    """Return which part of a member's metadata names the gang; labels take precedence over annotations.
 
-    source    protocol spec, 4.1
+    Source: protocol spec, 4.1
     """
     by_label = labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME)
     return "labels of its pods" if by_label else "annotations of its pods"

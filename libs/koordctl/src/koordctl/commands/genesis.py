@@ -1,6 +1,6 @@
-"""`koord bus genesis`: the log begins anew with what the API server has.
+"""`koord bus genesis`: write a fresh log from the objects of an API server.
 
-source    event-bus spec, 9.3
+Source: event-bus spec, 9.3
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ def begin(
 ) -> None:
     """Write a fresh log from the objects of an API server: first installation, or a log that was lost.
 
-    Stop all services first; the stream has to be empty. Interrupted, it is run again.
+    Stop all services first. The stream must be empty. If the command is interrupted, run it again.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`koord lint`: would these files be taken, and what would admission make of them? No cluster is needed."""
+"""`koord lint`: check manifests and show what admission would change. No cluster is needed."""
 
 import sys
 from typing import Annotated
@@ -26,7 +26,7 @@ def lint(
     ],
     context: Annotated[
         list[str] | None,
-        typer.Option("--context", "-c", help="Files of what the cluster has already; they are not reported."),
+        typer.Option("--context", "-c", help="Files with objects that the cluster already has; not reported."),
     ] = None,
     feature_gates: Annotated[
         list[str] | None, typer.Option("--feature-gates", help="The manager's feature gates, as `A=true,B=false`.")
@@ -35,11 +35,11 @@ def lint(
 ) -> None:
     """Check manifests as `koord apply` and the webhooks would, without a cluster.
 
-    Every document is admitted in order on a cluster that has what stands before it: colocation profiles are applied,
-    quotas judged against their tree, configuration against its ranges. What the files do not say is not known, such as
-    a priority class that exists only in the cluster: name files with it by --context. What would be taken and not
-    understood (an unknown QoS class, a misspelt field or key) is warned about; the exit status is 1 only for a refusal,
-    2 when a file is no YAML or JSON, or when there are no objects in any of them.
+    Documents are admitted in order; each one sees the documents before it. Colocation profiles are applied, quotas
+    are checked against their tree, configuration against its ranges. Objects that exist only in the cluster are
+    unknown: name files with them by --context. An unknown QoS class, or a misspelt field or key, gives a warning.
+    Exit status 1: a document would be refused. Exit status 2: a file is not valid YAML or JSON, or no file contains
+    objects.
 
     Examples:
 
@@ -73,7 +73,7 @@ def lint(
 
 
 def _documents(label: str, text: bytes) -> list[object] | None:
-    """None when the text cannot be read: that is told here, as is a text with nothing in it."""
+    """Return the documents; None if the text cannot be read. Print that, and print if there are no objects."""
     try:
         documents = read_documents(text)
     except InvalidInput as error:
@@ -95,7 +95,7 @@ def _report(label: str, finding: Finding, *, patch: bool) -> bool:
             sentence = violation.sentence() if rule == violation.rule else f"{violation.value} ({rule})"
             errors.print(f"  {sentence}", highlight=False, markup=False)
         if finding.kind == _SCHEDULER_CONFIGURATION:
-            hint = f"  it is no object: `koord scheduler check-config {label}` checks it"
+            hint = f"  this is not an API object: check it with `koord scheduler check-config {label}`"
             errors.print(hint, highlight=False, markup=False)
         return False
     changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""

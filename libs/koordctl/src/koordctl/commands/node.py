@@ -9,7 +9,7 @@ import typer
 
 from koordctl.render.output import Format, fail, show_document, show_table
 
-app = typer.Typer(no_args_is_help=True, help="What this machine lets an agent measure and set.")
+app = typer.Typer(no_args_is_help=True, help="Show what an agent can measure and set on this machine.")
 
 _PATIENCE_SECONDS: Final = 30.0
 
@@ -17,14 +17,14 @@ _PATIENCE_SECONDS: Final = 30.0
 @app.command()
 def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
-    missing: Annotated[bool, typer.Option("--missing", help="Only what cannot be used.")] = False,
-    cgroup_root: Annotated[str, typer.Option(help="Where the cgroup file systems are mounted.")] = "/sys/fs/cgroup",
-    proc_root: Annotated[str, typer.Option(help="Where procfs is mounted.")] = "/proc",
-    sys_root: Annotated[str, typer.Option(help="Where sysfs is mounted.")] = "/sys",
+    missing: Annotated[bool, typer.Option("--missing", help="Only features that cannot be used.")] = False,
+    cgroup_root: Annotated[str, typer.Option(help="Mount point of the cgroup file systems.")] = "/sys/fs/cgroup",
+    proc_root: Annotated[str, typer.Option(help="Mount point of procfs.")] = "/proc",
+    sys_root: Annotated[str, typer.Option(help="Mount point of sysfs.")] = "/sys",
 ) -> None:
-    """What this machine's kernel, CPU and rights let an agent do: each feature, usable or why not, which file.
+    """Show what this machine's kernel, CPU and permissions let an agent do, feature by feature.
 
-    Nothing is started and nothing is written. Run it as the user that the agent will run as.
+    Nothing is started and nothing is written. Run it as the user that will run the agent.
 
     Examples:
 
@@ -39,7 +39,7 @@ def doctor(
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        fail(f"the machine was not examined within {_PATIENCE_SECONDS:g} s")
+        fail(f"examining the machine took longer than {_PATIENCE_SECONDS:g} s")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["the agent is not installed"])[-1]
         fail(last.removeprefix("koord-agent doctor: "))
@@ -54,7 +54,7 @@ def doctor(
         f"{found['cgroup_driver']} names of directories"
     )
     show_table(
-        ("feature", "usable", "file", "why not"),
+        ("feature", "usable", "file", "reason"),
         (
             (finding["feature"], "yes" if finding["usable"] else "no", finding["file"] or "-", finding["why"])
             for finding in found["findings"]

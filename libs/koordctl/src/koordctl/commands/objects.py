@@ -1,4 +1,4 @@
-"""`koord apply`, `delete`, `get`: objects by the manager, their past by the projector."""
+"""`koord apply`, `delete`, `get`: objects from the manager, their history from the projector."""
 
 import json
 import sys
@@ -23,11 +23,11 @@ Files = Annotated[
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of a namespaced kind.")]
 
 _NO_MANIFEST: Final = 400
-"""The manager's answer to a text that is no YAML or JSON."""
+"""The manager's status for a text that is not valid YAML or JSON."""
 
 
 class Shown(StrEnum):
-    """`-o` of `get`."""
+    """Values of `-o` for `get`."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -45,11 +45,11 @@ SHORT = {
     "quota": "ElasticQuota", "eq": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation",
     "pg": "PodGroup", "gang": "PodGroup",
 }  # fmt: skip
-"""Our own short names, beside those of the definitions."""
+"""Short names of our own, in addition to those of the resource definitions."""
 
 
 def kind_named(text: str) -> str:
-    """The kind for `pods`, `po`, `Pod`, `elasticquotas`, `eqp` ..."""
+    """Return the kind for `pods`, `po`, `Pod`, `elasticquotas`, `eqp` and so on. An unknown name ends the command."""
     lower = text.lower()
     found = KINDS.get(lower) or KINDS.get(lower.removesuffix("s")) or KINDS.get(lower.removesuffix("es"))
     found = found or SHORT.get(lower) or SHORT.get(lower.removesuffix("s"))
@@ -64,13 +64,13 @@ def kind_named(text: str) -> str:
     return fail(f"unknown kind {text!r}{hint}; known: {', '.join(known)}", status=2)
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would become of each document; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the result for each document; change nothing.")]
 
 
 def apply(filename: Files, dry_run: DryRun = False) -> None:
-    """Apply manifests: every document is taken whole or refused whole.
+    """Apply manifests: every document is accepted or refused as a whole.
 
-    What is taken and will not be understood (a misspelt field, an unknown policy) is warned about on standard error.
+    A misspelt field or an unknown policy is accepted with a warning on standard error.
 
     Examples:
 
@@ -105,7 +105,7 @@ def delete(
     if target and len(target) == 1 and "/" in target[0]:
         target = target[0].split("/", 1)
     if not target or len(target) < 2:
-        fail("name what to delete: koord delete KIND NAME [NAME ...], KIND/NAME, or -f FILE", status=2)
+        fail("nothing to delete was named: koord delete KIND NAME [NAME ...], KIND/NAME, or -f FILE", status=2)
     kind = kind_named(target[0])
     documents = [
         {"kind": kind, "name": name, **({} if is_cluster_scoped(kind) else {"namespace": namespace})}
@@ -125,7 +125,7 @@ def get(
     ],
     name: Annotated[str | None, typer.Argument(help="One object's name.")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
-    output: Annotated[Shown, typer.Option("--output", "-o", help="How they are shown.")] = Shown.TABLE,
+    output: Annotated[Shown, typer.Option("--output", "-o", help="table, wide, yaml, json or name.")] = Shown.TABLE,
     as_of: Annotated[
         str | None,
         typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the objects as they were then."),
@@ -197,7 +197,7 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
 
 
 def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: bool = True) -> bool:
-    """One line for each document, warnings and refusals on stderr; False when one was refused."""
+    """Print one line per document, warnings and refusals on stderr; return False if one was refused."""
     if "results" not in answer:
         fail(str(answer.get("error", answer)))
     fine = True

@@ -14,12 +14,12 @@ from koordctl.render.output import Format, console, fail, show_document
 
 PIPED_WIDTH = 500
 
-app = typer.Typer(help="Elastic quotas: who may use how much, and who lends to whom.", no_args_is_help=True)
+app = typer.Typer(help="Elastic quotas: limits, use and borrowing.", no_args_is_help=True)
 
 
 @app.callback()
 def _root() -> None:  # pyright: ignore[reportUnusedFunction]  # keeps `tree` a command of its own
-    """Elastic quotas: who may use how much, and who lends to whom."""
+    """Elastic quotas: limits, use and borrowing."""
 
 
 @app.command()
@@ -27,7 +27,7 @@ def tree(
     tree: Annotated[str | None, typer.Option("--tree", help="Only the quota tree with this id.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
-    """Every quota with min, max, runtime, used and request, and a sentence for each resource that is shared.
+    """Show every quota with min, max, runtime, used and request, and a sentence for each shared resource.
 
     Examples:
 

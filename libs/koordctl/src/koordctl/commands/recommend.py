@@ -1,4 +1,4 @@
-"""`koord recommend`: what containers should request, and the samples and percentiles behind it."""
+"""`koord recommend`: requests that containers should have, with the samples and percentiles behind them."""
 
 from collections.abc import Mapping
 from http.client import HTTPException
@@ -22,15 +22,15 @@ RESOURCE = "Recommendation"
 NOTHING_YET = "nothing has been learned yet"
 
 Known: TypeAlias = Mapping[tuple[str, str], RecommendationState | None]
-"""(namespace, name) -> what is recommended; None: the object exists, and nothing has been learned for it yet."""
+"""(namespace, name) -> recommendation; None: the object exists and has no recommendation yet."""
 
 
 def recommend(
-    name: Annotated[str | None, typer.Argument(help="One Recommendation, with the samples it came from.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One Recommendation, with its samples.")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
-    """What containers should request, learned from what they have used.
+    """Show the requests that containers should have, learned from their use.
 
     Examples:
 
@@ -63,11 +63,11 @@ def recommend(
                 console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
     else:
         columns = ("namespace", "name", "target", "mode", "container", "cpu", "memory", "confidence", "condition")
-        show_table(columns, recommendation_rows(found), empty="no Recommendation has been made")
+        show_table(columns, recommendation_rows(found), empty="no recommendations found")
 
 
 def _existing() -> set[tuple[str, str]] | None:
-    """(namespace, name) of every Recommendation, as the manager has them; None where no manager answers."""
+    """Return (namespace, name) of every Recommendation object; None if no manager answers."""
     base = find_service("manager")
     try:
         answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None
@@ -80,7 +80,7 @@ def _existing() -> set[tuple[str, str]] | None:
 
 
 async def _states() -> dict[tuple[str, str], RecommendationState]:
-    """(namespace, name) -> what is recommended now."""
+    """Return (namespace, name) -> current recommendation."""
     states: dict[tuple[str, str], RecommendationState] = {}
     async with open_log() as log:
         head = await log.bus.events.head()
@@ -95,7 +95,7 @@ async def _states() -> dict[tuple[str, str], RecommendationState]:
 
 
 def recommendation_rows(found: Known) -> list[list[str]]:
-    """A row for each container of each Recommendation, one for a Recommendation without any."""
+    """Return a row for each container of each Recommendation, and one row for a Recommendation without containers."""
     rows: list[list[str]] = []
     for (namespace, name), state in found.items():
         if state is None:

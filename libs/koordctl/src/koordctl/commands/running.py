@@ -19,7 +19,7 @@ Var = Annotated[Path | None, typer.Option("--var", help="Folder of data and logs
 
 
 def down(var: Var = None) -> None:
-    """Stop the embedded stack; its data stays.
+    """Stop the embedded stack; its data is kept.
 
     Examples:
 
@@ -33,7 +33,7 @@ def down(var: Var = None) -> None:
 
 
 def status(var: Var = None) -> None:
-    """Show the processes of the stack, and who leads. Exit status 0 when all are ready and led, 1 otherwise.
+    """Show processes and leaders of the stack. Exit status 0 if all are ready and have a leader, else 1.
 
     Examples:
 
@@ -45,7 +45,7 @@ def status(var: Var = None) -> None:
         fail(
             f"nothing runs in {folder}; another folder: --var or KOORD_VAR"
             if stack is None
-            else f"the supervisor of the stack in {folder} is gone; `koord up` starts again"
+            else f"the supervisor of the stack in {folder} is gone; start the stack again with `koord up`"
         )
     rows: list[list[object]] = []
     fine = stack.phase is Phase.READY
@@ -70,20 +70,20 @@ def status(var: Var = None) -> None:
 
 
 def endings(stack: Stack) -> list[str]:
-    """A sentence for each process that ended by itself and does not run again yet: how it ended, in its own words."""
+    """Return a sentence for each process that ended by itself and does not run again: how it ended, its last words."""
     sentences: list[str] = []
     for process in stack.processes:
         if process.last_exit is None or process.state in (ProcessState.READY, ProcessState.STOPPED):
             continue
         words = f": {process.last_words}" if process.last_words else ""
-        then = "is not started again" if process.state is ProcessState.GIVEN_UP else "is started again"
+        then = "is not restarted" if process.state is ProcessState.GIVEN_UP else "will be restarted"
         log = f" (log: {process.log_file})" if process.log_file else ""
         sentences.append(f"{process.name} ended with exit code {process.last_exit} and {then}{words}{log}")
     return sentences
 
 
 def _leaders(stack: Stack, var: Path) -> "list[Leading]":
-    """Who leads; nobody is asked while the log's server does not run."""
+    """Return who leads; empty while the log's server does not run."""
     nats = stack.find("nats")
     if nats is None or nats.state is not ProcessState.READY:
         return []
@@ -93,6 +93,6 @@ def _leaders(stack: Stack, var: Path) -> "list[Leading]":
 
 
 def dashboard(stack: Stack) -> str:
-    """Where the dashboard is."""
+    """Return the URL of the dashboard."""
     projector = stack.find("projector")
     return f"{projector.urls['http']}/" if projector is not None and "http" in projector.urls else "not running"

@@ -1,4 +1,4 @@
-"""`koord scheduler`: the scheduler's configuration, before it runs."""
+"""`koord scheduler`: check a scheduler's configuration before it runs."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ def check_config(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A KubeSchedulerConfiguration, or a ConfigMap that holds one; default: the shipped one.",
+            help="A KubeSchedulerConfiguration, or a ConfigMap that holds one; default: the default profile.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -30,8 +30,8 @@ def check_config(
 ) -> None:
     """Print the effective configuration as YAML: every plugin, weight and argument filled in.
 
-    What is accepted and changes nothing here is told in comments above it. Every problem is one line, with the file,
-    the field, the rule and the value; the exit status is then 1.
+    Fields that are accepted and have no effect are listed in comments at the top. If the file is not valid, each
+    problem is one line with the file, the field, the rule and the value, and the exit status is 1.
 
     Examples:
 
@@ -44,5 +44,5 @@ def check_config(
 
     configuration = scheduler_configuration(file)
     for path, why in configuration.ignored:
-        sys.stdout.write(f"# not acted on: {path}: {why}\n")
+        sys.stdout.write(f"# no effect: {path}: {why}\n")
     show_document(configuration.as_json(), Format.YAML)

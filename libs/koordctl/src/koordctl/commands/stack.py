@@ -1,4 +1,4 @@
-"""`koord up`: the embedded stack in the background or in the foreground."""
+"""`koord up`: start the embedded stack, in the background or in the foreground."""
 
 import asyncio
 import contextlib
@@ -30,25 +30,21 @@ def up(
     var: Var = None,
     port_base: Annotated[
         int | None,
-        typer.Option(
-            "--port-base", min=1024, max=65000, help="First of the ports, which follow each other; default: free ones."
-        ),
+        typer.Option("--port-base", min=1024, max=65000, help="First of consecutive ports; default: free ports."),
     ] = None,
     speed: Annotated[
         float,
-        typer.Option(
-            "--speed", min=0.01, help="How fast the run's clock passes, for all services; 60: an hour in a minute."
-        ),
+        typer.Option("--speed", min=0.01, help="Speed of the clock of all services; 60: an hour in a minute."),
     ] = 1,
     nodes: Annotated[
         str, typer.Option("--simulated-nodes", help="A number, or a file of Node manifests (YAML or JSON).")
     ] = DEFAULT_NODES,
     agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Measure this host as a real node.")] = True,
     sync: Annotated[
-        str, typer.Option("--sync", help="How often the log is synced to disk: a time, or `always`: at each write.")
+        str, typer.Option("--sync", help="How often the log is synced to disk: a duration, or `always` for each write.")
     ] = "1s",
     traces: Annotated[bool, typer.Option("--traces", help="Write spans to traces.jsonl beside the logs.")] = False,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground until Ctrl-C.")] = False,
 ) -> None:
     """Start the embedded stack: NATS, Postgres, manager, scheduler, projector, agents.
 
@@ -68,14 +64,14 @@ def up(
     running = running_stack(folder)
     if running is not None:
         console.print(
-            f"already running as it was started (`koord down` ends it); dashboard {dashboard(running)}",
+            f"already running, with the options of its start (`koord down` stops it); dashboard {dashboard(running)}",
             highlight=False,
         )
         return
     if var is None and running_stack(demo_directory()) is not None:
         fail(
-            f"a demo runs in {demo_directory()}, and the commands would ask this stack instead of it;"
-            " end it with Ctrl-C or `koord down`, or give this stack another folder: --var FOLDER"
+            f"a demo runs in {demo_directory()}, and other commands would use this stack instead; stop it with"
+            " Ctrl-C or `koord down`, or name another folder for this stack: --var FOLDER"
         )
     began = time.monotonic()
     argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
@@ -95,7 +91,7 @@ def up(
 
 
 async def _started(argv: tuple[str, ...], var: Path) -> Stack:
-    """Starts the background process, saying what has become ready meanwhile."""
+    """Start the background process and print what has become ready meanwhile."""
     starting = asyncio.create_task(
         start_in_background(argv, state_file=state_file(var), log_file=var / "log" / "up.log", seconds=START_SECONDS)
     )
@@ -111,7 +107,7 @@ async def _started(argv: tuple[str, ...], var: Path) -> Stack:
 
 
 def _say_ready(stack: Stack, said: set[str]) -> None:
-    """A line for each process that is ready and not in `said` yet."""
+    """Print a line for each process that became ready and is not in `said` yet."""
     for status in stack.processes:
         if status.state is ProcessState.READY and status.name not in said:
             said.add(status.name)
@@ -121,7 +117,7 @@ def _say_ready(stack: Stack, said: set[str]) -> None:
 async def _run(
     var: Path, port_base: int | None, speed: float, sync: str, nodes: str, *, agent: bool, traces: bool
 ) -> None:
-    """The stack until a signal; nodes and priority classes are registered as soon as there is a manager."""
+    """Run the stack until a signal. Register nodes and priority classes when the manager is ready."""
     simulated = simulated_nodes(nodes)
     host = host_node_name() if agent else None
     options = StackOptions(

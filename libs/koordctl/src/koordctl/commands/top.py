@@ -1,4 +1,4 @@
-"""`koord top node|pod`: who uses how much now, from the newest reports of the agents; live with `--watch`."""
+"""`koord top node|pod`: current use from the newest reports of the agents; live with `--watch`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from koordctl.access.log import open_log, wait_for
 from koordctl.render.output import console, fail, show_table
 from koordctl.render.units import cores, gibibytes
 
-app = typer.Typer(help="Who uses how much now, by the newest reports.", no_args_is_help=True)
+app = typer.Typer(help="Current use, from the newest reports.", no_args_is_help=True)
 
 REFRESH_SECONDS: Final = 2.0
 NODE_COLUMNS: Final = (
@@ -33,7 +33,7 @@ NODE_COLUMNS: Final = (
 )
 POD_COLUMNS: Final = ("namespace", "pod", "node", "qos", "priority", "cpu", "memory")
 Sort: TypeAlias = Literal["cpu", "memory", "name"]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every 2 s until interrupted.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every 2 s until interrupted.")]
 Sorting = Annotated[str, typer.Option("--sort", help="cpu, memory or name.")]
 Row: TypeAlias = Sequence[object]
 
@@ -44,9 +44,9 @@ def top_node(
     sort: Sorting = "cpu",
     watch: Watch = False,
 ) -> None:
-    """Nodes: what they use, what best effort uses of it, and the quota that holds it.
+    """Show nodes: their use, the best-effort part of it, and the quota of best effort.
 
-    The quota is what its agent has told last: a change of less than a tenth of the node is told within ten minutes.
+    The quota is the last reported one. A change below a tenth of the node is reported within ten minutes.
 
     Examples:
 
@@ -63,10 +63,10 @@ def top_pod(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="Only pods of this node.")] = None,
     sort: Sorting = "cpu",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 40,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of pods.")] = 40,
     watch: Watch = False,
 ) -> None:
-    """Pods: what they used on average in the newest report of their node.
+    """Show pods: their average use in the newest report of their node.
 
     Examples:
 
@@ -82,11 +82,11 @@ def top_pod(
 
     where = f" on node {node}" if node else ""
     among = f" in namespace {namespace}" if namespace else ""
-    _show(POD_COLUMNS, rows, watch=watch, empty=f"no pod{among} has been reported{where} yet")
+    _show(POD_COLUMNS, rows, watch=watch, empty=f"no pods{among} reported{where} yet")
 
 
 def _nodes(name: str | None) -> list[dict[str, Any]]:
-    """All nodes, as the projector has them. Ends the command when one of this name is wanted and there is none."""
+    """Return all nodes from the projector. End the command if `name` is not one of them."""
     nodes: list[dict[str, Any]] = projector.get("/api/nodes")["nodes"]
     if name is not None and not any(node["name"] == name for node in nodes):
         fail(f"there is no node {name}")
@@ -94,7 +94,7 @@ def _nodes(name: str | None) -> list[dict[str, Any]]:
 
 
 def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
-    """One row per node, the busiest first; nodes without a report last."""
+    """Return one row per node, highest use first; nodes without a report last."""
     chosen = [node for node in nodes if name is None or node["name"] == name]
     chosen.sort(key=lambda node: node["name"])
     if sort != "name":
@@ -117,7 +117,7 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
 
 
 def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
-    """One row per pod of the newest reports, the hungriest first."""
+    """Return one row per pod of the newest reports, highest use first."""
     pods = [
         (node, pod)
         for node, report in reports.items()
@@ -142,7 +142,7 @@ def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort:
 
 
 async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
-    """The newest report of each node that has one."""
+    """Return the newest report of each node that has one."""
     async with open_log() as log:
         stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
     reports = ((name_from_token(event.ref.id), CATALOGUE.read(event)) for event in stored)

@@ -15,7 +15,7 @@ def verify(
 ) -> None:
     """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
 
-    Exit status 0 when the hashes are equal, 1 when they differ or somebody does not answer.
+    Exit status 0 if the hashes are equal, 1 if they differ or a service does not answer.
 
     Examples:
 

@@ -1,6 +1,6 @@
-"""When the pods of the trace are sent: in its order, evenly over a given time. Pure.
+"""Arrival times of the trace's pods: in the trace's order, evenly over a given time. Pure.
 
-The trace spans five months with hours of silence; its order is kept, its gaps are not.
+The trace spans five months with hours of silence. The order is kept; the gaps are not.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ TICK_SECONDS = 0.1
 
 
 class Arrival(NamedTuple):
-    """Pods `begin` up to `end` (exclusive) are sent together, `at_seconds` after the first one."""
+    """Pods `begin` up to `end` (exclusive), sent together `at_seconds` after the first one."""
 
     at_seconds: float
     begin: int
@@ -18,10 +18,12 @@ class Arrival(NamedTuple):
 
 
 def arrivals(count: int, seconds: float, *, tick_seconds: float = TICK_SECONDS) -> Iterator[Arrival]:
-    """Groups that together hold every pod exactly once, in order; the last one is sent within `seconds`.
+    """Yield groups that together hold every pod exactly once, in order. The last one is sent within `seconds`.
 
-    count     pods in all
-    seconds   from the first to the last, real time; 0 sends everything at once
+    Args:
+        count: Number of pods.
+        seconds: Real time from the first to the last pod; 0 sends all at once.
+        tick_seconds: Time between two groups.
     """
     ticks = max(1, int(seconds / tick_seconds))
     begin = 0

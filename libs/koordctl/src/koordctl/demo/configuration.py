@@ -1,6 +1,6 @@
-"""The slo-controller-config of the demo: colocation and best-effort suppression, at intervals that fit the run's speed.
+"""The slo-controller-config of the demo: colocation and best-effort suppression, with intervals for the run's speed.
 
-Pure. Windows are lengths of the run's time: at speed 360 a report every simulated hour is one every ten real seconds.
+Pure. Windows are times of the run: at speed 360, one report per simulated hour is one report per ten real seconds.
 """
 
 import json
@@ -9,20 +9,22 @@ from typing import Any, Final
 
 REPORT_REAL_SECONDS: Final = 10.0
 DEGRADE_REPORTS: Final = 12
-"""Batch resources are withdrawn after so many missed reports; a busy machine may be late with some."""
+"""Batch resources are withdrawn after this number of missed reports; a busy machine may be late with some."""
 CPU_RECLAIM_PERCENT: Final = 65
 SUPPRESS_PERCENT: Final = 65
 
 
 def report_interval_seconds(speed: float) -> int:
-    """Seconds of the run's time between two reports of a node."""
+    """Return the seconds of the run between two reports of a node."""
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
 
 def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, Any]:
-    """The ConfigMap.
+    """Return the ConfigMap.
 
-    protect    whether best effort is held back when latency-sensitive pods need their CPU
+    Args:
+        speed: Seconds of the run per real second.
+        protect: Whether best-effort pods are suppressed when latency-sensitive pods need their CPU.
     """
     interval = report_interval_seconds(speed)
     colocation = {

@@ -1,14 +1,14 @@
-"""What the log says really happened: every rule that must hold, recomputed from the events alone.
+"""Invariants of the log, recomputed from the events alone.
 
-Nothing here is taken from a service's own state: requests come from the mirrored pod, room from the mirrored node and
-the published overcommit, placements from their events. Feed every event of the facts stream in order to `Audit.see`,
-then ask for `findings`.
+Nothing is taken from a service's state: requests come from the mirrored pod, capacity from the mirrored node and the
+published overcommit, placements from their events. Feed every event of the stream of facts in order to `Audit.see`,
+then call `findings`.
 
-    double placement    a pod is placed while it holds a place
-    over allocatable    after a placement, pods of a node request more of a resource than the node offers; for batch
-                        resources the most that was published since the position that the decision was based on
-    ledger differs      the node's own ledger names other pods than the pods' own events do
-    unexplained         a submitted pod is neither placed nor was ever told why not
+    double placement    a pod is placed while it is already placed
+    over allocatable    after a placement, the pods of a node request more of a resource than the node offers; for
+                        batch resources, more than the most that was published since the decision's position
+    ledger differs      the node's ledger and the pods' own events name different pods
+    unexplained         a submitted pod is neither placed nor has an explanation
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,9 +37,14 @@ PODS = "pods"
 
 @dataclass(slots=True)
 class _Node:
-    """What a node offers and who is on it.
+    """A node's offer and its pods.
 
-    batch     (position, batch-cpu, batch-memory) of each published overcommit, oldest first
+    Attributes:
+        allocatable: Allocatable amounts of the Node object.
+        batch: (position, batch-cpu, batch-memory) of each published overcommit, oldest first.
+        requested: Sum of the requests of its pods.
+        pods: Uids of its pods, by their own events.
+        ledger: Uids of its pods, by the node's ledger.
     """
 
     allocatable: Amounts = field(default_factory=dict[str, int])
@@ -49,7 +54,7 @@ class _Node:
     ledger: set[str] = field(default_factory=set[str])
 
     def offered(self, resource: str, since: int) -> int:
-        """Of a resource, now; of a batch resource the most that was in force at any position after `since`."""
+        """Return the offer of a resource. For a batch resource: the most in force at any position after `since`."""
         if resource not in (BATCH_CPU, BATCH_MEMORY):
             return self.allocatable.get(resource, 0)
         column = 1 if resource == BATCH_CPU else 2
@@ -63,9 +68,18 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Violations, one sentence each, and who is where at the end.
+    """Violations, one sentence each, and numbers of pods at the end.
 
-    pending   uids of submitted pods that hold no place
+    Attributes:
+        double_placements: Pods that were placed while placed.
+        overcommitted: Placements that exceed a node's offer.
+        overcommitted_nodes: Number of such nodes.
+        ledger_differences: Differences between ledgers and pods.
+        unexplained: Pods that are neither placed nor explained.
+        submitted: Number of submitted pods that were not deleted.
+        placed: Number of these that are placed.
+        started: Number of these that run.
+        pending: Uids of these that are not placed.
     """
 
     double_placements: tuple[str, ...]
@@ -80,18 +94,19 @@ class Findings:
 
     @property
     def all_hold(self) -> bool:
-        """Whether no rule was broken."""
+        """Whether every invariant holds."""
         return not (self.double_placements or self.overcommitted or self.ledger_differences or self.unexplained)
 
     def sentences(self) -> list[str]:
-        """Every violation."""
+        """Return every violation."""
         return [*self.double_placements, *self.overcommitted, *self.ledger_differences, *self.unexplained]
 
 
 class Audit:
-    """Folds the log on its own terms. One task owns an instance."""
+    """A fold of the log by its own rules. One task owns an instance."""
 
     def __init__(self) -> None:
+        """Create an audit that has seen no event."""
         self.events = 0
         self.by_type: dict[str, int] = {}
         self._nodes: dict[str, _Node] = {}
@@ -109,19 +124,19 @@ class Audit:
 
     @property
     def waits_ms(self) -> list[float]:
-        """From submission to first placement of each placed pod, real milliseconds by the log's own clock."""
+        """Real milliseconds from submission to first placement, for each placed pod, by the log's clock."""
         return list(self._waits_ms.values())
 
     @property
     def first_placement_ms(self) -> float:
-        """From the first submission to the first placement; 0 when there was none."""
+        """Real milliseconds from the first submission to the first placement; 0 if there was none."""
         if self._first_placed_ns is None or self._first_submitted_ns is None:
             return 0.0
         return (self._first_placed_ns - self._first_submitted_ns) / 1e6
 
     @property
     def requests_on_nodes(self) -> Amounts:
-        """Sum of the requests of everything placed."""
+        """Sum of the requests of all placed pods."""
         total: Amounts = {}
         for node in self._nodes.values():
             for name, amount in node.requested.items():
@@ -130,7 +145,7 @@ class Audit:
 
     @property
     def allocatable(self) -> Amounts:
-        """Sum of what the nodes offer, batch resources (the latest published) included."""
+        """Sum of what the nodes offer, including the latest batch resources."""
         total: Amounts = {}
         for node in self._nodes.values():
             batch = {BATCH_CPU: node.batch[-1][1], BATCH_MEMORY: node.batch[-1][2]} if node.batch else {}
@@ -139,19 +154,19 @@ class Audit:
         return total
 
     def name_of(self, uid: str) -> str:
-        """`namespace/name` of a pod that was ever submitted."""
+        """Return `namespace/name` of a pod that was submitted, else its uid."""
         return self._names.get(uid, uid)
 
     def is_placed(self, uid: str) -> bool:
-        """Whether the pod holds a place now."""
+        """Return whether the pod is placed now."""
         return uid in self._place
 
     def live_pods(self) -> list[str]:
-        """Uids of the pods that were submitted and not deleted."""
+        """Return the uids of the pods that were submitted and not deleted."""
         return list(self._submitted_at_ns)
 
     def see(self, stored: StoredEvent, event: Event) -> None:
-        """Takes one event of the facts stream, in order."""
+        """Fold one event of the stream of facts, in order."""
         self.events += 1
         name = type(event).__name__
         self.by_type[name] = self.by_type.get(name, 0) + 1
@@ -186,9 +201,10 @@ class Audit:
                 pass
 
     def findings(self, explained: Mapping[str, str] | Iterable[str]) -> Findings:
-        """The verdict over everything seen so far.
+        """Return the findings over everything seen so far.
 
-        explained     uids of the pods that were told at least once why they are not placed
+        Args:
+            explained: Uids of the pods with at least one explanation.
         """
         known = set(explained)
         pending = tuple(uid for uid in self._submitted_at_ns if uid not in self._place)
@@ -203,7 +219,7 @@ class Audit:
             overcommitted_nodes=len(self._over_nodes),
             ledger_differences=tuple(differences),
             unexplained=tuple(
-                f"pod {self.name_of(uid)} is neither placed nor told why not" for uid in pending if uid not in known
+                f"pod {self.name_of(uid)} is neither placed nor explained" for uid in pending if uid not in known
             ),
             submitted=len(self._submitted_at_ns),
             placed=sum(uid in self._place for uid in self._submitted_at_ns),

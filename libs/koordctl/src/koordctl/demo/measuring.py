@@ -1,4 +1,4 @@
-"""What the running demo is asked at its end: usage from the newest reports, reasons from the newest verdicts."""
+"""Figures at the end of the demo: usage from the newest reports, reasons from the newest explanations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,13 @@ BEST_EFFORT = "BE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUsage:
-    """cpu in use on the nodes that reported, milli-cores; `best_effort` is the part of it that BE pods use."""
+    """CPU in use on the nodes that reported.
+
+    Attributes:
+        total_milli: All use, in milli-cores.
+        best_effort_milli: The part of BE pods, in milli-cores.
+        nodes: Number of nodes that reported.
+    """
 
     total_milli: int = 0
     best_effort_milli: int = 0
@@ -24,7 +30,7 @@ class ClusterUsage:
 
 
 def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
-    """Sums over the newest report of each node."""
+    """Return the sum over the newest report of each node."""
     total = best_effort = nodes = 0
     for report in reports:
         if report.node_usage is None:
@@ -36,7 +42,7 @@ def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
 
 
 def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> Protection:
-    """What latency-sensitive requests and best effort get, over the newest reports of nodes that run both kinds."""
+    """Return the service of latency-sensitive and best-effort pods on nodes that run both kinds."""
     both = [
         report
         for report in reports
@@ -54,14 +60,14 @@ def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> 
 
 
 async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageReported]:
-    """The newest report of each node that has one."""
+    """Return the newest report of each node that has one."""
     stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in nodes])
     events = [CATALOGUE.read(event) for event in stored]
     return [event for event in events if isinstance(event, NodeUsageReported)]
 
 
-async def newest_verdicts(log: OpenLog) -> dict[str, str]:
-    """uid -> main reason of the newest verdict of every pod that was ever refused."""
+async def newest_explanations(log: OpenLog) -> dict[str, str]:
+    """Return uid -> main reason of the newest explanation, for every pod that was ever unschedulable."""
     head = await log.bus.explanations.head()
     found: dict[str, StoredEvent] = {}
     if head.last_seq < head.first_seq:
@@ -75,7 +81,7 @@ async def newest_verdicts(log: OpenLog) -> dict[str, str]:
 
 
 def reason_of(stored: StoredEvent) -> str:
-    """Why a pod was refused, in one phrase: the reason that held for most nodes."""
+    """Return the reason that excluded most nodes, as one phrase."""
     event = CATALOGUE.read(stored)
     if not isinstance(event, PodUnschedulable):
         return "decision abandoned"
@@ -87,9 +93,9 @@ def reason_of(stored: StoredEvent) -> str:
 
 
 def count_reasons(pending: Iterable[str], reasons: dict[str, str]) -> dict[str, int]:
-    """How many pending pods each reason holds back."""
+    """Return reason -> number of pending pods."""
     counts: dict[str, int] = {}
     for uid in pending:
-        reason = reasons.get(uid, "no verdict yet")
+        reason = reasons.get(uid, "no explanation yet")
         counts[reason] = counts.get(reason, 0) + 1
     return counts

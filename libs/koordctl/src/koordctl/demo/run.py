@@ -1,7 +1,6 @@
-"""The demo's main line, in numbered steps: a fresh stack, the trace's nodes, its pods in order, then the reckoning.
+"""The main line of the demo in numbered steps: a fresh stack, the trace's nodes, its pods in order, the summary.
 
-Everything that is said at the end comes from the log and from the services' own reports; `run` holds no numbers of its
-own but times.
+Every figure comes from the log and from the services' reports; `run` itself only measures times.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from koordctl.access.verification import verify_now
 from koordctl.demo.arrivals import arrivals
 from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
-from koordctl.demo.measuring import count_reasons, newest_reports, newest_verdicts, protection_of, usage_of
+from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
 from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.tail import PodCounts, Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
@@ -37,24 +36,30 @@ SETTLE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 3.0
 VERIFY_SECONDS: Final = 90.0
 HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
-"""Until every agent knows of a change, and has reported a whole interval of it."""
+"""Time until every agent has applied a change and reported a whole interval of it."""
 RELEASE_SECONDS: Final = 90.0
 RELEASED_SHARE: Final = 0.95
 LOOK_SECONDS: Final = 2.0
 NO_LIMIT: Final = -1
 RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
-"""Times what the pods used so far: users come, and batch work takes what it is not kept from."""
+"""Factors on the pods' use so far: more users, and batch work that takes all it can get."""
 VERIFY_TRIES: Final = 5
-"""The summary has the three hashes at one position, although the log goes on moving."""
+"""Tries to find the three hashes at one position while the log moves."""
 CPU: Final = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What to run.
+    """Options of the demo.
 
-    seconds     real; how long the pods keep arriving
-    simulators  agent processes that share the simulated nodes
+    Attributes:
+        var: Folder of the demo's data; emptied first.
+        nodes: Nodes of the trace.
+        pods: Pods of the trace, in order.
+        speed: Seconds of the run per real second.
+        seconds: Real time during which pods arrive.
+        simulators: Number of agent processes that share the simulated nodes.
+        port_base: First of consecutive ports; None: free ports.
     """
 
     var: Path
@@ -68,10 +73,11 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What the demo says while it runs.
+    """Receivers of progress.
 
-    step        a sentence when a part begins or ends
-    progress    a few times a second while pods arrive
+    Attributes:
+        step: Receives a sentence when a part begins or ends.
+        progress: Receives counts a few times a second while pods arrive.
     """
 
     step: Callable[[str], None]
@@ -79,9 +85,10 @@ class Watching:
 
 
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
-    """Runs everything; returns the summary and the dashboard's URL. The stack runs until `resources` is closed.
+    """Run the demo; return the summary and the dashboard's URL. The stack runs until `resources` is closed.
 
-    raises    EmbeddedError, LogTrouble: a sentence for the user
+    Raises:
+        EmbeddedError, LogTrouble: The message is a sentence for the user.
     """
     began = time.monotonic()
     host = host_node_name()
@@ -130,14 +137,14 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     for _ in range(VERIFY_TRIES):
         if verdict.live.position == verdict.projector.position:
             break
-        watching.step("  they did not stand still together; looking again")
+        watching.step("  the folds are at different positions; trying again")
         verdict = await verify_now(
             log.bus.events, manager=urls["manager"], projector=urls["projector"], seconds=VERIFY_SECONDS
         )
     watching.step("recomputing every invariant from the log")
     audit = Audit()
     await fold_to(log.bus.events, verdict.position, see=audit.see)
-    reasons = await newest_verdicts(log)
+    reasons = await newest_explanations(log)
     findings = audit.findings(reasons)
     real = await newest_reports(log, [host])
 
@@ -145,7 +152,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     usage, capacity = usage_of(reports), sum(node.cpu_milli for node in options.nodes)
     await asyncio.sleep(max(0.0, rushing + HEARD_SECONDS - time.monotonic()))
     protected = await newest_reports(log, [node.name for node in options.nodes])
-    watching.step("switching the protection off for a while, to see what it is worth")
+    watching.step("switching the protection off for comparison")
     await submit(client, [slo_controller_config(options.speed, protect=False)])
     await _released(log, [node.name for node in options.nodes])
     await asyncio.sleep(HEARD_SECONDS - REPORT_REAL_SECONDS)
@@ -201,7 +208,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
 
 async def _released(log: OpenLog, nodes: Sequence[str]) -> None:
-    """Until nearly every node has reported that best effort has no limit any more, or the time for it is over."""
+    """Wait until nearly every node reports that best effort is not limited, or until the time is over."""
     end = time.monotonic() + RELEASE_SECONDS
     while time.monotonic() < end:
         reports = await newest_reports(log, nodes)
@@ -211,10 +218,10 @@ async def _released(log: OpenLog, nodes: Sequence[str]) -> None:
 
 
 async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
-    """Every simulated pod works harder from now on; the time of it."""
+    """Raise the load of every simulated pod; return the time at which that happened."""
     watching.step(
-        f"a rush: {RUSH['latencySensitiveLoad']:g} times the users,"
-        f" and best-effort work that would use {RUSH['bestEffortLoad']:g} times its requests"
+        f"load peak: {RUSH['latencySensitiveLoad']:g} times the users, best-effort work that wants"
+        f" {RUSH['bestEffortLoad']:g} times its requests"
     )
     async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
         for spec in processes:
@@ -224,7 +231,7 @@ async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
 
 
 def _fresh(options: DemoOptions, host: str) -> StackOptions:
-    """The stack's options over an empty folder."""
+    """Return the options of a stack on an emptied folder."""
     stack = StackOptions(
         var=options.var,
         port_base=options.port_base,
@@ -248,7 +255,7 @@ async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -
 
 
 async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, watching: Watching) -> None:
-    """Sends every group at its time; a manager that is slower than the trace gets the next group when it answers."""
+    """Send every group at its time. If the manager is slower than the trace, the next group waits for its answer."""
     began = time.monotonic()
     for group in arrivals(len(options.pods), options.seconds):
         ahead = group.at_seconds - (time.monotonic() - began)
@@ -259,7 +266,7 @@ async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, wat
 
 
 async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
-    """Until every pod has an answer and nothing was placed for a while, or the time for it is over."""
+    """Wait until every pod has an answer and placements have stopped, or until the time is over."""
     end = time.monotonic() + SETTLE_SECONDS
     placed, changed_at = len(tail.placed), time.monotonic()
     while time.monotonic() < end:
@@ -272,7 +279,7 @@ async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
 
 
 async def _until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
-    """Waits for news until the condition holds; False when the time is over."""
+    """Wait for the condition; return False if the time is over first."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():

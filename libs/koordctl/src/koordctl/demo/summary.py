@@ -1,4 +1,4 @@
-"""What the demo found, as the table for people and `summary.json` for programs."""
+"""The findings of the demo: a table for people, `summary.json` for programs."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_percent: float = NO_VALUE
 
     def sentence(self) -> str:
-        """One line of the table."""
+        """Return one line of the table."""
         if not self.nodes:
             return f"no node ran both kinds of pods; {self.utilisation_percent:.1f} % of the cpu in use"
         return (
@@ -38,15 +38,19 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is written to summary.json.
+    """Everything that is written to summary.json. Times are real, whatever the run's clock.
 
-    pods_submitted   without those that were evicted for others
-    *_ms, *_s        real time, whatever the run's clock
-    hash_*           of the manager's live fold, of a fold from zero, of the projector's rows, all at `position`
-    utilisation_*    cpu in use as a share of the cluster's cpu: by pods that run on their own requests, and with the
-                     best-effort pods that run on what those leave unused
-    protected, unprotected   in a rush at the end, the same load: with best effort held back, and with that switched off
-    violations       one sentence for each broken invariant
+    Attributes:
+        pods_submitted: Submitted pods, without those evicted for others.
+        position: Position of the three hashes.
+        hash_live: Hash of the manager's live fold.
+        hash_replay: Hash of a fold from zero.
+        hash_projector: Hash of the projector's rows.
+        utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
+        utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
+        protected: Service during a load peak with best effort suppressed.
+        unprotected: Service during the same load peak with suppression switched off.
+        violations: One sentence for each broken invariant.
     """
 
     pods_submitted: int
@@ -86,7 +90,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hashes_agree(self) -> bool:
-        """Whether the three folds are one."""
+        """Whether the three folds agree."""
         return bool(self.hash_live) and self.hash_live == self.hash_replay == self.hash_projector
 
     @property
@@ -96,13 +100,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_summary(path: Path, summary: Summary) -> None:
-    """Writes it as JSON, one field per line."""
+    """Write the summary as JSON, one field per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(codec.encode(summary), indent=2) + b"\n")
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Nearest-rank percentile; 0 of nothing."""
+    """Return the nearest-rank percentile; 0 without values."""
     ordered = sorted(values)
     if not ordered:
         return NO_VALUE
@@ -110,17 +114,17 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def share_percent(part: float, whole: float) -> float:
-    """part of whole in percent, one decimal; 0 of nothing."""
+    """Return `part` of `whole` in percent with one decimal; 0 if `whole` is 0."""
     return round(100 * part / whole, 1) if whole else NO_VALUE
 
 
 def main_reason(reasons: Mapping[str, int]) -> str:
-    """The reason that excluded most nodes, the first by name among equals; what stands in the pending count."""
+    """Return the reason that excluded most nodes, the first by name among equals; "no node" without reasons."""
     return max(sorted(reasons), key=lambda reason: reasons[reason]) if reasons else "no node"
 
 
 def table(summary: Summary) -> list[tuple[str, str]]:
-    """Lines of the table: what, how much."""
+    """Return the lines of the table: (what, how much)."""
     pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(summary.pending_reasons)]
     return [
         ("pods submitted, without evicted ones", f"{summary.pods_submitted:,}"),
@@ -133,9 +137,9 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("cpu requested, with overcommit", f"{summary.requested_cpu_with_overcommit_percent:.1f} %"),
         ("cpu utilisation, without overcommit", f"{summary.utilisation_requested_only_percent:.1f} %"),
         ("cpu utilisation, with overcommit", f"{summary.utilisation_with_overcommit_percent:.1f} %"),
-        ("best-effort quota changes told", f"{summary.suppressions:,}"),
-        ("in a rush, protection on", summary.protected.sentence()),
-        ("the same rush, protection off", summary.unprotected.sentence()),
+        ("best-effort quota changes", f"{summary.suppressions:,}"),
+        ("load peak, protection on", summary.protected.sentence()),
+        ("load peak, protection off", summary.unprotected.sentence()),
         ("this host, measured", f"{summary.real_node} uses {cores(summary.real_node_cpu_milli)} cores"),
         ("submit to placed, p50", duration_text(summary.submit_to_placed_p50_ms / 1000)),
         ("submit to placed, p99", duration_text(summary.submit_to_placed_p99_ms / 1000)),
@@ -148,7 +152,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
 
 
 def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
-    """(rule, whether it held, what was found)."""
+    """Return (rule, whether it held, findings)."""
     agree = "equal" if summary.hashes_agree else "differ"
     hashes = f"{agree}: live {summary.hash_live}, replay {summary.hash_replay}, projector {summary.hash_projector}"
     return [
@@ -156,7 +160,7 @@ def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
         ("no node is over its allocatable", not summary.overcommitted_nodes, f"{summary.overcommitted_nodes} found"),
         ("node ledgers match the pods", not summary.ledger_differences, f"{summary.ledger_differences} differences"),
         (
-            "every pod is placed or told why not",
+            "every pod is placed or explained",
             not summary.unexplained_pods,
             f"{summary.unexplained_pods} unexplained",
         ),
@@ -165,5 +169,5 @@ def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
 
 
 def by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
-    """Entries, most first, by name among equals."""
+    """Return the entries, highest count first, then by name."""
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))

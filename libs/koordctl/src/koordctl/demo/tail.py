@@ -1,6 +1,6 @@
-"""What the log has come to, while the demo runs: counts for the progress bar, taken from types and ids alone.
+"""Live counts of the demo for the progress bar, from event types and ids alone.
 
-Nothing is decoded and nothing here decides about invariants: that is `invariants`, from the events themselves.
+No event is decoded. Invariants are checked by `invariants`, from the events themselves.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
 
 
 class PodCounts(NamedTuple):
-    """Pods by what has become of them."""
+    """Pods by state."""
 
     sent: int
     total: int
@@ -25,7 +25,7 @@ class PodCounts(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Sent, without a place, and still wanting one."""
+        """Pods that were sent, are not placed and not evicted."""
         return self.sent - self.placed - self.evicted
 
 
@@ -33,10 +33,13 @@ class PodCounts(NamedTuple):
 class Tail:
     """Live counts.
 
-    placed       uids that hold a place
-    explained    uids with at least one verdict
-    evicted      uids of pods that made room for others, and are gone
-    overcommit   subject tokens of nodes whose batch resources were published
+    Attributes:
+        placed: Uids of placed pods.
+        explained: Uids with at least one explanation.
+        evicted: Uids of pods that were evicted for others.
+        overcommit: Subject tokens of nodes with published batch resources.
+        suppressions: Number of changes of best-effort quotas.
+        moved: Set after each batch.
     """
 
     placed: set[str] = field(default_factory=set[str])
@@ -47,7 +50,7 @@ class Tail:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def follow(self, log: OpenLog) -> None:
-        """Counts for ever; cancel to stop."""
+        """Count until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read(log.bus.events.follow(0, kinds=KINDS)))
             group.create_task(self._read(log.bus.explanations.follow(0)))
@@ -59,7 +62,7 @@ class Tail:
             self.moved.set()
 
     def see(self, stored: StoredEvent) -> None:
-        """Takes one fact or verdict."""
+        """Count one fact or explanation."""
         match stored.type:
             case "PodPlaced":
                 self.placed.add(stored.ref.id)
@@ -77,9 +80,9 @@ class Tail:
                 pass
 
     def unanswered(self, submitted: int) -> int:
-        """How many submitted pods have neither a place nor a verdict, and are not gone."""
+        """Return the number of submitted pods that are neither placed, explained nor evicted."""
         return submitted - len(self.placed | self.explained | self.evicted)
 
     def counts(self, sent: int, total: int) -> PodCounts:
-        """The counts for the progress bar when so many of so many were sent."""
+        """Return the counts for the progress bar after `sent` of `total` pods."""
         return PodCounts(sent=sent, total=total, placed=len(self.placed), evicted=len(self.evicted - self.placed))

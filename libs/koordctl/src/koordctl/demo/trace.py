@@ -1,11 +1,12 @@
-"""The openb trace as Kubernetes manifests. Pure, apart from reading the two files.
+"""The openb trace as Kubernetes manifests. Pure, except for reading the two files.
 
     latency-sensitive   requests cpu and memory, uses less than that by a diurnal profile
     best effort         requests the same amounts as batch resources: it runs on what the others leave unused
     GPUs                a plain countable resource: a share of a GPU takes a whole one
 
 Next module to read: `arrivals`.
-source    examples/openb/README.md
+
+Source: examples/openb/README.md
 """
 
 import csv
@@ -33,12 +34,12 @@ Manifest = dict[str, Any]
 
 
 class InvalidTrace(ValueError):
-    """A trace file that cannot be read; the message names the file, the row, the column and the value."""
+    """A trace file is not valid. The message names the file, the row, the column and the value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
-    """One row of the node list. `model` is "" without GPUs."""
+    """One row of the node list. `model` is empty without GPUs."""
 
     name: str
     cpu_milli: int
@@ -51,9 +52,13 @@ class TraceNode:
 class TracePod:
     """One row of the pod list.
 
-    gpus            whole GPUs; a share of one counts as one
-    models          allowed GPU models, empty: any
-    qos             LS, BE, Burstable, Guaranteed
+    Attributes:
+        name: Name of the pod.
+        cpu_milli: Requested CPU in milli-cores.
+        memory_mib: Requested memory in MiB.
+        gpus: Whole GPUs; a share of one counts as one.
+        models: Allowed GPU models; empty: any.
+        qos: LS, BE, Burstable or Guaranteed.
     """
 
     name: str
@@ -65,10 +70,14 @@ class TracePod:
 
 
 def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
-    """The nodes of the trace, in its order.
+    """Return the nodes of the trace, in its order.
 
-    limit     at most so many, spread evenly over the file so that every kind of node occurs; None: all
-    raises    InvalidTrace
+    Args:
+        folder: Folder of the trace.
+        limit: Maximum number of nodes, spread evenly over the file so that every kind occurs; None: all.
+
+    Raises:
+        InvalidTrace: The file cannot be read or is not valid.
     """
     rows = _rows(folder / NODE_FILE)
     if limit is not None and limit < len(rows):
@@ -86,9 +95,10 @@ def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
 
 
 def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
-    """The pods of the trace, in the order of their arrival; the first `limit` of them.
+    """Return the first `limit` pods of the trace in the order of their arrival; None: all.
 
-    raises    InvalidTrace
+    Raises:
+        InvalidTrace: The file cannot be read or is not valid.
     """
     return [
         TracePod(
@@ -104,7 +114,7 @@ def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
 
 
 def node_manifest(node: TraceNode) -> Manifest:
-    """The Node object of a simulated machine."""
+    """Return the Node object of a simulated machine."""
     amounts: dict[str, str] = {
         "cpu": f"{node.cpu_milli}m",
         "memory": f"{node.memory_mib}Mi",
@@ -123,7 +133,7 @@ def node_manifest(node: TraceNode) -> Manifest:
 
 
 def pod_manifest(pod: TracePod) -> Manifest:
-    """The Pod object of a row."""
+    """Return the Pod object of a row."""
     is_best_effort = pod.qos == "BE"
     amounts: dict[str, str] = {}
     if is_best_effort:
@@ -154,9 +164,10 @@ def pod_manifest(pod: TracePod) -> Manifest:
 
 
 def usage_profile(name: str) -> Manifest:
-    """How a latency-sensitive pod uses its request over the day: a mean of 30 to 50 %, swinging by two fifths of it.
+    """Return the usage profile of a latency-sensitive pod over the day.
 
-    The name decides mean and phase, so that two runs are alike; crests lie within three hours of each other.
+    The mean is 30 to 50 % of its request, with a swing of 40 % of the mean. Mean and phase derive from the name, so two
+    runs are alike. Peaks lie within three hours of each other.
     """
     spread = zlib.crc32(name.encode()) / 0xFFFFFFFF
     mean = 0.3 + 0.2 * spread

@@ -1,4 +1,4 @@
-"""The one file that a user names by an option: its documents."""
+"""The documents of a file that an option names."""
 
 from pathlib import Path
 
@@ -10,14 +10,16 @@ from koordctl.render.output import fail
 
 
 def documents_of(file: Path, *, wanted: str = "") -> list[object]:
-    """The documents of a file. Ends the command with status 2 for a text that is no YAML or JSON.
+    """Return the documents of a file. If the file is not valid YAML or JSON, end the command with exit status 2.
 
-    wanted    what has to be in it: then a file without documents ends the command, too
+    Args:
+        file: The file.
+        wanted: What the file must contain. If set, a file without documents ends the command as well.
     """
     try:
         documents = read_documents(file.read_bytes())
     except InvalidInput as error:
         fail(f"{file}: {error.sentence()}", status=UNREADABLE)
     if wanted and not documents:
-        fail(f"{file}: must hold {wanted}, and holds nothing", status=UNREADABLE)
+        fail(f"{file}: must contain {wanted}, but is empty", status=UNREADABLE)
     return documents

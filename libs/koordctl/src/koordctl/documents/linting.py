@@ -1,8 +1,8 @@
-"""What applying files would do, without a cluster: the manager's own decisions on a cluster of nothing but these files.
+"""What applying files would do, without a cluster. A cluster that holds only these files takes the manager's decisions.
 
     documents -> shape -> admission and apply (`koord_manager.domain`) -> fold into a view -> the next document
 
-So a document may use what stands before it, and is judged exactly as `koord apply` would judge it.
+A document may use objects that stand before it, and gets the same decision as from `koord apply`.
 """
 
 import uuid
@@ -27,12 +27,16 @@ _NOW = "2026-01-01T00:00:00.000000Z"
 
 
 class Finding(NamedTuple):
-    """What would become of one document.
+    """The decision about one document.
 
-    steps       of admission that would change it
-    patch       RFC 6902: how
-    violations  why it would be refused; empty when it would be taken
-    warnings    what is worth a look in it, taken or not
+    Attributes:
+        kind: Kind of the object.
+        namespace: Its namespace; empty if it has none.
+        name: Its name.
+        steps: Steps of admission that would change the object.
+        patch: The change as JSON patch (RFC 6902).
+        violations: Reasons for a refusal; empty if the document would be accepted.
+        warnings: Values that are accepted and probably wrong.
     """
 
     kind: str
@@ -45,9 +49,14 @@ class Finding(NamedTuple):
 
 
 class Linter:
-    """A cluster that consists of what was linted so far, and of the priority classes that are installed with it."""
+    """A cluster of the documents linted so far and the priority classes that every installation has."""
 
     def __init__(self, options: Options) -> None:
+        """Create a cluster that holds the installed priority classes.
+
+        Args:
+            options: Options of admission, such as feature gates.
+        """
         self._options = options
         self._view = ManagerView()
         self._uids = (str(uuid.uuid5(uuid.NAMESPACE_OID, str(number))) for number in range(1 << 62))
@@ -55,7 +64,7 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Findings of the documents, in order."""
+        """Return the findings of the documents, in order."""
         return [self._judge(document) for document in documents]
 
     def _judge(self, document: object) -> Finding:
@@ -87,7 +96,7 @@ class Linter:
 
 
 def _named(document: object) -> tuple[str, str, str]:
-    """Kind, namespace and name, as far as they can be read."""
+    """Return kind, namespace and name as far as they can be read."""
     try:
         fields = codec.convert(document, dict[str, Any])
         meta = codec.convert(fields.get("metadata") or {}, dict[str, Any])

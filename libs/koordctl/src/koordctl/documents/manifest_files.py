@@ -1,7 +1,7 @@
 """The files that a user names for `apply`, `delete` and `lint`.
 
-One rule for all files: what is not there, is no YAML or JSON or holds nothing is wrong usage (exit status 2); what it
-says is judged by the command (1).
+One rule holds for all files. A file that is missing, empty, or not valid YAML or JSON is wrong usage (exit status 2).
+The content of a valid file is judged by the command (exit status 1).
 """
 
 import sys
@@ -13,13 +13,13 @@ from koordctl.render.output import fail
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STANDARD_INPUT: Final = "-"
 UNREADABLE: Final = 2
-"""Exit status for a text that is no manifest."""
+"""Exit status for a text that is not a manifest."""
 
 
 def manifest_texts(name: str) -> list[tuple[str, bytes]]:
-    """(label, text) of a file, of standard input for `-`, or of a folder's own manifests, not of those below it.
+    """Return (label, text) of a file, of standard input for `-`, or of each manifest directly in a folder.
 
-    Ends the command for what cannot be read, and for a folder without manifests.
+    If a file cannot be read, or a folder has no manifests, end the command with exit status 2.
     """
     if name == STANDARD_INPUT:
         return [("standard input", sys.stdin.buffer.read())]

@@ -1,8 +1,8 @@
-"""The priority classes that every cluster has: Koordinator's four, installed with the system, and Kubernetes' own two.
+"""The priority classes that every cluster has: four of Koordinator and two of Kubernetes.
 
-`koord up` and `koord demo` apply them, `koord lint` reckons with them: a pod that names one is taken at every door.
+`koord up` and `koord demo` apply them. `koord lint` assumes them.
 
-source    protocol spec, 2.1
+Source: protocol spec, 2.1
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ _OF_KUBERNETES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-
 
 
 def priority_class_manifests() -> list[dict[str, Any]]:
-    """Their manifests."""
+    """Return the manifests of all six priority classes."""
     installed = {each.metadata.name: each.value for each in installed_priority_classes()}
     return [
         {

@@ -1,4 +1,4 @@
-"""A scheduler's configuration that a user names: read, or every problem in it told; and the one in force."""
+"""Scheduler configurations: the one that a user names, with every problem in it, and the one in force."""
 
 import json
 from http.client import HTTPException
@@ -20,8 +20,9 @@ _ANSWER_SECONDS = 5.0
 
 
 def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
-    """What a file means; None: the shipped one. Ends the command with a line for each problem: file, field, rule,
-    value.
+    """Return the configuration of a file; of the default file if None.
+
+    If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
     """
     if file is not None:
         documents_of(file, wanted="a KubeSchedulerConfiguration")
@@ -34,10 +35,12 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 class Compared(NamedTuple):
-    """How a configuration differs from another one.
+    """The difference between two configurations.
 
-    name, other    which ones, for a sentence
-    differences    sentences; empty: they do the same
+    Attributes:
+        name: Name of the first one, for a sentence.
+        other: Name of the second one, for a sentence.
+        differences: Sentences; empty if both do the same.
     """
 
     name: str
@@ -46,20 +49,23 @@ class Compared(NamedTuple):
 
 
 def compared_with_force(file: Path | None, configuration: EffectiveConfiguration) -> Compared:
-    """How a file's configuration (None: the shipped one) differs from that of the running scheduler, or where none
-    answers from the shipped one.
+    """Compare a configuration with that of the running scheduler, or with the default one if no scheduler answers.
+
+    Args:
+        file: File of the configuration, for its name; None: the default one.
+        configuration: The configuration to compare.
     """
     running = _running_configuration()
     before = running or load_configuration(None)
     return Compared(
-        name=str(file) if file is not None else "the shipped configuration",
-        other="the running scheduler's" if running is not None else "the shipped one",
+        name=str(file) if file is not None else "the default configuration",
+        other="the running scheduler's" if running is not None else "the default one",
         differences=list(differences(before, configuration, known_plugins())),
     )
 
 
 def _running_configuration() -> EffectiveConfiguration | None:
-    """What `/configz` of the running scheduler shows; None when none runs or it does not answer."""
+    """Return the configuration that `/configz` of the running scheduler shows; None if there is no answer."""
     url = find_service("scheduler")
     if url is None:
         return None

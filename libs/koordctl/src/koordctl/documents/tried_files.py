@@ -1,5 +1,7 @@
-"""What is worth a look in the files that `koord replay --rerun-manager` tries: it is taken, and does something else
-than was probably meant. `koord lint` and `koord apply` say the same of the documents.
+"""Warnings about the files that `koord replay --rerun-manager` tries.
+
+A warning names a value that is accepted and probably does not do what was meant. `koord lint` and `koord apply` give
+the same warnings.
 """
 
 from collections.abc import Iterable
@@ -11,9 +13,10 @@ from koordcore.protocol.objects import ConfigMap
 
 
 def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
-    """Sentences about profiles, each with the name of its own.
+    """Return warnings about profiles, each with the name of the profile.
 
-    documents   profiles that `koordctl.what_if.admission.read_profiles` takes
+    Args:
+        documents: Profiles that `koordctl.what_if.admission.read_profiles` accepts.
     """
     return tuple(
         f"{shape_manifest(document).object.metadata.name}: {sentence}"
@@ -23,10 +26,11 @@ def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
 
 
 def config_remarks(document: object, names: ConfigNames) -> tuple[str, ...]:
-    """Sentences about a ConfigMap, also when it is another one than the manager reads.
+    """Return warnings about a ConfigMap, including one that the manager does not read.
 
-    document   a ConfigMap that `koordctl.what_if.manager.read_chosen` takes
-    names      where the manager's stands
+    Args:
+        document: A ConfigMap that `koordctl.what_if.manager.read_chosen` accepts.
+        names: Namespace and name of the ConfigMap that the manager reads.
     """
     found = shape_manifest(document).object
     assert isinstance(found, ConfigMap), "nothing else is tried"

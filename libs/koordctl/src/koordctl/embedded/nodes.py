@@ -1,4 +1,4 @@
-"""Which nodes the embedded stack has: this machine, measured for real, and simulated ones; how they are registered."""
+"""Nodes of the embedded stack: this machine with real measurements, and simulated nodes; their registration."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from koordctl.render.output import fail
 Manifest = dict[str, Any]
 
 REAL_NODE_TAINT: Final = "koordstream.io/measured-only"
-"""Nothing starts containers on this host without a kubelet: only pods that tolerate this are placed here."""
+"""Taint of this host. No kubelet starts containers here, so only pods that tolerate the taint are placed."""
 CHUNK: Final = 500
 RETRY_SECONDS: Final = 0.1
 PATIENCE_SECONDS: Final = 30.0
@@ -29,13 +29,13 @@ DEFAULT_MEMORY: Final = "64Gi"
 
 
 def host_node_name() -> str:
-    """This machine's name as a node name: lower case, only what Kubernetes allows."""
+    """Return this machine's name as a valid node name."""
     name = "".join(char if char.isalnum() or char in "-." else "-" for char in socket.gethostname().lower())
     return name.strip("-.") or "this-host"
 
 
 def host_manifest(name: str) -> Manifest:
-    """This machine as a Node: its processors and memory, and the taint that keeps simulated pods away."""
+    """Return this machine as a Node: processors, memory, and the taint that keeps simulated pods away."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": str(memory), "pods": "110"}
     return {
@@ -48,8 +48,9 @@ def host_manifest(name: str) -> Manifest:
 
 
 def simulated_nodes(text: str) -> list[Manifest]:
-    """Node manifests from a number (`node-1` ... with 16 cores and 64 GiB each) or from a file. Ends the command when
-    the file cannot be read or holds something else.
+    """Return Node manifests for a number (`node-1` ... with 16 cores and 64 GiB each) or from a file.
+
+    If the file cannot be read or holds other kinds, end the command.
     """
     if text.isascii() and text.isdigit():
         return [_plain(f"node-{number}") for number in range(1, int(text) + 1)]
@@ -77,19 +78,25 @@ def _plain(name: str) -> Manifest:
 
 
 def write_nodes(file: Path, nodes: Sequence[Manifest]) -> Path:
-    """Writes manifests where the agents find them."""
+    """Write manifests to the file that the agents read, and return it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(codec.encode({"apiVersion": "v1", "kind": "List", "items": list(nodes)}))
     return file
 
 
 async def register(manager_url: str, manifests: Sequence[Manifest], registered: Path) -> None:
-    """Applies what the cluster begins with.
+    """Apply the objects that the cluster starts with.
 
-    What is there as the last start registered it stays as it is, with what somebody has changed on it since.
+    An object that exists and was registered unchanged by the last start is left alone, with later changes by users.
 
-    registered    the file with the manifests of the last start
-    raises        EmbeddedError when the manager refuses or does not take them; OSError when the file can't be written
+    Args:
+        manager_url: Base URL of the manager.
+        manifests: The objects.
+        registered: File with the manifests of the last start.
+
+    Raises:
+        EmbeddedError: The manager refused an object or does not answer.
+        OSError: The file cannot be written.
     """
     async with httpx.AsyncClient(base_url=manager_url, timeout=60, trust_env=False) as client:
         due = await _due(client, manifests, _last_registered(registered))
@@ -99,7 +106,7 @@ async def register(manager_url: str, manifests: Sequence[Manifest], registered: 
 
 
 def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
-    """The manifests of the last start by kind and name; none when it has left no whole file."""
+    """Return the manifests of the last start by kind and name; empty if their file is missing or incomplete."""
     try:
         return {_key(manifest): manifest for manifest in codec.decode(file.read_bytes(), Manifest)["items"]}
     except (FileNotFoundError, codec.DecodeError, KeyError, TypeError):
@@ -109,9 +116,10 @@ def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
 async def _due(
     client: httpx.AsyncClient, manifests: Sequence[Manifest], before: Mapping[tuple[str, str], Manifest]
 ) -> Sequence[Manifest]:
-    """The manifests that differ from those before or whose objects are gone.
+    """Return the manifests that differ from those before, and those whose objects are gone.
 
-    raises    EmbeddedError when the manager does not say what there is
+    Raises:
+        EmbeddedError: The manager refused to list its objects.
     """
     present: set[tuple[str, str]] = set()
     for kind in {kind for kind, _ in before}:
@@ -129,9 +137,10 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> int:
-    """Applies documents, patiently while the manager is not the leader yet or the log is away; how many were taken.
+    """Apply documents and return how many were accepted. Retry while no manager leads or the log is unavailable.
 
-    raises    EmbeddedError with the first refusal
+    Raises:
+        EmbeddedError: The manager refused a document; the message is the first refusal.
     """
     body = codec.encode({"apiVersion": "v1", "kind": "List", "items": list(documents)})
     patience = PATIENCE_SECONDS
@@ -154,7 +163,7 @@ async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> in
 
 
 def _first_problem(answer: httpx.Response) -> str:
-    """The first refusal of an answer in one sentence."""
+    """Return the first refusal of an answer as one sentence."""
     try:
         body: dict[str, Any] = answer.json()
     except ValueError:

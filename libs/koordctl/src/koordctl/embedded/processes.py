@@ -1,8 +1,8 @@
-"""The embedded stack as processes: the log, the store, the services, each with its own user and its own log file.
+"""The embedded stack as processes: the log, the database, the services, each with its own user and log file.
 
     nats ──► bootstrap of streams ──► manager, scheduler, projector (with postgres), agents
 
-`specs` computes what to run from `StackOptions`; the supervisor of `koordcore.embedded` runs it. Next module to read:
+`specs` computes what to run from `StackOptions`. The supervisor of `koordcore.embedded` runs it. Next module to read:
 `commands/stack.py`.
 """
 
@@ -44,17 +44,20 @@ NATS_READY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """What to run.
+    """Options of a stack.
 
-    var               folder of data, logs and state
-    port_base         first of consecutive ports; None: free ones, the same as last time where they are still free
-    clock             text of the clock that all services share
-    sync              when nats-server syncs its files: "always", or a duration
-    host_node         name of this machine as a measured node; None: no agent for it
-    simulated         file with the simulated nodes; None: no simulated nodes
-    simulators        processes that share the simulated nodes
-    traces            whether the services write their spans to var/log/traces.jsonl
-    flags             service (manager, scheduler, projector, agent) -> more flags for it
+    Attributes:
+        var: Folder of data, logs and state.
+        port_base: First of consecutive ports; None: free ports, the same as last time if they are still free.
+        clock: Text of the clock that all services share.
+        sync: When nats-server syncs its files: "always", or a duration.
+        host_node: Name of this machine as a measured node; None: no agent for this machine.
+        simulated: File with the simulated nodes; None: no simulated nodes.
+        simulators: Number of processes that share the simulated nodes.
+        traces: Whether the services write their spans to var/log/traces.jsonl.
+        flags: Service (manager, scheduler, projector, agent) -> additional flags.
+        log_level: Log level of the services.
+        cluster: Name of the cluster.
     """
 
     var: Path
@@ -71,19 +74,20 @@ class StackOptions:
 
     @property
     def log_folder(self) -> Path:
-        """Where every process logs."""
+        """Folder of the log files."""
         return self.var / "log"
 
     @property
     def trace_file(self) -> Path:
-        """Where spans go when they are wanted."""
+        """File of the spans, if `traces` is set."""
         return self.log_folder / "traces.jsonl"
 
 
 def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
-    """A loopback port for each name: from `port_base` on, else those of last time where they are still free.
+    """Return a loopback port for each name: from `port_base` on, else the ports of last time if they are still free.
 
-    raises    EmbeddedError when no free ports are found
+    Raises:
+        EmbeddedError: There are no free ports.
     """
     if options.port_base is not None:
         return {name: options.port_base + index for index, name in enumerate(names)}
@@ -100,9 +104,11 @@ def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
 
 
 def shared_clock(speed: float, var: Path) -> str:
-    """The clock of a run, never earlier than what the last run on this data showed.
+    """Return the clock of a run as text. It never shows a time before the last run on this data ended.
 
-    speed     1: the host's own time, unless an earlier run was ahead of it
+    Args:
+        speed: Seconds of the run per real second. 1: the host's time, unless an earlier run was ahead of it.
+        var: Folder of the stack.
     """
     file = var / "clock"
     now = SystemClock().unix()
@@ -117,9 +123,10 @@ def shared_clock(speed: float, var: Path) -> str:
 
 
 def specs(options: StackOptions) -> list[ProcessSpec]:
-    """Everything to run, for the supervisor.
+    """Return every process to run, for the supervisor.
 
-    raises    EmbeddedError when a server's program is missing or no free port is found
+    Raises:
+        EmbeddedError: The program of a server is missing, or there is no free port.
     """
     agents = _agent_names(options)
     names = ("nats", "nats-monitor", "postgres", *SERVICES, *agents)
@@ -139,7 +146,7 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
 
 
 def _agent_names(options: StackOptions) -> list[str]:
-    """One process for this host, and as many as wanted for the simulated nodes."""
+    """Return one process for this host and the given number of processes for simulated nodes."""
     simulators = [f"{SIMULATOR}{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
     return (["agent-host"] if options.host_node else []) + simulators
 
@@ -154,17 +161,18 @@ def _agent_flags(options: StackOptions, name: str) -> tuple[str, ...]:
 
 
 def manager_url(processes: Sequence[ProcessSpec]) -> str:
-    """Where the manager of a stack answers."""
+    """Return the base URL of the manager of a stack."""
     return next(spec.urls["http"] for spec in processes if spec.name == "manager")
 
 
 def wipe(options: StackOptions) -> None:
-    """Deletes the data of a stack that does not run, wherever Postgres keeps it, and everything else below `var`.
+    """Delete everything below `var`, and the data of Postgres wherever it is kept. The stack must not run.
 
-    raises    EmbeddedError for a folder that holds something else than a stack's data
+    Raises:
+        EmbeddedError: The folder holds other files than a stack's data.
     """
     if options.var.exists() and any(options.var.iterdir()) and not (options.var / PORTS_FILE).exists():
-        raise EmbeddedError(f"{options.var} holds other things than a stack's data: name an empty folder")
+        raise EmbeddedError(f"{options.var} holds other files than a stack's data; name an empty folder")
     PostgresServer(PostgresConfig(data_dir=options.var / "postgres")).wipe()
     shutil.rmtree(options.var, ignore_errors=True)
 
@@ -197,7 +205,10 @@ def _postgres(options: StackOptions, ports: dict[str, int]) -> PostgresServer:
 
 
 def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> ProcessSpec:
-    """The server counts as ready when every stream is as declared: services only bind (event-bus spec, 2)."""
+    """Return the server's process; it is ready when every stream is as declared.
+
+    Services bind to streams and create none (event-bus spec, 2).
+    """
     health = spec.ready
     assert isinstance(health, str), "nats-server is asked over HTTP"
     settings = BusSettings(
@@ -225,7 +236,7 @@ def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> Process
 def _service(
     options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...], env: dict[str, str]
 ) -> ProcessSpec:
-    """A service of ours: `python -m koord_<module>` with flags."""
+    """Return the process of a service: `python -m koord_<module>` with flags."""
     flags: list[str] = [
         *("--cluster", options.cluster),
         *("--instance", name),

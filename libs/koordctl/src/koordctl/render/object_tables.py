@@ -1,6 +1,6 @@
-"""Which columns `koord get` shows of each kind: those of its definition, as kubectl does; ours where it declares none.
+"""Columns of `koord get`: those of the resource definition as in kubectl, else our own. Pure.
 
-Pure. Amounts are written as in `units.py`; ages are left to kubectl.
+Amounts are written as in `units.py`. Columns of type date are not shown.
 """
 
 import re
@@ -33,17 +33,17 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "Job": {"parallelism": "spec.parallelism"},
     "Namespace": {},
 }
-"""Kind -> column -> path below the object, in the manner of a definition's `jsonPath`."""
+"""Kind -> column -> path below the object, in the form of a definition's `jsonPath`."""
 COUNTED: Final = ("keys", "zones", "layers", "nodes-seen")
-"""Columns that show how many entries there are."""
+"""Columns that show the number of entries."""
 AMOUNTS: Final = ("cpu", "memory")
-"""A path that ends so leads to an amount of that resource."""
+"""Last step of a path whose value is an amount of that resource."""
 _STEP: Final = re.compile(r"(?:\\.|[^.\\])+")
 DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
 
 
 def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
-    """Heads and rows of objects of one kind; a cell None is not known."""
+    """Return the headers and rows of objects of one kind; a cell is None if its value is unknown."""
     if kind == "Pod":
         return _pods(items, wide=wide)
     if kind == "Node":
@@ -64,13 +64,13 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Colum
 
 
 def is_cluster_scoped(kind: str) -> bool:
-    """Whether objects of a kind are in no namespace."""
+    """Return whether objects of a kind have no namespace."""
     scopes = {resource.kind: resource.scope for resource in accepted_kinds()}
     return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
 
 
 def _value(item: Item, path: str) -> object:
-    """What stands at `.a.b.c`; a dot inside a key is written `\\.`; amounts in our units."""
+    r"""Return the value at `.a.b.c`, amounts in our units. A dot inside a key is written `\.`."""
     steps = [step.replace("\\", "") for step in _STEP.findall(path)]
     value: object = item
     for step in steps:
@@ -84,7 +84,7 @@ def _value(item: Item, path: str) -> object:
 
 
 def _cell(column: str, value: object) -> object:
-    """A value for one line; the size of what is counted."""
+    """Return a value for one line; for `COUNTED` columns the number of entries."""
     if column in COUNTED:
         return len(cast("Sequence[object]", value or ()))
     if value in (None, "", {}, []):

@@ -1,4 +1,4 @@
-"""How answers look: tables for people, YAML and JSON for programs. Colours only on a terminal."""
+"""Output of commands: tables for people, YAML and JSON for programs. Colours are used on a terminal only."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ errors = Console(stderr=True, soft_wrap=True)
 
 
 class Format(StrEnum):
-    """`-o` of what has one table."""
+    """Values of `-o` for commands that show one table."""
 
     TABLE = "table"
     YAML = "yaml"
@@ -22,7 +22,7 @@ class Format(StrEnum):
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:
-    """A table in the manner of kubectl: upper-case heads, no lines; plain and unwrapped when piped."""
+    """Print a table in the style of kubectl: upper-case headers, no lines. If piped, print it plain and unwrapped."""
     lines = [[_text(cell) for cell in row] for row in rows]
     if not lines:
         errors.print(empty)
@@ -54,7 +54,7 @@ def _text(cell: object) -> str:
 
 
 def show_document(value: object, form: Format) -> None:
-    """A value as YAML or JSON."""
+    """Print a value as YAML or JSON."""
     if form is Format.JSON:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     else:
@@ -64,19 +64,19 @@ def show_document(value: object, form: Format) -> None:
 
 
 def fail(message: str, *, status: int = 1) -> NoReturn:
-    """Ends the command with a sentence on stderr."""
+    """End the command with an error message on stderr."""
     say_error(message)
     raise typer.Exit(status)
 
 
 def say_error(message: str) -> None:
-    """One sentence on stderr, in one line when it is piped."""
+    """Print one error message on stderr; on one line if piped."""
     style = "red" if errors.is_terminal else None
     errors.print(f"error: {message}", style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """What stands at `a.b.c` in nested mappings."""
+    """Return the value at the path `a.b.c` in nested mappings, or `default`."""
     value: Any = item
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:

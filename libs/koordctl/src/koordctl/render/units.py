@@ -1,4 +1,4 @@
-"""How amounts, durations and times are written: cpu in cores, memory and storage in GiB, the rest as a plain number."""
+"""Text for amounts, durations and times: CPU in cores, memory and storage in GiB, other resources as plain numbers."""
 
 import math
 import re
@@ -25,17 +25,17 @@ _MILLI: Final = re.compile(r"(?<![\w.-])(\d+)m\b")
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:
-    """`cpu 4, memory 8.0Gi`, by name; `-` for nothing."""
+    """Return `cpu 4, memory 8.0Gi`, sorted by name; `-` if empty."""
     return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in sorted(amounts.items())) or NOTHING
 
 
 def sentence_in_cores(sentence: str) -> str:
-    """A service's sentence about cpu with its milli-cores as cores: `9151m of 16000m` -> `9.151 of 16`."""
+    """Return a sentence with its milli-cores written as cores: `9151m of 16000m` -> `9.151 of 16`."""
     return _MILLI.sub(lambda found: cores(int(found[1])), sentence)
 
 
 def duration_text(seconds: float) -> str:
-    """`340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`: in the unit that fits, rounded half up, as on the dashboard."""
+    """Return `340 ms`, `2.4 s`, `3 min 5 s` or `2 h 4 min`, rounded half up as on the dashboard."""
     if _rounded(seconds * 1000) < 1000:
         return f"{_rounded(seconds * 1000)} ms"
     if _rounded(seconds * 10) < 600:
@@ -46,15 +46,17 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_between(begin: str, end: str) -> float:
-    """The time between two RFC 3339 texts as `time_text` shows them, to the millisecond: who subtracts what is shown
-    gets the same. 0 when the writers' clocks disagree by more than what passed.
+    """Return the seconds between two RFC 3339 texts, at the precision of `time_text`.
+
+    The result is the difference of the printed times, and 0 if the writers' clocks disagree by more than the elapsed
+    time.
     """
     passed = _milliseconds(end) - _milliseconds(begin)
     return max(passed, 0) / 1000
 
 
 def _milliseconds(text: str) -> int:
-    """Whole milliseconds since 1970, those that have passed."""
+    """Return whole milliseconds since 1970."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -68,5 +70,5 @@ def _parts(amount: int, unit: str, below: str) -> str:
 
 
 def time_text(text: str) -> str:
-    """The date and time of an RFC 3339 text, to the millisecond; `-` for none."""
+    """Return the date and time of an RFC 3339 text, to the millisecond; `-` if empty."""
     return text.replace("T", " ")[:23].removesuffix("Z") if text else NOTHING

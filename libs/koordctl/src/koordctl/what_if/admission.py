@@ -1,4 +1,4 @@
-"""What a run of `koord replay --rerun-manager` compares of admission."""
+"""Admission in a what-if run: recorded decisions compared with those under other profiles or gates."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,41 +23,42 @@ _NOT_OF_ADMISSION = "EnableSyncGPUSharedResource"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionComparison:
-    """What was recorded of admission and what would have been.
+    """Recorded decisions of admission compared with those of the re-run.
 
-    tally         decisions in the window
-    not_judged    pods of the API server that the recorded profiles would have changed or refused, and nobody did
-    fates         of the objects that would be admitted otherwise
-    unexplained   decisions that come out otherwise with what was in force
+    Attributes:
+        tally: Numbers of decisions in the window.
+        not_reviewed: Pods that the recorded profiles would have changed or denied, without a recorded decision.
+        fates: Objects with another decision in the re-run.
+        unexplained: Decisions that differ although nothing else was tried.
     """
 
     tally: Tally
-    not_judged: int
+    not_reviewed: int
     fates: list[AdmissionFate]
     unexplained: list[AdmissionFate]
 
     @property
     def changed(self) -> list[AdmissionFate]:
-        """Objects that are let in and would be other ones."""
+        """Objects that are admitted in both and would differ."""
         return [fate for fate in self.fates if fate.recorded.allowed and fate.anew.allowed]
 
     @property
-    def refused(self) -> list[AdmissionFate]:
-        """Objects that were let in and would be refused."""
+    def denied(self) -> list[AdmissionFate]:
+        """Objects that were admitted and would be denied."""
         return [fate for fate in self.fates if fate.recorded.allowed and not fate.anew.allowed]
 
     @property
-    def let_in(self) -> list[AdmissionFate]:
-        """Objects that were refused and would be let in."""
+    def admitted(self) -> list[AdmissionFate]:
+        """Objects that were denied and would be admitted."""
         return [fate for fate in self.fates if not fate.recorded.allowed and fate.anew.allowed]
 
     @property
-    def refused_otherwise(self) -> list[AdmissionFate]:
-        """Objects that are refused by other rules."""
+    def denied_by_other_rules(self) -> list[AdmissionFate]:
+        """Objects that are denied in both, by other rules."""
         return [fate for fate in self.fates if not fate.recorded.allowed and not fate.anew.allowed]
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "decisions": {
                 "recorded": self.tally.recorded,
@@ -65,30 +66,30 @@ class AdmissionComparison:
                 "same": self.tally.same,
                 "notKept": self.tally.not_kept,
             },
-            "notJudged": self.not_judged,
+            "notReviewed": self.not_reviewed,
             "changed": list(map(_fate, self.changed)),
-            "refusedInsteadOfLetIn": list(map(_fate, self.refused)),
-            "letInInsteadOfRefused": list(map(_fate, self.let_in)),
-            "refusedOtherwise": list(map(_fate, self.refused_otherwise)),
+            "deniedInsteadOfAdmitted": list(map(_fate, self.denied)),
+            "admittedInsteadOfDenied": list(map(_fate, self.admitted)),
+            "deniedByOtherRules": list(map(_fate, self.denied_by_other_rules)),
             "unexplained": list(map(_fate, self.unexplained)),
         }
 
 
 def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
-    """What a run that has ended says of admission."""
+    """Return the comparison of a finished run."""
     return AdmissionComparison(
         tally=decided.tally,
-        not_judged=decided.not_judged,
+        not_reviewed=decided.not_judged,
         fates=decided.fates,
         unexplained=decided.unexplained,
     )
 
 
 def read_profiles(documents: list[object]) -> dict[str, ColocationProfile]:
-    """The ClusterColocationProfiles of a file by name; a file without any stands for none.
+    """Return the ClusterColocationProfiles of a file by name; empty for a file without documents.
 
-    raises    InvalidInput, InvalidManifest: with the document where there are several, the field, the rule and the
-              value of what cannot be taken
+    Raises:
+        InvalidInput, InvalidManifest: A document is not valid. The error names document, field, rule and value.
     """
     found: dict[str, ColocationProfile] = {}
     for index, document in enumerate(documents):
@@ -100,7 +101,7 @@ def read_profiles(documents: list[object]) -> dict[str, ColocationProfile]:
         except InvalidInput as error:
             raise (error.at(place) if place else error) from error
         if profile.name in found:
-            raise InvalidInput("a name that no other profile of the file has", profile.name, "metadata.name")
+            raise InvalidInput("a unique name in this file", profile.name, "metadata.name")
         found[profile.name] = profile
     return found
 
@@ -118,9 +119,10 @@ def _read(document: object) -> ColocationProfile:
 
 
 def read_gates(text: str) -> dict[str, bool]:
-    """The gates that a text names, as the manager reads them.
+    """Return the gates that a text names, read as the manager reads them.
 
-    raises    InvalidInput for a gate that the manager does not know
+    Raises:
+        InvalidInput: The manager does not know a gate.
     """
     values = parse_feature_gates([text], ManagerSettings.known_gates).values
     named = {pair.partition("=")[0].strip() for pair in text.split(",")}
@@ -128,13 +130,19 @@ def read_gates(text: str) -> dict[str, bool]:
 
 
 def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[str, bool]) -> AdmissionTried | None:
-    """What is tried; None: nothing is. Gates that admission does not ask say what the manager was, and try nothing."""
+    """Return the profiles and gates to try; None if there are none.
+
+    Gates that do not concern admission describe the recorded manager; they are not tried.
+    """
     tried = {gate: is_on for gate, is_on in gates.items() if gate != _NOT_OF_ADMISSION}
     return AdmissionTried(profiles=profiles, gates=tried) if profiles is not None or tried else None
 
 
-async def kept_verdicts(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
-    """The verdicts on admission that are still kept, and since when all are: RFC 3339, "" when none went."""
+async def kept_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
+    """Return the retained decisions of admission, and the time since which all are retained.
+
+    The time is RFC 3339, or empty if all were retained from the beginning.
+    """
     head = await stream.head()
     found: list[StoredEvent] = []
     since = ""
@@ -150,12 +158,12 @@ async def kept_verdicts(stream: ObservationLog) -> tuple[list[StoredEvent], str]
 
 
 def title(fate: AdmissionFate) -> str:
-    """`pods default/web`."""
+    """Return `pods default/web`."""
     return f"{fate.resource} {fate.namespace}/{fate.name}" if fate.namespace else f"{fate.resource} {fate.name}"
 
 
 def differing_fields(fates: Iterable[AdmissionFate]) -> dict[tuple[str, str, str], int]:
-    """Each field with its two values as texts, and in how many objects it would be so."""
+    """Return (field, recorded value, re-run value) -> number of objects."""
     counted: dict[tuple[str, str, str], int] = {}
     for fate in fates:
         for change in fate.changes:

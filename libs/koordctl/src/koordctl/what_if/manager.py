@@ -1,6 +1,6 @@
-"""A window of the log with the manager's decisions taken anew: what `koord replay --rerun-manager` compares.
+"""Re-run of a window of the log with the manager's decisions: the engine of `koord replay --rerun-manager`.
 
-Nothing is written: the log is read once, and one state lives in this process, with what would be said beside it.
+Nothing is written. The log is read once; one state lives in this process, with the re-run decisions beside it.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,22 +29,24 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.folding import BATCH, everything_kept, skipped_positions
 from koordctl.access.log import LogTrouble
-from koordctl.what_if.admission import AdmissionComparison, compare_admission, kept_verdicts
+from koordctl.what_if.admission import AdmissionComparison, compare_admission, kept_decisions
 from koordctl.what_if.nodes import NodeComparison, compare_nodes
 from koordctl.what_if.recommendations import RecommendationComparison, compare_recommendations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is decided anew, and how.
+    """The window to decide again, and the settings to try.
 
-    begin, end   positions; the window is what lies behind `begin` up to `end`
-    chosen       data of the ConfigMap to try; None: what was in force
-    settings     of the recommender, to try; None: those that were in force
-    names        of the ConfigMap that the manager took its configuration from; None: as by default
-    told         flags of the recorded manager; None: as by default
-    admitting    colocation profiles and gates to try; None: those that were in force
-    remarks      what is worth a look in the files that are tried
+    Attributes:
+        begin: The window starts behind this position.
+        end: Last position of the window.
+        chosen: Data of the ConfigMap to try; None: the recorded one.
+        settings: Settings of the recommender to try; None: the recorded ones.
+        names: Names of the ConfigMaps that the recorded manager read; None: the defaults.
+        told: Flags of the recorded manager; None: the defaults.
+        admitting: Colocation profiles and gates to try; None: the recorded ones.
+        remarks: Warnings about the files that are tried.
     """
 
     begin: int
@@ -59,10 +61,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerComparison:
-    """What was recorded and what would have been.
+    """Recorded decisions of the manager compared with those of the re-run.
 
-    reports    usage reports of nodes that were still kept
-    notes      what could not be looked at
+    Attributes:
+        asked: The question.
+        reports: Number of usage reports that are still retained.
+        notes: What could not be compared.
+        nodes: Decisions about nodes.
+        recommendations: Recommendations.
+        admission: Decisions of admission.
     """
 
     asked: Question
@@ -74,11 +81,11 @@ class ManagerComparison:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is worth a look in what was tried: `field: sentence`."""
+        """Warnings about the tried configuration, as `field: sentence`."""
         return (*self.asked.remarks, *cautions(self.asked.chosen or {}))
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "from": self.asked.begin,
             "to": self.asked.end,
@@ -92,9 +99,10 @@ class ManagerComparison:
 
 
 def read_chosen(documents: list[object]) -> dict[str, str]:
-    """The data of the one ConfigMap among the documents of a file.
+    """Return the data of the only ConfigMap among the documents of a file.
 
-    raises    InvalidInput, InvalidManifest: with the field, the rule and the value of what cannot be taken
+    Raises:
+        InvalidInput, InvalidManifest: A value is not valid. The error names the field, the rule and the value.
     """
     maps = [manifest.object for manifest in map(read_manifest, documents) if isinstance(manifest.object, ConfigMap)]
     if len(maps) != 1 or len(documents) != 1:
@@ -110,18 +118,24 @@ async def compare(
     snapshots: SnapshotStore | None,
     asked: Question,
     progress: Callable[[int], None],
-    verdicts: ObservationLog | None = None,
+    explanations: ObservationLog | None = None,
 ) -> ManagerComparison:
-    """Fold to the beginning of the window, decide what lies in it anew.
+    """Fold to the beginning of the window, then decide again up to its end.
 
-    verdicts    on admission; None: there are none
-    snapshots   with the recommender's checkpoints; None: what it learned comes from the reports alone
-    progress    called with positions, from 0 to the end
-    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
+    Args:
+        log: The stream of facts.
+        observations: The stream of usage reports.
+        snapshots: Store with the recommender's checkpoints; None: learn from the retained reports alone.
+        asked: The question.
+        progress: Called with positions, from 0 to the end.
+        explanations: The stream with the decisions of admission; None: there are none.
+
+    Raises:
+        LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
     reports = await everything_kept(observations)
-    told, since = await kept_verdicts(verdicts) if verdicts is not None else ([], "")
+    told, since = await kept_decisions(explanations) if explanations is not None else ([], "")
     until = await _next(log, asked.end)
     first = await _first_known(log, asked)
     checkpoint, notes = None, ()
@@ -129,7 +143,7 @@ async def compare(
         if snapshots is not None:
             checkpoint = await _checkpoint(snapshots, first, reports, until)
     except TimeoutError:  # a server that was set up before the operator might read them does not answer
-        notes = ("the recommender's checkpoints cannot be read: its recommendations rest on the kept reports alone",)
+        notes = ("the recommender's checkpoints cannot be read: recommendations use the retained reports only",)
     what_if = ManagerWhatIf(
         ManagerView(config_names=asked.names),
         reports,
@@ -161,7 +175,7 @@ async def compare(
             what_if.begin()
         what_if.end(until, progress)
     except UnreadableEvent as error:
-        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
+        raise LogTrouble(f"{error}; a recorded skip lets the fold continue: koord bus skip --help") from error
     return ManagerComparison(
         asked=asked,
         reports=len(reports),
@@ -173,7 +187,7 @@ async def compare(
 
 
 async def _next(log: EventLog, position: int) -> StoredEvent | None:
-    """The event behind a position; None: there is none."""
+    """Return the event behind a position; None if there is none."""
     if (await log.head()).last_seq <= position:
         return None
     following = [stored async for batch in log.history(position, position + 1) for stored in batch]
@@ -186,9 +200,9 @@ async def _checkpoint(
     reports: list[StoredEvent],
     until: StoredEvent | None,
 ) -> bytes | None:
-    """What the recommender had learned before its first decision of the window, or as early as is known.
+    """Return the newest checkpoint of the recommender before its first decision in the window, else the oldest one.
 
-    None while every report is still kept, and when nothing else is.
+    None while every report is retained, and if there is no checkpoint.
     """
     if not reports or len(reports) == reports[-1].seq:
         return None
@@ -202,7 +216,7 @@ async def _checkpoint(
 
 
 async def _first_known(log: EventLog, asked: Question) -> RecommendationComputed | None:
-    """The first recommendation of the window: what it knew, and by which settings it was made."""
+    """Return the first recommendation of the window: it names the settings and the last observation it used."""
     async for batch in log.history(asked.begin, asked.end, kinds=["recommendation"]):
         for stored in batch:
             event = CATALOGUE.read(stored)

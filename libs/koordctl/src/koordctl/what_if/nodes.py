@@ -1,4 +1,4 @@
-"""What a run of `koord replay --rerun-manager` compares of nodes."""
+"""Nodes in a what-if run: recorded decisions compared with those under another slo-controller-config."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +14,15 @@ from koordcore.state.node_policy import lent_resources
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What all nodes lend together: milli-cores and bytes; nodes: how many of them lend anything."""
+    """Batch and mid resources of all nodes together.
+
+    Attributes:
+        nodes: Number of nodes that lend any.
+        batch_cpu_milli: Batch CPU in milli-cores.
+        batch_memory_bytes: Batch memory in bytes.
+        mid_cpu_milli: Mid CPU in milli-cores.
+        mid_memory_bytes: Mid memory in bytes.
+    """
 
     nodes: int = 0
     batch_cpu_milli: int = 0
@@ -25,12 +33,14 @@ class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeComparison:
-    """What was recorded of nodes and what would have been.
+    """Recorded decisions about nodes compared with those of the re-run.
 
-    tally           decisions in the window
-    fates           of the nodes for which something else would stand in the end
-    before, after   what is lent in the end
-    mass_abnormal   whether more nodes look abnormal in the end than may be lowered: as recorded, and here
+    Attributes:
+        tally: Numbers of decisions in the window.
+        fates: Nodes whose state differs at the end of the window.
+        mass_abnormal: Whether more nodes look abnormal at the end than may be lowered: recorded, re-run.
+        before: Recorded resources at the end.
+        after: Resources of the re-run at the end.
     """
 
     tally: Tally
@@ -40,7 +50,7 @@ class NodeComparison:
     after: Lent
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "decisions": tally_document(self.tally),
             "before": msgspec.to_builtins(self.before),
@@ -49,8 +59,8 @@ class NodeComparison:
             "nodes": [
                 {
                     "node": fate.node,
-                    "recorded": _standing(fate.recorded),
-                    "rerun": _standing(fate.anew),
+                    "recorded": _lent_document(fate.recorded),
+                    "rerun": _lent_document(fate.anew),
                     "nodeSLO": [asdict(one) for one in slo_differences(fate)],
                     "measuring": [asdict(one) for one in measuring_differences(fate)],
                     "ratios": [asdict(one) for one in ratio_differences(fate)],
@@ -63,7 +73,7 @@ class NodeComparison:
 
 
 def tally_document(tally: Tally) -> dict[str, int]:
-    """How many decisions, as JSON values."""
+    """Return the numbers of decisions as JSON values."""
     return {
         "recorded": tally.recorded,
         "rerun": tally.anew,
@@ -74,7 +84,7 @@ def tally_document(tally: Tally) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field, and its two values; None: it is not there."""
+    """A field with its recorded and its re-run value; None: the field is absent."""
 
     path: str
     recorded: Any
@@ -82,30 +92,30 @@ class Difference:
 
 
 def slo_differences(fate: NodeFate) -> list[Difference]:
-    """Fields of the NodeSLO that would be another."""
+    """Return the fields of the NodeSLO that differ."""
     return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.anew and fate.anew.slo) or {}))
 
 
 def measuring_differences(fate: NodeFate) -> list[Difference]:
-    """Fields of `metricCollectPolicy` that would be another."""
+    """Return the fields of `metricCollectPolicy` that differ."""
     before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.anew))
     return list(_differences(before or {}, after or {}))
 
 
 def ratio_differences(fate: NodeFate) -> list[Difference]:
-    """The ratios that would be others: texts of the node's annotations."""
+    """Return the ratios that differ, as texts of the node's annotations."""
     before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
     return list(_differences(before, after))
 
 
 def health_differences(fate: NodeFate) -> list[Difference]:
-    """Level, weight and offsets of the node's health that would be others."""
+    """Return what differs of the node's health: level, weight, offsets."""
     before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
     return list(_differences(before, after))
 
 
 def device_differences(fate: NodeFate) -> list[Difference]:
-    """Resources and labels that the node's devices would give it otherwise."""
+    """Return the resources and labels from the node's devices that differ."""
     before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
     return list(_differences(before, after))
 
@@ -124,13 +134,13 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def lends_otherwise(fate: NodeFate) -> bool:
-    """Whether batch or mid resources would be others, of the node or of one of its zones."""
+    """Return whether batch or mid resources differ, for the node or one of its zones."""
     before, after = fate.recorded or NodePolicyState(seq=0), fate.anew or NodePolicyState(seq=0)
     return (lent_resources(before), before.zones) != (lent_resources(after), after.zones)
 
 
 def compare_nodes(decided: NodeDecisions) -> NodeComparison:
-    """What a run that has ended says of nodes."""
+    """Return the comparison of a finished run."""
     existing = decided.view.nodes()
     recorded = decided.view.state.of_kind(NodePolicyState)
     guard = decided.view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
@@ -155,8 +165,8 @@ def _lent(policies: Iterable[NodePolicyState]) -> Lent:
     )
 
 
-def _standing(policy: NodePolicyState | None) -> dict[str, Any] | None:
-    """What is lent, why, and the terms that it was computed from."""
+def _lent_document(policy: NodePolicyState | None) -> dict[str, Any] | None:
+    """Return the published resources, the reason, and the terms of the formulas."""
     if policy is None:
         return None
     return {

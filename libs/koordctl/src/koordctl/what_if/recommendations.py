@@ -1,4 +1,4 @@
-"""What a run of `koord replay --rerun-manager` compares of recommendations."""
+"""Recommendations in a what-if run: recorded ones compared with those under other settings of the recommender."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from koordctl.what_if.nodes import tally_document
 
 @dataclass(frozen=True, slots=True)
 class ContainerFate:
-    """What one container would request. None: nothing is recommended for it."""
+    """The recommendation for one container, recorded and re-run; None: there is none."""
 
     name: str
     recorded: ContainerRecommendation | None
@@ -27,12 +27,13 @@ class ContainerFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendationComparison:
-    """What was recorded of recommendations and what would have been.
+    """Recorded recommendations compared with those of the re-run.
 
-    tally       decisions in the window: recommendations, and pods that were asked to leave for one
-    in_force    settings of the recording in the end
-    settings    that decided here
-    fates       of those that would say something else in the end, or have other pods created anew
+    Attributes:
+        tally: Numbers of decisions in the window: recommendations, and evictions because of one.
+        in_force: Recorded settings at the end.
+        settings: Settings of the re-run.
+        fates: Recommendations that differ at the end, or that would have other pods re-created.
     """
 
     tally: Tally
@@ -41,7 +42,7 @@ class RecommendationComparison:
     fates: list[RecommendationFate]
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "decisions": tally_document(self.tally),
             "settings": {
@@ -53,7 +54,7 @@ class RecommendationComparison:
 
 
 def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
-    """What a run that has ended says of recommendations."""
+    """Return the comparison of a finished run."""
     decided = ended.recommendations
     return RecommendationComparison(
         tally=decided.tally, in_force=decided.in_force, settings=decided.settings, fates=ended.recommendation_fates()
@@ -61,12 +62,12 @@ def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
 
 
 def title(fate: RecommendationFate) -> str:
-    """`namespace/name`."""
+    """Return `namespace/name`."""
     return "/".join(namespaced_from_token(fate.id))
 
 
 def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
-    """The containers of a Recommendation for which something else is said, by name."""
+    """Yield the containers whose recommendation differs, by name."""
     before, after = _containers(fate.recorded), _containers(fate.anew)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
@@ -74,14 +75,14 @@ def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
 
 
 def requests_differ(fate: RecommendationFate) -> bool:
-    """Whether some container would request something else."""
+    """Return whether the recommended requests of a container differ."""
     return any(
         (one.recorded and one.recorded.target) != (one.anew and one.anew.target) for one in container_fates(fate)
     )
 
 
 def bounds_differ(fate: RecommendationFate) -> bool:
-    """Whether some container's requests would be left alone within other bounds."""
+    """Return whether the bounds of a container differ. Requests within the bounds are left alone."""
     return any(
         (one.recorded and (one.recorded.lower_bound, one.recorded.upper_bound))
         != (one.anew and (one.anew.lower_bound, one.anew.upper_bound))
@@ -90,7 +91,7 @@ def bounds_differ(fate: RecommendationFate) -> bool:
 
 
 def conditions_differ(fate: RecommendationFate) -> bool:
-    """Whether other conditions would hold."""
+    """Return whether the conditions differ."""
     return _conditions(fate.recorded) != _conditions(fate.anew)
 
 

@@ -1,6 +1,6 @@
-"""A window of the log decided anew under another configuration: what `koord replay --rerun-scheduler` compares.
+"""Re-run of a window of the log with the scheduler's decisions: the engine of `koord replay --rerun-scheduler`.
 
-Nothing is written: the log is read, two states live in this process (as recorded, and as decided anew).
+Nothing is written. The log is read; two states live in this process, one as recorded and one of the re-run.
 """
 
 from collections import Counter
@@ -31,22 +31,27 @@ from koordctl.access.folding import BATCH, everything_kept, skipped_positions
 from koordctl.access.log import LogTrouble
 
 ALIASES = ("default-scheduler",)
-"""Pods of these scheduler names are placed by the first profile, as the service does unless it is told otherwise."""
+"""The first profile serves pods with these scheduler names, as the service does by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What was recorded and what would have been.
+    """Recorded decisions of the scheduler compared with those of the re-run.
 
-    begin, end           positions; the window is what lies behind `begin` up to `end`
-    recorded, decided    placements in the window, as recorded and anew
-    reports              load reports of nodes that were still kept
-    fates                of every pod that has a node by the end, in the recording or anew
-    preempted, evicted   pods that had to leave for others, as recorded and anew, as "namespace/name"
-    nominations          who was promised which node, and who had to leave for it, as recorded
-    nominated            the same anew
-    before, after        the nodes at `end`
-    unserved             scheduler name that no profile of those tried has -> how many pods of the recording ask for it
+    Attributes:
+        begin: The window starts behind this position.
+        end: Last position of the window.
+        recorded: Number of recorded placements in the window.
+        decided: Number of placements in the re-run.
+        reports: Number of usage reports that are still retained.
+        fates: Pods that have a node at the end, recorded or in the re-run.
+        preempted: Recorded victims of preemption, as "namespace/name".
+        evicted: Victims in the re-run.
+        nominations: Recorded nominations with their victims.
+        nominated: Nominations of the re-run.
+        before: Use of the nodes at the end, as recorded.
+        after: Use of the nodes at the end of the re-run.
+        unserved: Scheduler name that no tried profile has -> number of recorded pods that ask for it.
     """
 
     begin: int
@@ -65,7 +70,7 @@ class Comparison:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is worth a look in the configuration that was tried."""
+        """Warnings about the tried configuration."""
         return tuple(
             f"no profile serves the pods of scheduler {name}: {count:,} {'pod' if count == 1 else 'pods'}"
             for name, count in sorted(self.unserved.items())
@@ -88,16 +93,16 @@ class Comparison:
 
     @property
     def newly_preempted(self) -> list[str]:
-        """Pods that were left alone, and would have to leave."""
+        """Pods that would be preempted and were not."""
         return sorted(set(self.evicted) - set(self.preempted))
 
     @property
     def spared(self) -> list[str]:
-        """Pods that had to leave, and would be left alone."""
+        """Pods that were preempted and would not be."""
         return sorted(set(self.preempted) - set(self.evicted))
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "from": self.begin,
             "to": self.end,
@@ -120,16 +125,25 @@ class Comparison:
 async def compare(
     log: EventLog,
     observations: ObservationLog,
-    verdicts: ObservationLog,
+    explanations: ObservationLog,
     configuration: EffectiveConfiguration,
     begin: int,
     end: int,
     progress: Callable[[int], None],
 ) -> Comparison:
-    """Fold to `begin`, decide what lies behind it up to `end` anew.
+    """Fold to `begin`, then decide again up to `end`.
 
-    progress    called with positions, from 0 to 2 * end: every event is folded for both states
-    raises      LogTrouble naming an event that cannot be read and that nobody said to skip
+    Args:
+        log: The stream of facts.
+        observations: The stream of usage reports.
+        explanations: The stream of explanations.
+        configuration: The configuration to try.
+        begin: The window starts behind this position.
+        end: Last position of the window.
+        progress: Called with positions from 0 to 2 * end, because every event is folded into both states.
+
+    Raises:
+        LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
     recorded_state, what_if = _state(configuration), WhatIf(_state(configuration))
@@ -147,13 +161,13 @@ async def compare(
                     window.append(stored)
             progress(batch[-1].seq)
         events = what_if.window(window)
-        recording = recording_of(events, await everything_kept(verdicts))
+        recording = recording_of(events, await everything_kept(explanations))
         reports = await everything_kept(observations)
         what_if.rerun(events, recording, reports, lambda position: progress(end + position))
         tried = {*recording.placed, *(attempt.uid for attempt in recording.attempts)}
         unserved = await _unserved(log, what_if.state.frameworks, tried - what_if.placed.keys(), end, skipped)
     except UnreadableEvent as error:
-        raise LogTrouble(f"{error}; a recorded skip passes over it: koord bus skip --help") from error
+        raise LogTrouble(f"{error}; a recorded skip lets the fold continue: koord bus skip --help") from error
     return Comparison(
         begin=begin,
         end=end,
@@ -174,9 +188,10 @@ async def compare(
 async def _unserved(
     log: EventLog, frameworks: Frameworks, uids: Set[str], end: int, skipped: Container[int]
 ) -> Counter[str]:
-    """How many of these pods ask for which scheduler that is none of the profiles. Nothing is read when there are none.
+    """Return scheduler name -> number of these pods that ask for it, for names that no profile has.
 
-    raises    UnreadableEvent
+    Raises:
+        UnreadableEvent: An event cannot be read.
     """
     found: dict[str, str] = {}
     if not uids:
@@ -194,9 +209,10 @@ async def _unserved(
 async def recomputed(
     log: EventLog, observations: ObservationLog, configuration: EffectiveConfiguration, seq: int
 ) -> Recomputed | NotRecomputable:
-    """The placement at a position, taken again from the log alone.
+    """Return the placement at a position, decided again from the log alone.
 
-    raises    LogTrouble when there is none, or for an event that cannot be read
+    Raises:
+        LogTrouble: There is no placement at this position, or an event cannot be read.
     """
     head = await log.head()
     events = [stored async for batch in log.history(0, head.last_seq, batch=BATCH) for stored in batch]

@@ -1,4 +1,4 @@
-"""What `koord replay --rerun-manager` says of admission."""
+"""Output of `koord replay --rerun-manager` about admission."""
 
 from collections.abc import Iterator
 
@@ -13,53 +13,53 @@ _MOST_LETTERS = 60
 
 
 def show_admission(found: AdmissionComparison) -> None:
-    """How many were decided again, what differs, and the objects. Nothing where nothing was recorded."""
+    """Print the numbers of decisions, what differs, and the objects. Print nothing if nothing was recorded."""
     tally = found.tally
-    if not tally.recorded and not found.not_judged:
+    if not tally.recorded and not found.not_reviewed:
         return
     console.print(
-        f"{tally.recorded:,} decisions of admission recorded, {tally.anew:,} anew, {tally.same:,} alike",
+        f"{tally.recorded:,} decisions of admission recorded, {tally.anew:,} in the re-run, {tally.same:,} equal",
         highlight=False,
     )
     if tally.not_kept:
         console.print(
-            f"{tally.not_kept:,} of them were not taken again: what they were decided on is not kept", highlight=False
+            f"{tally.not_kept:,} of them were not repeated: their input is no longer retained", highlight=False
         )
-    if found.not_judged:
+    if found.not_reviewed:
         console.print(
-            f"{found.not_judged:,} pods came in otherwise than the profiles of that time say: no webhook was asked, or"
-            " its verdict is lost",
+            f"{found.not_reviewed:,} pods lack the changes of the recorded profiles: no webhook was called, or"
+            " the decision is no longer retained",
             highlight=False,
         )
     if found.unexplained:
-        show_table(["with what was in force", "", "decided", "why"], _rows(found.unexplained))
+        show_table(["with the recorded settings", "", "decision", "reason"], _rows(found.unexplained))
     if not found.fates:
         return
     show_table(
         ["what differs", "objects"],
         [
             ["changed differently", len(found.changed)],
-            ["refused instead of let in", len(found.refused)],
-            ["let in instead of refused", len(found.let_in)],
-            ["refused by other rules", len(found.refused_otherwise)],
+            ["denied instead of admitted", len(found.denied)],
+            ["admitted instead of denied", len(found.admitted)],
+            ["denied by other rules", len(found.denied_by_other_rules)],
         ],
     )
-    judged = [*found.refused, *found.let_in, *found.refused_otherwise]
-    if judged:
-        show_table(["object", "", "decided", "why"], _rows(judged))
+    denied = [*found.denied, *found.admitted, *found.denied_by_other_rules]
+    if denied:
+        show_table(["object", "", "decision", "reason"], _rows(denied))
     if found.changed:
-        show_table(["object", "", "decided", "why"], _rows(found.changed))
+        show_table(["object", "", "decision", "reason"], _rows(found.changed))
         fields = sorted(differing_fields(found.changed).items(), key=lambda one: (-one[1], one[0]))
         rows = [[field, _cut(before), _cut(after), count] for (field, before, after), count in fields[:_MOST_NAMED]]
-        show_table(["field", "recorded", "anew", "objects"], rows)
-    if max(len(judged), len(found.changed)) > _MOST_NAMED:
-        console.print("and more: -o json", highlight=False)
+        show_table(["field", "recorded", "re-run", "objects"], rows)
+    if max(len(denied), len(found.changed)) > _MOST_NAMED:
+        console.print("more: -o json", highlight=False)
 
 
 def _rows(fates: list[AdmissionFate]) -> Iterator[list[str]]:
     for fate in fates[:_MOST_NAMED]:
         yield [title(fate), "recorded", *_said(fate.recorded)]
-        yield ["", "anew", *_said(fate.anew)]
+        yield ["", "re-run", *_said(fate.anew)]
 
 
 def _cut(text: str) -> str:
@@ -68,5 +68,5 @@ def _cut(text: str) -> str:
 
 def _said(outcome: Outcome) -> tuple[str, str]:
     if not outcome.allowed:
-        return "refused", outcome.message or ", ".join(outcome.rules)
-    return ("changed", ", ".join(outcome.steps)) if outcome.steps else ("let in", "-")
+        return "denied", outcome.message or ", ".join(outcome.rules)
+    return ("changed", ", ".join(outcome.steps)) if outcome.steps else ("admitted", "-")

@@ -1,4 +1,4 @@
-"""`koord replay --rerun-manager`: what nodes, recommendations and admission would have been under other settings."""
+"""`koord replay --rerun-manager`: nodes, recommendations and admission under other settings."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -55,13 +55,14 @@ _FIGURES: tuple[tuple[str, Show], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerFlags:
-    """What the recorded manager was told by its flags.
+    """Flags of the recorded manager.
 
-    controllers        of `--controllers`, as written: `*,-nodeslo`
-    plugins            of `--noderesource-plugins`, likewise
-    gates              of `--feature-gates`, likewise: `EnableSyncGPUSharedResource=true`
-    config_namespace   of the ConfigMap `slo-controller-config`
-    slo_config_name    the name that it has
+    Attributes:
+        controllers: Text of `--controllers`, for example `*,-nodeslo`.
+        plugins: Text of `--noderesource-plugins`.
+        gates: Text of `--feature-gates`, for example `EnableSyncGPUSharedResource=true`.
+        config_namespace: Namespace of the ConfigMap `slo-controller-config`.
+        slo_config_name: Name of that ConfigMap.
     """
 
     controllers: str
@@ -72,7 +73,7 @@ class ManagerFlags:
 
     @property
     def given_gates(self) -> dict[str, bool]:
-        """The gates that are named. Raises InvalidInput for one that the manager does not know."""
+        """The named gates. Raises InvalidInput for a gate that the manager does not know."""
         return read_gates(self.gates)
 
     @property
@@ -87,7 +88,7 @@ class ManagerFlags:
 
     @property
     def names(self) -> ConfigNames:
-        """Where its configuration stood."""
+        """Namespace and name of its configuration."""
         return ConfigNames(slo_namespace=self.config_namespace, slo_name=self.slo_config_name)
 
 
@@ -100,12 +101,19 @@ def rerun_manager(
     output: Format,
     flags: ManagerFlags,
 ) -> None:
-    """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window.
+    """Decide a window again and print what differs.
 
-    profiles   ClusterColocationProfiles that stand instead of the recorded ones; None: those stand
-    settings   of the recommender, as written: `targetCPUPercentile=0.95`; None: those that were in force
+    If the configuration or window is not valid, end the command. Exit status 1 if the recorded settings do not give
+    the recorded decisions.
 
-    Exit status 1 when what was in force does not give what was recorded.
+    Args:
+        config: File with the ConfigMap to try; None: the recorded one.
+        profiles: File with the ClusterColocationProfiles to try; None: the recorded ones.
+        settings: Settings of the recommender, for example `targetCPUPercentile=0.95`; None: the recorded ones.
+        begin: Value of --from.
+        to: Value of --to.
+        output: Format of the output.
+        flags: Flags of the recorded manager.
     """
     remarks: list[str] = []
     chosen = _chosen(config, flags.names, remarks)
@@ -134,16 +142,16 @@ def rerun_manager(
         show_document(comparison.document(), output)
     if chosen is None and not comparison.nodes.tally.explained:
         fail(
-            "decided otherwise with the configuration that was in force: what was recorded does not explain it; was the"
-            " manager told --controllers, --noderesource-plugins, --feature-gates, --config-namespace or"
-            " --slo-config-name?"
+            "the recorded configuration does not give the recorded decisions about nodes; if the manager ran with"
+            " --controllers, --noderesource-plugins, --feature-gates, --config-namespace or --slo-config-name, repeat"
+            " these flags"
         )
     if tried is None and not comparison.recommendations.tally.explained:
-        fail("recommended otherwise with the settings that were in force: what was recorded does not explain it")
+        fail("the recorded settings do not give the recorded recommendations")
     if admitting is None and comparison.admission.unexplained:
         fail(
-            "admitted otherwise with what was in force: what was recorded does not explain it; was the manager told"
-            " --feature-gates that no verdict names?"
+            "the recorded profiles do not give the recorded decisions of admission; if the manager ran with"
+            " --feature-gates, repeat this flag"
         )
 
 
@@ -152,7 +160,7 @@ def _words(text: str) -> list[str]:
 
 
 def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict[str, str] | None:
-    """The data of the ConfigMap to try; what is worth a look in it goes to `remarks`."""
+    """Return the data of the ConfigMap to try, and add its warnings to `remarks`."""
     if config is None:
         return None
     documents = documents_of(config, wanted="the ConfigMap slo-controller-config")
@@ -163,7 +171,7 @@ def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict
 
 
 def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProfile] | None:
-    """The profiles to try; what is worth a look in them goes to `remarks`."""
+    """Return the profiles to try, and add their warnings to `remarks`."""
     if file is None:
         return None
     documents = documents_of(file)
@@ -175,7 +183,7 @@ def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProf
 
 @contextmanager
 def _naming(file: Path) -> Generator[None]:
-    """Ends the command with the file's name for what cannot be taken of it."""
+    """End the command if a value of the file is not valid; the message names the file."""
     try:
         yield
     except InvalidManifest as refused:
@@ -189,9 +197,9 @@ async def _compare(question: Question, begin: str | None, to: str | None) -> Man
         start = 0 if begin is None else await resolve_position(log, begin, "--from")
         end = await resolve_position(log, to, "--to")
         if start > end:
-            fail(f"--from {start} lies behind --to {end}", status=2)
+            fail(f"--from {start} is after --to {end}", status=2)
         asked = replace(question, begin=start, end=end)
-        columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
             task = bar.add_task("rerun", total=max(end, 1))
             bus = log.bus
@@ -212,15 +220,15 @@ def _show(found: ManagerComparison) -> None:
     tally = found.nodes.tally
     console.print(
         f"positions {found.asked.begin:,} to {found.asked.end:,}: {tally.recorded:,} decisions about nodes recorded,"
-        f" {tally.anew:,} anew, {tally.same:,} alike, {found.reports:,} usage reports still kept",
+        f" {tally.anew:,} in the re-run, {tally.same:,} equal, {found.reports:,} usage reports still retained",
         highlight=False,
     )
     if tally.not_kept:
         console.print(
-            f"{tally.not_kept:,} decisions were not taken again: the report that they rest on is not kept any more",
+            f"{tally.not_kept:,} decisions were not repeated: their usage report is no longer retained",
             highlight=False,
         )
-    for line in (*found.notes, *(f"worth a look: {sentence}" for sentence in found.warnings)):
+    for line in (*found.notes, *(f"warning: {sentence}" for sentence in found.warnings)):
         console.print(line, highlight=False, markup=False)
     _show_nodes(found.nodes)
     show_recommendations(found.recommendations)
@@ -228,7 +236,7 @@ def _show(found: ManagerComparison) -> None:
 
 
 def _show_nodes(found: NodeComparison) -> None:
-    show_table(["", "recorded", "anew"], [_figures(title, show, found) for title, show in _FIGURES])
+    show_table(["", "recorded", "re-run"], [_figures(title, show, found) for title, show in _FIGURES])
     lending = [fate for fate in found.fates if lends_otherwise(fate)]
     measuring = [fate for fate in found.fates if measuring_differences(fate)]
     scaled = [fate for fate in found.fates if ratio_differences(fate)]
@@ -240,7 +248,7 @@ def _show_nodes(found: NodeComparison) -> None:
         [
             ["batch or mid resources", len(lending)],
             ["NodeSLO", len(rendered)],
-            ["how agents measure", len(measuring)],
+            ["metric collection", len(measuring)],
             ["cpu normalization or amplification", len(scaled)],
             ["devices", len(given)],
             ["health", len(judged)],
@@ -248,13 +256,13 @@ def _show_nodes(found: NodeComparison) -> None:
     )
     if found.mass_abnormal[0] != found.mass_abnormal[1]:
         than = "more nodes look abnormal than may be lowered"
-        console.print(f"{than}: {_yes(found.mass_abnormal[0])} recorded, {_yes(found.mass_abnormal[1])} anew")
+        console.print(f"{than}: {_yes(found.mass_abnormal[0])} recorded, {_yes(found.mass_abnormal[1])} in the re-run")
     if lending:
         show_table(
             ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "why"],
             [row for fate in lending[:_MOST_NAMED] for row in _amounts(fate)],
         )
-        console.print(f"{lending[0].node}, anew:", highlight=False)
+        console.print(f"{lending[0].node}, re-run:", highlight=False)
         for line in _terms(lending[0].anew):
             console.print(f"  {line}", highlight=False)
     fields = [
@@ -265,7 +273,7 @@ def _show_nodes(found: NodeComparison) -> None:
         *_fields(map(health_differences, judged)),
     ]
     if fields:
-        show_table(["field", "recorded", "anew", "nodes"], fields)
+        show_table(["field", "recorded", "re-run", "nodes"], fields)
     if len(lending) > _MOST_NAMED:
         console.print(f"and {len(lending) - _MOST_NAMED:,} more: -o json", highlight=False)
 
@@ -275,7 +283,7 @@ def _figures(title: str, show: Show, found: NodeComparison) -> list[str]:
 
 
 def _amounts(fate: NodeFate) -> Iterator[list[str]]:
-    for name, when, policy in ((fate.node, "recorded", fate.recorded), ("", "anew", fate.anew)):
+    for name, when, policy in ((fate.node, "recorded", fate.recorded), ("", "re-run", fate.anew)):
         state = policy or NodePolicyState(seq=0)
         yield [
             name,
@@ -295,7 +303,7 @@ def _terms(policy: NodePolicyState | None) -> Iterator[str]:
 
 
 def _fields(differences: Iterable[Iterable[Difference]]) -> list[list[object]]:
-    """Each field with its two values, and for how many nodes it would be so."""
+    """Return each field with both values and the number of nodes."""
     counted: dict[tuple[str, str, str], int] = {}
     for of_node in differences:
         for one in of_node:

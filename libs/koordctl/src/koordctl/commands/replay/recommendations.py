@@ -1,4 +1,4 @@
-"""What `koord replay --rerun-manager` says of recommendations."""
+"""Output of `koord replay --rerun-manager` about recommendations."""
 
 from collections.abc import Iterator
 
@@ -22,17 +22,17 @@ _MIB = 1 << 20
 
 
 def show_recommendations(found: RecommendationComparison) -> None:
-    """How many were made again, what differs, and for the first the terms. Nothing where nothing was recommended."""
+    """Print the numbers of decisions, what differs, and the terms of the first difference."""
     tally = found.tally
     if not tally.recorded and not found.fates:
         return
     console.print(
-        f"{tally.recorded:,} decisions of the recommender recorded, {tally.anew:,} anew, {tally.same:,} alike",
+        f"{tally.recorded:,} decisions of the recommender recorded, {tally.anew:,} in the re-run, {tally.same:,} equal",
         highlight=False,
     )
     if tally.not_kept:
         console.print(
-            f"{tally.not_kept:,} of them were not taken again: the samples that they rest on are not known any more",
+            f"{tally.not_kept:,} of them were not repeated: their samples are no longer retained",
             highlight=False,
         )
     fates = found.fates
@@ -44,12 +44,12 @@ def show_recommendations(found: RecommendationComparison) -> None:
             ["requests", sum(map(requests_differ, fates))],
             ["bounds", sum(map(bounds_differ, fates))],
             ["conditions", sum(map(conditions_differ, fates))],
-            ["pods to be created anew", sum(fate.outdated[0] != fate.outdated[1] for fate in fates)],
+            ["pods to re-create", sum(fate.outdated[0] != fate.outdated[1] for fate in fates)],
         ],
     )
     differing = [(title(fate), one) for fate in fates for one in container_fates(fate)]
     if differing:
-        columns = ["recommendation", "container", "", "cpu", "memory", "left alone from", "to", "samples"]
+        columns = ["recommendation", "container", "", "cpu", "memory", "lower bound", "upper bound", "samples"]
         rows = [row for name, one in differing[:_MOST_NAMED] for row in _rows(name, one)]
         show_table(columns, rows)
         name, first = differing[0]
@@ -60,11 +60,11 @@ def show_recommendations(found: RecommendationComparison) -> None:
         console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
     outdated = [(title(fate), *fate.outdated) for fate in fates if fate.outdated[0] != fate.outdated[1]]
     if outdated:
-        show_table(["pods to be created anew", "recorded", "anew"], outdated[:_MOST_NAMED])
+        show_table(["pods to re-create", "recorded", "re-run"], outdated[:_MOST_NAMED])
 
 
 def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
-    for head, when, said in (((name, fate.name), "recorded", fate.recorded), (("", ""), "anew", fate.anew)):
+    for head, when, said in (((name, fate.name), "recorded", fate.recorded), (("", ""), "re-run", fate.anew)):
         if said is None:
             yield [*head, when, "-", "-", "-", "-", "-"]
             continue
@@ -81,13 +81,13 @@ def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
 
 
 def _terms(fate: ContainerFate, recorded: RecommenderSettings, anew: RecommenderSettings) -> Iterator[str]:
-    for when, said, decided in (("recorded", fate.recorded, recorded), ("anew", fate.anew, anew)):
+    for when, said, decided in (("recorded", fate.recorded, recorded), ("re-run", fate.anew, anew)):
         if said is not None:
             yield from (f"{when}: {line}" for line in _formula(said, decided))
 
 
 def _formula(said: ContainerRecommendation, settings: RecommenderSettings) -> Iterator[str]:
-    """`request = percentile + margin, at least a share of the pod's minimum, within the policy's caps`."""
+    """Yield `request = percentile + margin, at least a share of the pod's minimum, within the policy's caps`."""
     found, margin = said.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
     if found is None:
         return
@@ -111,6 +111,6 @@ def _formula(said: ContainerRecommendation, settings: RecommenderSettings) -> It
     ):
         caps = f"; {uncapped} before the policy's caps" if uncapped != request else ""
         yield (
-            f"{resource} {request} = {amount}, below which are {100 * percentile:g} % of what was used, + {margin};"
-            f" at least its share of {least} a pod{caps}"
+            f"{resource} {request} = {amount} ({100 * percentile:g} % of the samples are below) + {margin};"
+            f" at least its share of {least} per pod{caps}"
         )

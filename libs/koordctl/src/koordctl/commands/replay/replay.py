@@ -25,25 +25,24 @@ def replay(
     to: Annotated[
         str | None, typer.Option("--to", help="Position of the log, or RFC 3339 time; default: the newest event.")
     ] = None,
-    speed_report: Annotated[
-        bool, typer.Option("--speed-report", help="Only say how fast the events were folded.")
-    ] = False,
+    speed_report: Annotated[bool, typer.Option("--speed-report", help="Print only the speed of the fold.")] = False,
     rerun_scheduler: Annotated[
-        bool, typer.Option("--rerun-scheduler", help="Decide what lies between --from and --to anew; nothing is done.")
+        bool,
+        typer.Option("--rerun-scheduler", help="Decide again what lies between --from and --to. Nothing is changed."),
     ] = False,
     rerun_manager: Annotated[
         bool,
         typer.Option(
             "--rerun-manager",
-            help="Decide about nodes, recommendations and admission between --from and --to anew; nothing is done.",
+            help="Decide again about nodes, recommendations and admission. Nothing is changed.",
         ),
     ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
             "--config",
-            help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the shipped one."
-            " With --rerun-manager: the ConfigMap slo-controller-config; default: what was in force.",
+            help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the default profile."
+            " With --rerun-manager: the ConfigMap slo-controller-config; default: the recorded one.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -53,7 +52,7 @@ def replay(
         Path | None,
         typer.Option(
             "--profiles",
-            help="With --rerun-manager: ClusterColocationProfiles to admit with; default: those that were in force.",
+            help="With --rerun-manager: ClusterColocationProfiles to admit with; default: the recorded ones.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -67,45 +66,48 @@ def replay(
         typer.Option(
             "--recommender-settings",
             help="With --rerun-manager: settings of the recommender to try, NAME=NUMBER,...: targetCPUPercentile=0.95;"
-            " default: those in force.",
+            " default: the recorded ones.",
         ),
     ] = None,
     controllers: Annotated[
         str,
-        typer.Option("--controllers", help="With --rerun-manager: the manager's flag: which of its controllers ran."),
+        typer.Option("--controllers", help="With --rerun-manager: controllers that ran, as in the manager's flag."),
     ] = _CONTROLLERS,
     noderesource_plugins: Annotated[
         str,
         typer.Option(
-            "--noderesource-plugins", help="With --rerun-manager: the manager's flag: what it computed of a node."
+            "--noderesource-plugins", help="With --rerun-manager: node resource plugins, as in the manager's flag."
         ),
     ] = _PLUGINS,
     feature_gates: Annotated[
         str,
-        typer.Option("--feature-gates", help="With --rerun-manager: the manager's flag: switches of its features."),
+        typer.Option("--feature-gates", help="With --rerun-manager: feature gates, as in the manager's flag."),
     ] = "",
     config_namespace: Annotated[
         str,
-        typer.Option("--config-namespace", help="With --rerun-manager: the manager's flag: where its ConfigMap is."),
+        typer.Option(
+            "--config-namespace", help="With --rerun-manager: namespace of the ConfigMap, as in the manager's flag."
+        ),
     ] = SLO_CONFIG_NAMESPACE,
     slo_config_name: Annotated[
         str,
-        typer.Option("--slo-config-name", help="With --rerun-manager: the manager's flag: the name of its ConfigMap."),
+        typer.Option(
+            "--slo-config-name", help="With --rerun-manager: name of the ConfigMap, as in the manager's flag."
+        ),
     ] = SLO_CONFIG_NAME,
     recompute: Annotated[
         int | None,
-        typer.Option(
-            "--recompute", min=1, help="Position of a PodPlaced: take that decision again from the log alone."
-        ),
+        typer.Option("--recompute", min=1, help="Position of a PodPlaced: decide it again from the log alone."),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="With --rerun-...: how it is shown.")] = Format.TABLE,
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="With --rerun-...: table, json or yaml.")
+    ] = Format.TABLE,
 ) -> None:
-    """Rebuild the state from the log alone, up to a position or time: what is in it, its hash, and who agrees.
+    """Rebuild the state from the log alone, up to a position or time, and compare it with the projector's rows.
 
-    With --rerun-scheduler: what another configuration of the scheduler would have decided. With --rerun-manager: what
-    nodes would lend to batch and mid pods, and their NodeSLO, under another slo-controller-config; what containers
-    would be recommended under other settings of the recommender; what would be let in, and how it would be changed,
-    with other colocation profiles or feature gates.
+    With --rerun-scheduler: decide placements again with another configuration of the scheduler. With --rerun-manager:
+    decide again about nodes (batch and mid resources, NodeSLO), recommendations and admission, with another
+    slo-controller-config, other settings of the recommender, other colocation profiles or other feature gates.
 
     Examples:
 
@@ -130,10 +132,10 @@ def replay(
       koord replay --recompute 5017
     """
     if rerun_scheduler and rerun_manager:
-        fail("--rerun-scheduler and --rerun-manager are asked one at a time", status=2)
+        fail("--rerun-scheduler and --rerun-manager exclude each other", status=2)
     if rerun_manager:
         from koordctl.commands.replay.manager import ManagerFlags
-        from koordctl.commands.replay.manager import rerun_manager as decide_anew
+        from koordctl.commands.replay.manager import rerun_manager as decide_again
 
         flags = ManagerFlags(
             controllers=controllers,
@@ -142,7 +144,7 @@ def replay(
             config_namespace=config_namespace,
             slo_config_name=slo_config_name,
         )
-        decide_anew(config, profiles, recommender_settings, begin, to, output, flags)
+        decide_again(config, profiles, recommender_settings, begin, to, output, flags)
         return
     told = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
     as_by_default = told == (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
@@ -185,19 +187,19 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
     show_table(["aggregate", "count"], sorted(kinds.items()), empty="no aggregates")
     show_table(["event", "count"], by_count(folded.by_type), empty="no events")
     console.print(f"hash {folded.hash}", highlight=False)
-    standing = await _projector()
-    if standing is None:
-        console.print("the projector does not answer: nothing to compare with", highlight=False)
-    elif standing[0] != upto:
-        console.print(f"the projector stands at {standing[0]:,}: `koord verify` compares there", highlight=False)
-    elif standing[1] == folded.hash:
+    rows = await _projector()
+    if rows is None:
+        console.print("the projector does not answer: nothing to compare", highlight=False)
+    elif rows[0] != upto:
+        console.print(f"the projector is at {rows[0]:,}: `koord verify` compares at its position", highlight=False)
+    elif rows[1] == folded.hash:
         console.print("equal to the projector's rows", style="green", highlight=False)
     else:
-        fail(f"the projector's rows at position {upto} differ: {standing[1]}")
+        fail(f"the projector's rows at position {upto} differ: {rows[1]}")
 
 
 async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
-    """The fold, with a bar on a terminal and nothing elsewhere."""
+    """Fold the log, with a progress bar on a terminal."""
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("replay", total=max(upto, 1))
@@ -205,7 +207,7 @@ async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
 
 
 async def _projector() -> tuple[int, str] | None:
-    """Position and hash of the projector's rows; None when it does not answer."""
+    """Return position and hash of the projector's rows; None if there is no answer."""
     url = find_service("projector")
     if url is None:
         return None

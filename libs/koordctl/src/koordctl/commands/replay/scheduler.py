@@ -28,7 +28,7 @@ _FIGURES = (
 
 
 def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
-    """Decides a window anew and prints what would differ. Ends the command for a bad configuration or window."""
+    """Decide a window again and print what differs. End the command if the configuration or window is not valid."""
     configuration = scheduler_configuration(config)
     tried = compared_with_force(config, configuration)
     if output is Format.TABLE:
@@ -41,7 +41,7 @@ def rerun(config: Path | None, begin: str | None, to: str | None, output: Format
 
 
 def _show_configuration(tried: Compared) -> None:
-    """What is tried, in so many words: else a plugin that a file does not name is missed in the results only."""
+    """Print the differences of the configurations, so that a plugin missing from the file is noticed early."""
     same = "" if tried.differences else ": no difference"
     console.print(f"{tried.name} compared with {tried.other}{same}", highlight=False, markup=False)
     for difference in tried.differences:
@@ -49,13 +49,13 @@ def _show_configuration(tried: Compared) -> None:
 
 
 def take_again(config: Path | None, seq: int) -> None:
-    """Takes one recorded decision again and says whether it is the same. Exit status 1 when it is not, or not known."""
+    """Decide one recorded placement again and print whether it is the same. Exit status 1 if it is not the same."""
     answer = wait_for(_take_again(scheduler_configuration(config), seq))
     if isinstance(answer, NotRecomputable):
-        fail(f"the decision at {seq} cannot be taken again: {answer.reason}")
+        fail(f"the placement at {seq} cannot be decided again: {answer.reason}")
     placed = answer.placed
     if not answer.agrees:
-        fail(f"{placed.namespace}/{placed.name} went to {placed.node}; taken again: {answer.node or 'no node'}")
+        fail(f"{placed.namespace}/{placed.name} went to {placed.node}; decided again: {answer.node or 'no node'}")
     console.print(
         f"{placed.namespace}/{placed.name} to {placed.node}: the same node for the same reasons,"
         f" {len(placed.explanation.top)} best scores and {placed.explanation.nodes_considered:,} nodes compared",
@@ -77,12 +77,12 @@ async def _compare(configuration: EffectiveConfiguration, begin: str | None, to:
         start = 0 if begin is None else await resolve_position(log, begin, "--from")
         end = await resolve_position(log, to, "--to")
         if start > end:
-            fail(f"--from {start} lies behind --to {end}", status=2)
+            fail(f"--from {start} is after --to {end}", status=2)
         return await _with_progress(log, configuration, start, end)
 
 
 async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, start: int, end: int) -> Comparison:
-    columns = (TextColumn("decide anew"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("rerun", total=max(2 * end, 1))
         bus = log.bus
@@ -102,14 +102,14 @@ async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, st
 
 def _show(found: Comparison) -> None:
     console.print(
-        f"positions {found.begin:,} to {found.end:,}: {found.recorded:,} placements recorded, {found.decided:,} anew,"
-        f" {found.reports:,} load reports still kept",
+        f"positions {found.begin:,} to {found.end:,}: {found.recorded:,} placements recorded,"
+        f" {found.decided:,} in the re-run, {found.reports:,} load reports still retained",
         highlight=False,
     )
     for sentence in found.warnings:
-        console.print(f"worth a look: {sentence}", highlight=False, markup=False)
+        console.print(f"warning: {sentence}", highlight=False, markup=False)
     show_table(
-        ["", "recorded", "anew"],
+        ["", "recorded", "re-run"],
         [[title, getattr(found.before, name), getattr(found.after, name)] for title, name in _FIGURES],
     )
     show_table(
@@ -118,13 +118,13 @@ def _show(found: Comparison) -> None:
             ["on another node", len(found.elsewhere)],
             ["pending instead of placed", len(found.not_placed)],
             ["placed instead of pending", len(found.newly_placed)],
-            ["preempted instead of left alone", len(found.newly_preempted)],
-            ["left alone instead of preempted", len(found.spared)],
+            ["preempted in the re-run only", len(found.newly_preempted)],
+            ["preempted in the recording only", len(found.spared)],
         ],
     )
     differing = [*found.not_placed, *found.newly_placed, *found.elsewhere]
     if differing:
-        show_table(["pod", "recorded", "anew"], _named(differing))
+        show_table(["pod", "recorded", "re-run"], _named(differing))
     if len(differing) > _MOST_NAMED:
         console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
 
