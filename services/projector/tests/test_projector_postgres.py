@@ -21,7 +21,8 @@ from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent, name_token
 from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
-from koordcore.service.telemetry.tracing import FinishedSpan, Tracer
+from koordcore.service.telemetry.finished_span import FinishedSpan
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from koord_agent.shell.bus.own_facts import AgentFacts
 from koordcore.bus.adapters.event_log import JetStreamEventLog
-from koordcore.bus.adapters.memory import state_digest
 from koordcore.bus.client.connection import (
     BusConnection,
     ConnectionSettings,
@@ -43,7 +42,7 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
 from koordcore.events.scheduling.pod import PodReleased
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
-from koordcore.ports.snapshots import Snapshot
+from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from support.bus.bus_worlds import SMALL, origin, sealed

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 from koordcore.bus.adapters.desired import JetStreamPushFeed
-from koordcore.bus.adapters.memory import state_digest
 from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.client.connection import ConnectionSettings, connect
 from koordcore.bus.factory import Bus, memory_bus
@@ -19,7 +18,7 @@ from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.ports.eventlog import Appended
-from koordcore.ports.snapshots import Snapshot
+from koordcore.ports.snapshots import Snapshot, state_digest
 from support.bus.bus_worlds import Place, opened, origin, sealed
 from support.bus.lossy_proxy import LossyProxy
 from support.until import until

@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from koordcore.bus.folds.runner import FoldRunner, FoldSource
+from koordcore.bus.folds.foldable import FoldSource
+from koordcore.bus.folds.runner import FoldRunner
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.events import CATALOGUE

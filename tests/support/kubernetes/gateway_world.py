@@ -21,7 +21,8 @@ from koord_manager.shell.gateway.outbox import Writes
 from koord_manager.shell.gateway.running import Gateway, GatewayContext, GatewaySettings
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
-from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
+from koordcore.bus.folds.foldable import Folded, FoldSource
+from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node

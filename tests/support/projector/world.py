@@ -5,12 +5,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from koord_projector.archive import STORES, Archive, keep_archive
-from koord_projector.cycle import World, project_facts, watch_head
+from koord_projector.cycle import project_facts
 from koord_projector.domain.pods import Phase
-from koord_projector.figures import ProjectorMetrics
-from koord_projector.progress import Progress
+from koord_projector.shell.archive import STORES, Archive, keep_archive
+from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.progress import Progress
+from koord_projector.shell.projecting.context import ProjectorContext
+from koord_projector.shell.projecting.head import watch_head
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import StoredEvent, name_token
 from koordcore.service.clock import SystemClock
@@ -38,13 +40,13 @@ class Projector:
     def __post_init__(self) -> None:
         self.metrics = Metrics("projector")
         self.progress = Progress(ready=self.health.readiness_condition("facts", "loading"))
-        figures = ProjectorMetrics(self.metrics)
-        self.world = World(
+        metrics = ProjectorMetrics(self.metrics)
+        self.context = ProjectorContext(
             log=MemoryEventLog(self.log),
             dsn=self.database.dsn,
             clock=SystemClock(),
             progress=self.progress,
-            figures=figures,
+            metrics=metrics,
             tracer=self.tracer,
             logger=logger("projector"),
             batch_events=self.batch_events,
@@ -58,7 +60,7 @@ class Projector:
                 store=STORES[stream],
                 batch=500,
                 progress=self.progress,
-                figures=figures,
+                metrics=metrics,
                 logger=logger("projector"),
             )
             for stream, source in sources.items()
@@ -74,7 +76,7 @@ class Projector:
         """Migrated and folding, until the block ends (or the fold fails)."""
         await self.database.migrate()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(project_facts(self.world)), group.create_task(watch_head(self.world))]
+            tasks = [group.create_task(project_facts(self.context)), group.create_task(watch_head(self.context))]
             tasks += [group.create_task(keep_archive(archive)) for archive in self.archives]
             try:
                 yield self

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemorySnapshotStore
+from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.replay import position_at_time, state_at
-from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
+from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NoMetrics
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
@@ -179,7 +180,7 @@ async def test_a_restart_begins_at_the_newest_snapshot():
 
 
 async def test_a_fold_that_stops_leaves_its_successor_a_snapshot_if_that_is_worth_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("koordcore.bus.folds.runner.WORTH_A_SNAPSHOT_EVENTS", 3)
+    monkeypatch.setattr("koordcore.bus.folds.snapshot_keeper.WORTH_A_SNAPSHOT_EVENTS", 3)
     _, log = await filled(event("a"), event("b"))
     store = MemorySnapshotStore()
     runner = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from koordcore.service.telemetry.tracing import FinishedSpan
+from koordcore.service.telemetry.finished_span import FinishedSpan
 
 PROGRAM = """
 import asyncio, sys

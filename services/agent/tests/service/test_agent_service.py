@@ -30,9 +30,10 @@ from koordcore.service.clock import ManualClock
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Service
 from koordcore.service.run import Shell
+from koordcore.service.telemetry.finished_span import FinishedSpan
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
-from koordcore.service.telemetry.tracing import FinishedSpan, Tracer
+from koordcore.service.telemetry.tracing import Tracer
 from koordcore.service.web.http import HttpServer
 from koordcore.values.invalid import InvalidInput
 

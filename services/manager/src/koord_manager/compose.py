@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 
 from koordcore.bus.factory import Bus, open_bus
-from koordcore.bus.folds.runner import Folded
+from koordcore.bus.folds.foldable import Folded
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock

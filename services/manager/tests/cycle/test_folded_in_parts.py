@@ -7,7 +7,7 @@ import itertools
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.folding import FOLDED_AT_ONCE, view_runner
 from koordcore.bus.factory import memory_bus
-from koordcore.bus.folds.runner import Folded
+from koordcore.bus.folds.foldable import Folded
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.objects.mirror import NamespaceObserved

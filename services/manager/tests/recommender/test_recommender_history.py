@@ -4,8 +4,9 @@ import msgspec
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.shell.recommender_history import recall, save_checkpoint
-from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore, state_digest
+from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore
 from koordcore.events.envelope import AggregateRef, Origin
+from koordcore.ports.snapshots import state_digest
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
 from support.manager.world import GIB, ManagerWorld, usage_of

@@ -7,12 +7,14 @@ from koordcore.service.bus import bus_settings
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
-from koord_projector.archive import STORES, Archive, keep_archive
-from koord_projector.cycle import World, project_facts, watch_head
-from koord_projector.figures import ProjectorMetrics
-from koord_projector.progress import Progress
+from koord_projector.cycle import project_facts
 from koord_projector.settings import ProjectorSettings
+from koord_projector.shell.archive import STORES, Archive, keep_archive
+from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.progress import Progress
+from koord_projector.shell.projecting.context import ProjectorContext
+from koord_projector.shell.projecting.head import watch_head
 from koord_projector.shell.web.api import routes_of
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.live import LiveTail
@@ -35,13 +37,13 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     progress = Progress(ready=shell.health.readiness_condition("facts", "loading"))
     if settings.rebuild:
         progress.rebuild_wanted.set()
-    figures = ProjectorMetrics(shell.metrics)
-    world = World(
+    metrics = ProjectorMetrics(shell.metrics)
+    context = ProjectorContext(
         log=bus.events,
         dsn=dsn,
         clock=shell.clock,
         progress=progress,
-        figures=figures,
+        metrics=metrics,
         tracer=shell.tracer,
         logger=shell.log,
         batch_events=settings.batch_events,
@@ -51,8 +53,8 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         await database.migrate_patiently(shell.log)
 
     shell.service.add(Component(name="database", start=migrate, close=database.close))
-    shell.service.add(Component(name="facts", run=lambda: project_facts(world)))
-    shell.service.add(Component(name="head", run=lambda: watch_head(world)))
+    shell.service.add(Component(name="facts", run=lambda: project_facts(context)))
+    shell.service.add(Component(name="head", run=lambda: watch_head(context)))
     for stream, source in (("obs", bus.observations), ("explanations", bus.explanations)):
         archive = Archive(
             stream=stream,
@@ -61,7 +63,7 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
             store=STORES[stream],
             batch=500,
             progress=progress,
-            figures=figures,
+            metrics=metrics,
             logger=shell.log,
         )
         shell.service.add(Component(name=f"archive-{stream}", run=lambda archive=archive: keep_archive(archive)))

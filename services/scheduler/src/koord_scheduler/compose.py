@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from koordcore.bus.factory import Bus, open_bus
-from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
+from koordcore.bus.folds.foldable import Folded, FoldSource
+from koordcore.bus.folds.runner import FoldRunner
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, Protocol
 
+from koordcore.bus.folds.patience import patiently
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
@@ -27,7 +28,6 @@ from koord_scheduler.domain.state.queueing_hints import wake
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koord_scheduler.shell.patience import patiently
 from koord_scheduler.shell.publishing import Publisher
 
 BURST_REAL_SECONDS: Final = 0.02

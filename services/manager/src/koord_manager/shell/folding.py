@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Final
 
-from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.factory import Bus
-from koordcore.bus.folds.runner import Folded, FoldRunner, FoldSource
+from koordcore.bus.folds.foldable import Folded, FoldSource
+from koordcore.bus.folds.patience import patiently
+from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.observation import NodeUsageReported
@@ -97,12 +98,7 @@ async def follow_reports(
     A report that cannot be read is left out: the node's batch resources then expire as if it had not come.
     book    takes in every report after its position; the view the newest of each node
     """
-    while True:
-        try:
-            newest = await observations.latest([AggregateRef("node", token) for token in view.nodes()])
-            break
-        except NoAnswer as error:
-            logger.warning("reports_away", reason=str(error))
+    newest = await patiently(lambda: observations.latest([AggregateRef("node", token) for token in view.nodes()]))
     for begin in range(0, len(newest), REPORTS_AT_ONCE):
         for stored in newest[begin : begin + REPORTS_AT_ONCE]:
             _observe(view, None, stored, logger)

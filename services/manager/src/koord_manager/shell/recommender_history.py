@@ -7,10 +7,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from koordcore.bus.adapters.memory import state_digest
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.ports.observations import ObservationLog
-from koordcore.ports.snapshots import Snapshot, SnapshotStore
+from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 from koordcore.protocol.recommendations import PLURAL
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from koordcore.bus.folds.patience import patiently
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
@@ -35,7 +36,6 @@ from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koord_scheduler.shell.patience import patiently
 from koord_scheduler.shell.sealing import Header, Part, Sealed, fitting, seal_gang, seal_notice, seal_work
 
 MOST_IN_FLIGHT: Final = 6

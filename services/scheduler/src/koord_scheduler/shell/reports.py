@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from koordcore.bus.folds.patience import patiently
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
@@ -9,7 +10,6 @@ from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.folding.log import fold_report
 from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.shell.patience import patiently
 
 
 async def follow_reports(

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.client.wire import decode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.write.outcome import read_answer
@@ -20,7 +20,6 @@ from koordcore.values import codec
 WILDCARD_FROM_NODES = 16
 """From so many nodes in one process on, one subscription per kind replaces one per node and kind."""
 QUEUE = 50_000
-_PAUSE_SECONDS = 0.1
 
 
 class BucketRefused(Exception):
@@ -63,18 +62,10 @@ class JetStreamDesiredStore:
 
     async def _repeat(self, subject: str, payload: bytes, header: bytes) -> tuple[bytes, bytes]:
         """A request that may be repeated: gets, and writes of a whole value by its only writer."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._deadline
-        while True:
-            try:
-                reply = await self._connection.request(subject, payload, header=header)
-            except (NotConnected, NoAnswer) as error:
-                if self._connection.is_closed or loop.time() >= end:
-                    raise NoAnswer(f"{subject}: {error}") from error
-                await asyncio.sleep(_PAUSE_SECONDS)
-                await self._connection.wait_connected(max(0.0, end - loop.time()))
-            else:
-                return reply.data, reply.header
+        reply = await self._connection.patiently(
+            lambda: self._connection.request(subject, payload, header=header), subject, deadline=self._deadline
+        )
+        return reply.data, reply.header
 
 
 class JetStreamPushFeed:

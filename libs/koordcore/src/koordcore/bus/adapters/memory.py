@@ -4,10 +4,9 @@ A `MemoryLog` is the stream; several `MemoryEventLog` handles share it, as servi
 """
 
 import asyncio
-import hashlib
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
@@ -24,9 +23,8 @@ from koordcore.ports.eventlog import (
     LogHead,
     Unsendable,
 )
-from koordcore.ports.snapshots import Snapshot
+from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
 
-KEPT_SNAPSHOTS = 5
 _NAMES = BusNames("memory")
 
 
@@ -301,16 +299,3 @@ class MemorySnapshotStore:
     async def sequences(self, fold: str) -> list[int]:
         """See `SnapshotStore.sequences`."""
         return sorted(self._of[fold])
-
-
-def is_usable(snapshot: Snapshot, schema_fingerprint: str) -> bool:
-    """Whether a snapshot was written for this schema and its bytes are intact."""
-    return snapshot.schema_fingerprint == schema_fingerprint and snapshot.digest == state_digest(snapshot.state)
-
-
-def state_digest(state: Iterable[bytes]) -> str:
-    """`Snapshot.digest` of these pieces: blake2b, hex."""
-    digest = hashlib.blake2b()
-    for piece in state:
-        digest.update(piece)
-    return digest.hexdigest()

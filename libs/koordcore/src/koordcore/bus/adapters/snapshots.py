@@ -17,10 +17,9 @@ from nats.js.errors import NotFoundError
 from nats.js.manager import JetStreamManager
 from nats.js.object_store import ObjectStore
 
-from koordcore.bus.adapters.memory import KEPT_SNAPSHOTS, is_usable
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
-from koordcore.ports.snapshots import Snapshot
+from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Snapshot).decode

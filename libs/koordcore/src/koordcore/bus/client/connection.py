@@ -13,17 +13,20 @@ import itertools
 import logging
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 
 from koordcore.bus.client.wire import BusClient, hpub, pub
+from koordcore.retry import Backoff, retry
 
 log = logging.getLogger("koordcore.bus")
+
+T = TypeVar("T")
 
 _AUTHORIZATION_WORDS = ("authorization", "authentication", "permissions")
 
@@ -163,6 +166,46 @@ class BusConnection:
             return await self.answer(future, timeout)
         finally:
             self.forget(token)
+
+    async def patiently(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        what: str,
+        *,
+        deadline: float,
+        retry_if: Callable[[Exception], bool] = lambda error: isinstance(error, (NotConnected, NoAnswer)),
+    ) -> T:
+        """Repeat a request while nobody answers, waiting for the connection in between.
+
+        Args:
+            ask: One request that may be repeated.
+            what: Names the request in the error.
+            deadline: Real seconds.
+            retry_if: Whether an error is worth another try; others are raised at once.
+
+        Raises:
+            NoAnswer: After the deadline, or if the connection was closed for good.
+        """
+        time = asyncio.get_running_loop().time
+        end = time() + deadline
+
+        async def once() -> T:
+            if not self.is_closed and time() < end:
+                await self.wait_connected(end - time())
+            return await ask()
+
+        try:
+            return await retry(
+                once,
+                Exception,
+                backoff=Backoff(0.1, 0.5),
+                deadline_seconds=deadline,
+                retry_if=lambda error: retry_if(error) and not self.is_closed,
+            )
+        except Exception as error:
+            if retry_if(error):
+                raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+            raise
 
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
         """A one-time address (its token) and the future of the answer; `forget` it afterwards.

@@ -5,7 +5,7 @@ source    event-bus spec, 6 (as-of query)
 
 from typing import TypeVar
 
-from koordcore.bus.folds.runner import Foldable, FoldSource
+from koordcore.bus.folds.foldable import Foldable, FoldSource
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.snapshots import SnapshotStore
 

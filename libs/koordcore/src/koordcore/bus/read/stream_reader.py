@@ -4,7 +4,6 @@ Never through a direct get: that may be answered by a follower that is behind, a
 stale (event-bus spec, 13).
 """
 
-import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,7 +17,6 @@ NOT_FOUND = (10037, 10059)
 """No message found; stream not found."""
 _DEFINITE = (*NOT_FOUND, 10023, 10047)
 """503 answers that will not change by asking again: these, and that resources or storage are used up."""
-_PAUSE_SECONDS = 0.1
 _ANSWER_SECONDS = 2.0
 
 
@@ -108,22 +106,18 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
 
     raises    ApiError for a definite refusal; NoAnswer after `deadline`; Denied
     """
-    loop = asyncio.get_running_loop()
-    end = loop.time() + deadline
-    while True:
-        problem: Exception
-        try:
-            return await api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, end - loop.time())))
-        except (NotConnected, NoAnswer) as error:
-            problem = error
-        except ApiError as error:
-            if error.code != 503 or error.err_code in _DEFINITE:
-                raise
-            problem = error
-        if connection.is_closed or loop.time() >= end:
-            raise NoAnswer(f"{subject}: {problem or type(problem).__name__}") from problem
-        await asyncio.sleep(_PAUSE_SECONDS)
-        await connection.wait_connected(max(0.0, end - loop.time()))
+    return await connection.patiently(
+        lambda: api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, deadline))),
+        subject,
+        deadline=deadline,
+        retry_if=_is_unanswered,
+    )
+
+
+def _is_unanswered(error: Exception) -> bool:
+    if isinstance(error, ApiError):
+        return error.code == 503 and error.err_code not in _DEFINITE
+    return isinstance(error, (NotConnected, NoAnswer))
 
 
 def nanoseconds(text: str) -> int:

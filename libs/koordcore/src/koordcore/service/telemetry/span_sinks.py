@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from koordcore.service.telemetry.tracing import FinishedSpan
+from koordcore.service.telemetry.finished_span import FinishedSpan
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter

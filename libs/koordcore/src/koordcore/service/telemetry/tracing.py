@@ -19,13 +19,13 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextvars import ContextVar, Token
 from random import SystemRandom
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import msgspec
 
 from koordcore.service.clock import host_unix_nanos
-
-Attribute = str | int | float | bool
+from koordcore.service.telemetry.finished_span import Attribute, FinishedSpan, SpanSink
+from koordcore.service.telemetry.span_sinks import FileSink, OtlpSink
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -85,38 +85,6 @@ def inject(context: TraceContext, headers: MutableMapping[str, str]) -> None:
     headers[TRACEPARENT] = context.traceparent
     if context.state:
         headers[TRACESTATE] = context.state
-
-
-class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A span as it is exported; the JSON line of the file has these fields.
-
-    start, end    seconds since 1970, of the host
-    parent_id     None: the root of its trace
-    error         empty: it ended well
-    """
-
-    name: str
-    service: str
-    trace_id: str
-    span_id: str
-    parent_id: str | None
-    links: list[dict[str, str]]
-    start: float
-    end: float
-    attributes: dict[str, Attribute]
-    error: str = ""
-
-
-class SpanSink(Protocol):
-    """Where finished spans go. Neither method may raise: losing a span is normal."""
-
-    def write(self, span: FinishedSpan) -> None:
-        """Takes one span; must not wait for the network."""
-        ...
-
-    def close(self) -> None:
-        """Delivers what is still held, within seconds."""
-        ...
 
 
 _current: ContextVar[TraceContext | None] = ContextVar("koord_trace", default=None)
@@ -335,14 +303,10 @@ class _Randomness:
 def make_tracer(
     service: str, *, instance: str, cluster: str, otlp_endpoint: str | None, trace_file: str | None, sample_ratio: float
 ) -> Tracer:
-    """The tracer that the settings ask for; the exporters are imported only when they are used."""
+    """Return the tracer that the settings ask for. OpenTelemetry is imported only if an endpoint is set."""
     sinks: list[SpanSink] = []
     if trace_file:
-        from koordcore.service.telemetry.span_sinks import FileSink
-
         sinks.append(FileSink(trace_file))
     if otlp_endpoint:
-        from koordcore.service.telemetry.span_sinks import OtlpSink
-
         sinks.append(OtlpSink(otlp_endpoint, service=service, instance=instance, cluster=cluster))
     return Tracer(service, sample_ratio=sample_ratio, sinks=sinks)

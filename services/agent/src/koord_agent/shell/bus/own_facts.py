@@ -6,10 +6,9 @@ aggregates; a replica that is behind shows at worst an expectation that fails, a
 source    event-bus spec, 10 (agent of node n)
 """
 
-import asyncio
 from collections.abc import Sequence
 
-from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.client.wire import decode_headers
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
@@ -18,7 +17,6 @@ from koordcore.bus.write.append import Appender
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome
 
-_PAUSE_SECONDS = 0.1
 _NOT_FOUND = "404"
 
 
@@ -34,17 +32,8 @@ class _LastOnlyReader(StreamReader):
 
     async def last_of(self, subject: str) -> StoredEvent | None:
         """Newest message of one exact subject; None when there is none. Raises NoAnswer after the deadline; Denied."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._own_deadline
-        while True:
-            try:
-                reply = await self._own_connection.request(f"$JS.API.DIRECT.GET.{self._own_stream}.{subject}")
-                break
-            except (NotConnected, NoAnswer) as error:
-                if self._own_connection.is_closed or loop.time() >= end:
-                    raise NoAnswer(f"{subject}: {error}") from error
-            await asyncio.sleep(_PAUSE_SECONDS)
-            await self._own_connection.wait_connected(max(0.0, end - loop.time()))
+        connection, direct_get = self._own_connection, f"$JS.API.DIRECT.GET.{self._own_stream}.{subject}"
+        reply = await connection.patiently(lambda: connection.request(direct_get), subject, deadline=self._own_deadline)
         headers = decode_headers(reply.header) if reply.header else {}
         if headers.get("Status") == _NOT_FOUND:
             return None

@@ -13,6 +13,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.ports.clock import Clock
 from koordcore.ports.observations import ObservationLog
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
@@ -31,7 +32,6 @@ from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.outbox import Counted
-from koord_manager.shell.gateway.retry_delay import Backoff
 
 REMEMBERED: Final = 20_000
 """Maximum number of events and of conditions whose last state is remembered."""

@@ -12,6 +12,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
 from koordcore.ports.leadership import Leadership, Term
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values import codec
@@ -19,7 +20,6 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.appender import Decision, append_decisions
-from koord_manager.shell.gateway.retry_delay import Backoff
 
 REFOLDS: Final = 8
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
@@ -22,7 +23,6 @@ from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import LIST_SECONDS, Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
-from koord_manager.shell.gateway.retry_delay import Backoff
 
 PAGE: Final = 500
 NOT_SERVED_SECONDS: Final = 15.0

@@ -15,6 +15,7 @@ from typing import Final
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
+from koordcore.retry import Backoff
 from koordcore.service.failpoints import failpoint
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
@@ -51,7 +52,6 @@ from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
-from koord_manager.shell.gateway.retry_delay import Backoff
 
 WORKERS: Final = 32
 Key = tuple[str, str]

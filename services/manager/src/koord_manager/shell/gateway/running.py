@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
-from koordcore.bus.folds.runner import Folded
+from koordcore.bus.folds.foldable import Folded
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
 from koordcore.events.objects.gateway import GENESIS
@@ -21,6 +21,7 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, LogHead
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.ports.observations import ObservationLog
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state.aggregates import GenesisState
@@ -41,7 +42,6 @@ from koord_manager.shell.gateway.ingest import Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS, GatewayMetrics
 from koord_manager.shell.gateway.outbox import Outbox, Writes
-from koord_manager.shell.gateway.retry_delay import Backoff
 from koord_manager.shell.gateway.sweep import Sweep
 
 OUTDATED_SECONDS: Final = 5.0

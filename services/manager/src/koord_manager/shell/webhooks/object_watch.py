@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 
 from koord_manager.shell.gateway.api import Answer, Unreachable
-from koord_manager.shell.gateway.retry_delay import Backoff
 
 OPEN_SECONDS: Final = 300
 """How long the API server keeps a watch open."""

@@ -4,7 +4,6 @@ Reads go through SQLAlchemy (`Database.engine`), each in one repeatable-read tra
 psycopg connection of its own, because COPY, temporary tables and session settings have no place in a pool.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import psycopg
 import sqlalchemy.exc
 from alembic import command
 from alembic.config import Config
+from koordcore.retry import retry
 from koordcore.service.telemetry.logging import Logger
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -23,9 +23,6 @@ READ_ERRORS: Final = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceE
 """Postgres is away or ended the session; asking again later may help."""
 WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
 """The same, of the writer's own connection."""
-
-
-RETRY_SECONDS: Final = 0.5
 
 
 class Database:
@@ -66,15 +63,12 @@ class Database:
             await connection.run_sync(upgrade_to_head)
 
     async def migrate_patiently(self, log: Logger) -> None:
-        """As `migrate`, again and again while Postgres is away."""
-        while True:
-            try:
-                await self.migrate()
-            except READ_ERRORS as error:
-                log.warning("postgres_away", error=str(error).splitlines()[0], retry_seconds=RETRY_SECONDS)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+        """Migrate; while Postgres is away, try again."""
+
+        def note(error: Exception, delay: float) -> None:
+            log.warning("postgres_away", error=str(error).splitlines()[0], retry_seconds=round(delay, 1))
+
+        await retry(self.migrate, READ_ERRORS, on_retry=note)
 
     async def close(self) -> None:
         """Lets go of all connections."""

@@ -1,9 +1,10 @@
-"""The projector's own metrics, beside those that every service and every user of the log has."""
+"""The metrics that only the projector has."""
 
 from koordcore.service.telemetry.metrics import Metrics
 from prometheus_client import Counter, Gauge, Histogram
 
 FOLD = "projector"
+"""Name of this fold in metrics and in `koord bus skip`."""
 
 
 class ProjectorMetrics:

@@ -4,7 +4,6 @@ The streams forget (two hours, twenty explanations per pod). The archive does no
 A message that cannot be read is counted and skipped: losing an observation is normal, halting for one is not.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from koordcore.service.telemetry.logging import Logger
 
 from koord_projector.domain.archive import LONGEST_TOKEN, report_time
 from koord_projector.domain.explanations import explanation_row
-from koord_projector.figures import ProjectorMetrics
-from koord_projector.patience import FIRST_PAUSE, LOG_ERRORS, LONGEST_PAUSE, first_line
-from koord_projector.progress import Progress
+from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import WRITE_ERRORS
 from koord_projector.shell.postgres.writer import EXPLANATIONS, OBSERVATIONS, Moved, Writer
+from koord_projector.shell.progress import Progress
+from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line, session_backoff
 
 Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 """(writer, position before, messages) -> how many could be kept."""
@@ -40,13 +39,13 @@ class Archive:
     store: Store
     batch: int
     progress: Progress
-    figures: ProjectorMetrics
+    metrics: ProjectorMetrics
     logger: Logger
 
 
 async def keep_archive(archive: Archive) -> None:
     """Archives for ever; whatever goes wrong with Postgres begins again from the position that it holds."""
-    pause = FIRST_PAUSE
+    backoff = session_backoff()
     while True:
         try:
             writer = await Writer.open(archive.dsn)
@@ -56,11 +55,11 @@ async def keep_archive(archive: Archive) -> None:
                 await writer.close()
         except (Moved, HistoryGone) as moved:
             archive.logger.warning("archive_moved", stream=archive.stream, reason=str(moved))
-            await asyncio.sleep(FIRST_PAUSE)
+            backoff.reset()
+            await backoff.wait()
         except (*WRITE_ERRORS, *LOG_ERRORS) as error:
-            archive.logger.warning("archive_waits", stream=archive.stream, error=first_line(error), retry_seconds=pause)
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+            archive.logger.warning("archive_waits", stream=archive.stream, error=first_line(error))
+            await backoff.wait()
 
 
 async def _follow(archive: Archive, writer: Writer) -> None:
@@ -76,7 +75,7 @@ async def _follow(archive: Archive, writer: Writer) -> None:
             kept = await archive.store(writer, position, batch)
             position = batch[-1].seq
             _note(archive, position)
-            archive.figures.archived(archive.stream, kept, len(batch) - kept)
+            archive.metrics.archived(archive.stream, kept, len(batch) - kept)
 
 
 def _note(archive: Archive, position: int) -> None:

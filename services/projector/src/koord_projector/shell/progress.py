@@ -56,6 +56,15 @@ class Progress:
         if not self.trouble and self.position >= self.head:
             self.ready.met()
 
+    async def rebuild_wanted_within(self, seconds: float) -> bool:
+        """Wait for a request to rebuild, at most so many real seconds; return whether there is one."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.rebuild_wanted.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def lag_seconds(self, now: datetime) -> float:
         """Age of the newest folded event while newer ones wait; 0 when none does or its time cannot be read."""
         if self.position >= self.head or not self.occurred_at:

@@ -1,0 +1,21 @@
+"""Reads that outlast an outage of the log: a fold keeps its state and asks again."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from koordcore.bus.client.connection import NoAnswer
+from koordcore.retry import Backoff, retry
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger("koordcore.bus")
+
+
+async def patiently(read: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer of a read, however long the log does not answer."""
+
+    def note(error: Exception, delay: float) -> None:
+        _log.warning("bus_read_repeated reason=%s retry_seconds=%.1f", error, delay)
+
+    return await retry(read, NoAnswer, backoff=Backoff(0.2, 1.0), on_retry=note)

@@ -1,0 +1,35 @@
+"""Positions that operators told folds to skip: `koord bus skip` records `EventSkipped` on `fold.<name>`.
+
+Source:
+    event-bus spec, 8
+"""
+
+from typing import Final
+
+from koordcore.bus.folds.patience import patiently
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+
+KIND: Final = "fold"
+"""Kind of the aggregates that hold the skips of one fold each."""
+
+
+async def recorded_skips(log: EventLog, fold: str) -> set[int]:
+    """Return the positions that this fold skips. Waits while the log does not answer."""
+    return skipped_by(await patiently(lambda: log.read_aggregate(AggregateRef(KIND, fold))))
+
+
+def skipped_by(events: "list[StoredEvent]") -> set[int]:
+    """Return the positions that these events of `fold` aggregates name. Unreadable records are ignored."""
+    skips: set[int] = set()
+    for stored in events:
+        try:
+            event = CATALOGUE.read(stored)
+        except UnreadableEvent:
+            continue
+        if isinstance(event, EventSkipped):
+            skips.add(event.seq)
+    return skips

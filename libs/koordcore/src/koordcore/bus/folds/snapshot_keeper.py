@@ -1,0 +1,161 @@
+"""Snapshots of one fold: load the newest usable one, save a new one when it is due, in slices beside the fold."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple
+
+from koordcore.bus.folds.foldable import F, FoldSource
+from koordcore.ports.clock import Clock
+from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
+
+_log = logging.getLogger("koordcore.bus")
+
+SNAPSHOT_EVENTS = 100_000
+SNAPSHOT_SECONDS = 15 * 60.0
+WORTH_A_SNAPSHOT_EVENTS = 5_000
+"""Folding fewer events than these is faster than saving and loading a snapshot."""
+SLICE_SECONDS = 0.004
+"""Longest time of encoding without letting other tasks run, in the host's time."""
+LAST_SNAPSHOT_SECONDS = 5.0
+"""How long a fold that ends waits for a snapshot that is being saved."""
+
+
+class _Taken(NamedTuple):
+    """A snapshot that is not encoded yet: the state at a position."""
+
+    position: int
+    at: str
+    pieces: Iterator[bytes]
+
+
+class SnapshotKeeper(Generic[F]):
+    """Loads and saves the snapshots of one fold.
+
+    Args:
+        fold: Name of the fold.
+        source: How its state begins.
+        store: Where snapshots are kept.
+        clock: Its monotonic time says when a snapshot is due.
+        code_version: Written into snapshots.
+        every_events: A snapshot is due after so many events.
+        every_seconds: A snapshot is due after so long, if anything was folded.
+    """
+
+    def __init__(
+        self,
+        fold: str,
+        source: FoldSource[F],
+        store: SnapshotStore,
+        clock: Clock,
+        *,
+        code_version: str = "",
+        every_events: int = SNAPSHOT_EVENTS,
+        every_seconds: float = SNAPSHOT_SECONDS,
+    ) -> None:
+        self._fold = fold
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._code_version = code_version
+        self._every_events = every_events
+        self._every_seconds = every_seconds
+        self._position = 0
+        self._moment = clock.monotonic()
+        self._saving: asyncio.Task[None] | None = None
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the last snapshot was saved or loaded."""
+        return self._clock.monotonic() - self._moment
+
+    async def load(self, at_most: int) -> tuple[F, int]:
+        """Return the state and position of the newest usable snapshot; without one the empty state and 0.
+
+        Args:
+            at_most: Last position of the log.
+        """
+        found = await self._store.newest(self._fold, schema_fingerprint=self._source.fingerprint, at_most=at_most)
+        self._note(found.seq if found is not None else 0)
+        if found is None:
+            return self._source.fresh(), 0
+        return _restored(self._source.restore, b"".join(found.state)), found.seq
+
+    async def save(self, state: F, position: int) -> Snapshot:
+        """Save the state as it is now. The fold may go on meanwhile."""
+        return await self._save(self._taken(state, position))
+
+    def save_if_due(self, state: F, position: int) -> None:
+        """Begin to save the state if a snapshot is due and none is being saved."""
+        is_saving = self._saving is not None and not self._saving.done()
+        if is_saving or position == self._position:
+            return
+        if position - self._position >= self._every_events or self.age_seconds >= self._every_seconds:
+            self._saving = asyncio.create_task(self._try_to_save(self._taken(state, position)))
+
+    async def save_at_end(self, state: F, position: int) -> None:
+        """Save the state of a process that stops, if its successor gains time by it."""
+        if position - self._position >= WORTH_A_SNAPSHOT_EVENTS:
+            await self._try_to_save(self._taken(state, position))
+
+    async def close(self) -> None:
+        """Wait a moment for a snapshot that is being saved: half of one would stay in the store for ever."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving}, timeout=LAST_SNAPSHOT_SECONDS)
+            self._saving.cancel()
+
+    def _taken(self, state: F, position: int) -> _Taken:
+        return _Taken(position, self._clock.now().isoformat(), state.snapshot())
+
+    async def _try_to_save(self, taken: _Taken) -> None:
+        """Save, or log the error: a missing snapshot costs time at the next start and nothing else."""
+        try:
+            await self._save(taken)
+        except Exception as error:  # noqa: BLE001 - whatever the store says, the fold goes on without a snapshot
+            _log.warning("snapshot_not_saved fold=%s seq=%d error=%r", self._fold, taken.position, error)
+            self._note(taken.position)
+
+    async def _save(self, taken: _Taken) -> Snapshot:
+        state = await _in_slices(taken.pieces)
+        snapshot = Snapshot(
+            fold=self._fold,
+            seq=taken.position,
+            code_version=self._code_version,
+            schema_fingerprint=self._source.fingerprint,
+            taken_at=taken.at,
+            state=state,
+            digest=await asyncio.to_thread(state_digest, state),
+        )
+        await self._store.save(snapshot)
+        self._note(snapshot.seq)
+        return snapshot
+
+    def _note(self, position: int) -> None:
+        self._position = position
+        self._moment = self._clock.monotonic()
+
+
+async def _in_slices(pieces: Iterator[bytes]) -> tuple[bytes, ...]:
+    """Return all pieces; let other tasks run in between."""
+    taken: list[bytes] = []
+    time = asyncio.get_running_loop().time
+    until = time() + SLICE_SECONDS
+    for piece in pieces:
+        taken.append(piece)
+        if time() >= until:
+            await asyncio.sleep(0)
+            until = time() + SLICE_SECONDS
+    return tuple(taken)
+
+
+def _restored(restore: Callable[[bytes], F], state: bytes) -> F:
+    """Restore a state of millions of objects that stay: the collector need not search them for cycles, now or later."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return restore(state)
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()

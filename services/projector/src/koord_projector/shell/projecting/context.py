@@ -1,0 +1,36 @@
+"""What the projector's cycle works on and with."""
+
+from dataclasses import dataclass
+
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import EventLog
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer
+
+from koord_projector.shell.metrics import ProjectorMetrics
+from koord_projector.shell.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectorContext:
+    """Ports and settings of one projector.
+
+    Attributes:
+        log: Where the facts come from.
+        dsn: Address of Postgres, as libpq reads it.
+        clock: For lag.
+        progress: How far the projector is.
+        metrics: The projector's own metrics.
+        tracer: Continues the traces of recorded events.
+        logger: The projector's log.
+        batch_events: Largest number of facts in one transaction.
+    """
+
+    log: EventLog
+    dsn: str
+    clock: Clock
+    progress: Progress
+    metrics: ProjectorMetrics
+    tracer: Tracer
+    logger: Logger
+    batch_events: int

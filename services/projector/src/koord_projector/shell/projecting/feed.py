@@ -1,0 +1,81 @@
+"""The feed of facts: read while a batch is being written, and taken in one piece for one transaction."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Final, cast
+
+from koordcore.events.envelope import StoredEvent
+from koordcore.ports.eventlog import EventLog
+
+from koord_projector.shell.progress import Progress
+
+QUEUED_BATCHES: Final = 4
+
+
+class RebuildWanted(Exception):
+    """An operator asked for a rebuild from the first event."""
+
+
+class FactFeed:
+    """Facts in the order of the log, read ahead by a task. Made by `open_feed`."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._queue: asyncio.Queue[list[StoredEvent]] = asyncio.Queue(QUEUED_BATCHES)
+        self._reader: asyncio.Task[None] | None = None
+
+    async def take(self, limit: int) -> list[StoredEvent]:
+        """Wait for facts and return all that have arrived, about `limit` at most.
+
+        Raises:
+            RebuildWanted: Instead of waiting further.
+            Exception: Whatever ended the reading of the log.
+        """
+        events = await self._first()
+        while len(events) < limit and not self._queue.empty():
+            events.extend(self._queue.get_nowait())
+        return events
+
+    async def _first(self) -> list[StoredEvent]:
+        assert self._reader is not None, "the feed is open"
+        if self._progress.rebuild_wanted.is_set():
+            raise RebuildWanted
+        if not self._queue.empty():
+            return list(self._queue.get_nowait())
+        getting = asyncio.ensure_future(self._queue.get())
+        wanted = asyncio.ensure_future(self._progress.rebuild_wanted.wait())
+        try:
+            await asyncio.wait((getting, wanted, self._reader), return_when=asyncio.FIRST_COMPLETED)
+            if self._progress.rebuild_wanted.is_set():
+                raise RebuildWanted
+            if not getting.done():
+                self._reader.result()
+                raise AssertionError("the follower of the log ended by itself")
+            return list(getting.result())
+        finally:
+            getting.cancel()
+            wanted.cancel()
+
+    async def read(self, log: EventLog, after: int) -> None:
+        """Fill the feed until cancelled."""
+        async with aclosing(cast("AsyncGenerator[list[StoredEvent]]", log.follow(after))) as batches:
+            async for batch in batches:
+                await self._queue.put(batch)
+
+    def start(self, log: EventLog, after: int) -> "asyncio.Task[None]":
+        """Begin to read behind the position `after`."""
+        self._reader = asyncio.create_task(self.read(log, after), name="projector-reader")
+        return self._reader
+
+
+@asynccontextmanager
+async def open_feed(log: EventLog, after: int, progress: Progress) -> AsyncGenerator[FactFeed]:
+    """Follow the log behind the position `after` until the end of the block."""
+    feed = FactFeed(progress)
+    reader = feed.start(log, after)
+    try:
+        yield feed
+    finally:
+        reader.cancel()
+        await asyncio.wait((reader,))

@@ -1,0 +1,19 @@
+"""How far the log is, asked once a second: for lag metrics and readiness."""
+
+import asyncio
+
+from koord_projector.shell.projecting.context import ProjectorContext
+from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line
+
+
+async def watch_head(context: ProjectorContext) -> None:
+    """Update `progress.head` and the lag for ever."""
+    progress = context.progress
+    while True:
+        try:
+            progress.head = max(progress.position, (await context.log.head()).last_seq)
+            progress.look()
+        except LOG_ERRORS as error:
+            context.logger.debug("log_away", error=first_line(error))
+        context.metrics.lag(progress.head - progress.position, progress.lag_seconds(context.clock.now()))
+        await asyncio.sleep(1.0)

@@ -1,0 +1,50 @@
+"""What ends a session without ending the projector, and what happens before the next session."""
+
+from typing import Final
+
+from koordcore.bus.client.connection import NoAnswer, NotConnected
+from koordcore.ports.eventlog import HistoryGone
+from koordcore.retry import Backoff
+
+from koord_projector.shell.postgres.database import WRITE_ERRORS
+from koord_projector.shell.postgres.writer import Moved
+from koord_projector.shell.projecting.context import ProjectorContext
+from koord_projector.shell.projecting.feed import RebuildWanted
+from koord_projector.shell.projecting.session import LogChanged
+
+LOG_ERRORS: Final = (NoAnswer, NotConnected, TimeoutError)
+"""The log does not answer at present."""
+SESSION_ERRORS: Final = (RebuildWanted, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS)
+LONGEST_PAUSE: Final = 5.0
+"""Largest nominal pause between two sessions, in real seconds."""
+
+
+def session_backoff() -> Backoff:
+    """Return the pauses between sessions that fail one after another."""
+    return Backoff(0.2, LONGEST_PAUSE)
+
+
+async def recover(context: ProjectorContext, error: Exception, backoff: Backoff) -> None:
+    """Log why a session ended, show it in readiness, and wait as long as this error deserves."""
+    log, progress = context.logger, context.progress
+    match error:
+        case RebuildWanted():
+            log.info("rebuild_begins")
+        case Moved():
+            log.warning("position_moved", reason=str(error))
+        case HistoryGone() | LogChanged():
+            progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
+            log.error("history_gone", reason=str(error))
+            await progress.rebuild_wanted_within(LONGEST_PAUSE)
+        case NoAnswer() | NotConnected() | TimeoutError():
+            log.warning("log_away", error=first_line(error))
+            await backoff.wait()
+        case _:
+            progress.halt(f"Postgres is away: {first_line(error)}")
+            log.warning("postgres_away", error=first_line(error))
+            await backoff.wait()
+
+
+def first_line(error: BaseException) -> str:
+    """Return the error as one line; drivers append the context of the server below it."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,128 @@
+"""One session with Postgres: a connection, and the projection in memory that equals the tables.
+
+Any error of Postgres ends the session. The next one loads again: the tables alone say how far the projector is.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+from koordcore.service.clock import host_unix_nanos
+from koordcore.service.telemetry.tracing import extract
+
+from koord_projector.domain.projection import Projection
+from koord_projector.shell.postgres.loader import lend_states, load_projection
+from koord_projector.shell.postgres.writer import Writer
+from koord_projector.shell.projecting.context import ProjectorContext
+
+EVENTS_WITHOUT_PAUSE: Final = 200
+"""Events folded before other tasks may run: about 10 ms."""
+
+
+class LogChanged(Exception):
+    """The log is not the one whose facts the tables hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The writing side of the projector, owned by one task. Every method raises one of `WRITE_ERRORS`."""
+
+    context: ProjectorContext
+    writer: Writer
+    projection: Projection
+
+    async def fold(self, events: Sequence[StoredEvent]) -> UnreadableEvent | None:
+        """Apply events in order; stop before one that cannot be read and return the reason."""
+        projection = self.projection
+        await lend_states(self.writer, projection, projection.unknown_states(events))
+        for count, event in enumerate(events, 1):
+            try:
+                projection.apply(event)
+            except UnreadableEvent as error:
+                return error
+            if count % EVENTS_WITHOUT_PAUSE == 0:
+                await asyncio.sleep(0)
+        return None
+
+    async def commit(self) -> list[StoredEvent]:
+        """Write the rows of what was folded together with its position; return the events whose rows were written."""
+        progress = self.context.progress
+        if self.projection.position <= progress.position:
+            return []
+        changes = self.projection.take_changes()
+        await self.writer.write(changes)
+        progress.committed(changes.position, changes.events[-1].occurred_at if changes.events else "")
+        return changes.events
+
+    def report(self, events: Sequence[StoredEvent], began_nanos: int) -> None:
+        """Report a committed batch in metrics, in readiness and, per event of a recorded trace, in a span.
+
+        Args:
+            events: The committed events.
+            began_nanos: Host time at which they were taken from the feed.
+        """
+        context = self.context
+        context.progress.look()
+        context.metrics.batch(len(events), (host_unix_nanos() - began_nanos) / 1e9, self.projection.position)
+        if not context.tracer.exports:
+            return
+        for event in events:
+            parent = extract(event.headers)
+            if parent is not None and parent.sampled:
+                attributes: dict[str, str | int] = {"event.type": event.type, "event.seq": event.seq}
+                context.tracer.emit("projector.fold", parent, attributes=attributes, start_nanos=began_nanos)
+
+
+@asynccontextmanager
+async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
+    """Connect and load the projection from the tables; clear them first if a rebuild is wanted or needed.
+
+    Raises:
+        LogChanged: The tables hold facts that are not in this log.
+    """
+    progress = context.progress
+    writer = await Writer.open(context.dsn)
+    try:
+        loaded = await load_projection(writer)
+        wanted = progress.rebuild_wanted.is_set()
+        if wanted or not loaded.is_current:
+            progress.halt("rebuilding from the first event")
+            context.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
+            await writer.clear()
+            loaded = await load_projection(writer)
+        projection = loaded.projection
+        if wanted:
+            progress.committed(projection.position, "")
+            progress.rebuild_wanted.clear()
+        await _require_same_log(context.log, projection.position, loaded.event_id)
+        progress.head = (await context.log.head()).last_seq
+        progress.committed(projection.position, "")
+        progress.going_on()
+        context.logger.info(
+            "projection_loaded",
+            position=projection.position,
+            head=progress.head,
+            aggregates=projection.aggregate_count,
+            pods=len(projection.pods.living),
+            nodes=len(projection.nodes.figures),
+        )
+        yield Session(context, writer, projection)
+    finally:
+        await writer.close()
+
+
+async def _require_same_log(log: EventLog, position: int, event_id: str) -> None:
+    """Check that the fact at our position is the one that was folded."""
+    head = await log.head()
+    if position > head.last_seq:
+        raise LogChanged(f"the log ends at {head.last_seq}, the tables hold facts up to {position}")
+    if position < head.first_seq:  # nothing to compare with; following tells whether something is missing
+        return
+    async for batch in log.history(position - 1, position):
+        if batch[0].event_id != event_id:
+            raise LogChanged(f"the fact at position {position} is {batch[0].event_id}, not {event_id} as folded")
