@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 from bench.results import Better, Result
+from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.decision import Placed
@@ -17,7 +18,6 @@ from koord_scheduler.domain.evaluate.optimisations import Optimisations
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
 from support.scheduler.scheduling import node, pod
 

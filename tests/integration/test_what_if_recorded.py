@@ -14,9 +14,9 @@ import pytest
 from koord_manager.compose import assemble as assemble_manager
 from koord_manager.settings import ManagerSettings
 from koord_scheduler.compose import assemble as assemble_scheduler
+from koord_scheduler.configuration import load_configuration
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
 from koord_scheduler.settings import SchedulerSettings
-from koord_scheduler.shell.configuration import load_configuration
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from koord_scheduler.configuration import known_plugins
 from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
@@ -12,7 +13,6 @@ from koord_scheduler.domain.runtime.cluster import Cluster
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState, Settings
-from koord_scheduler.shell.configuration import known_plugins
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import NodeWork
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
@@ -24,7 +25,6 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.queueing_hints import wake
 from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed

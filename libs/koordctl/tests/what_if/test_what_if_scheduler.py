@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.documents.scheduler_config import compared_with_force, scheduler_configuration
 from koordctl.what_if.scheduler import Comparison, compare

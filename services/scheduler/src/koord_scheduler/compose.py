@@ -15,6 +15,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.telemetry.logging import set_level
 
+from koord_scheduler.configuration import installed_makers, load_configuration
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.domain.controllers.statuses import CONTROLLERS, chosen_controllers, enabled_plugins
 from koord_scheduler.domain.replay.snapshot import schema_fingerprint
@@ -23,7 +24,6 @@ from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.collectors import StateFigures
-from koord_scheduler.shell.configuration import installed_makers, load_configuration
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.monitoring import Monitor

@@ -3,10 +3,10 @@
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.config.catalogue import BUILT_IN
 from koord_scheduler.domain.config.differences import differences
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
-from koord_scheduler.shell.configuration import shipped_configuration
 
 SHIPPED = effective_configuration(shipped_configuration())
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.configuration import load_configuration, shipped_configuration
 from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
@@ -14,7 +15,6 @@ from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue, KnownPl
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.config.problems import InvalidConfiguration
 from koord_scheduler.domain.config.wire import Positive, WireModel
-from koord_scheduler.shell.configuration import load_configuration, shipped_configuration
 from koordcore.values.invalid import InvalidInput
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

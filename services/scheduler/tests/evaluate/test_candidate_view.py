@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.columns.free_index import FreeIndex
 from koord_scheduler.domain.columns.label_index import LabelIndex
 from koord_scheduler.domain.columns.node_columns import node_shape, row_list
@@ -10,7 +11,6 @@ from koord_scheduler.domain.evaluate.optimisations import Optimisations
 from koord_scheduler.domain.runtime.cluster import Cluster
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import node, pod

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
@@ -9,7 +10,6 @@ from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction
 from koord_scheduler.domain.evaluate.optimisations import Optimisations
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.shell.configuration import shipped_configuration
 from koordcore.events.envelope import BasedOn
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from support.scheduler.scheduling import node, pod

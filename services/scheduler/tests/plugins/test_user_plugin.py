@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from koord_scheduler.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
 from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
 from koord_scheduler.domain.config.effective import EffectiveProfile, effective_configuration
 from koord_scheduler.domain.replay.snapshot import Picture, load_state, schema_fingerprint
 from koord_scheduler.domain.runtime.cluster import Cluster
 from koord_scheduler.domain.runtime.profiles import Maker, frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.shell.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
 from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import ConfigMap, ObjectMeta, Pod

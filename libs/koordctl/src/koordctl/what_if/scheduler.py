@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from koord_scheduler.configuration import installed_makers
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.folding.log import fold, skip
 from koord_scheduler.domain.pods.equivalence_classes import scheduler_name_of
@@ -18,7 +19,6 @@ from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState, Settings
-from koord_scheduler.shell.configuration import installed_makers
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged

@@ -1,4 +1,4 @@
-"""Where the scheduler's configuration comes from: a file or the shipped profile, plugins that are installed."""
+"""The configuration of the scheduler as it is found: a file or the default profile, and the installed plugins."""
 
 from __future__ import annotations
 
