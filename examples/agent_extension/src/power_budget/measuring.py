@@ -1,7 +1,6 @@
 """What is measured: the power that the packages of a node draw (RAPL), and the profile that its firmware is set to."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,17 +13,21 @@ SERIES = (COLLECTOR, METRIC, "")
 
 @dataclass(slots=True)
 class Power:
-    """Watts of all packages together, out of their energy counters. The first look has none."""
+    """Watts of all packages together, computed from their energy counters.
+
+    Time is the clock of the agent (`seen.now_ms`), so that simulated time and a replay give the same watts. The first
+    collection has no value: two readings of a counter make one sample.
+    """
 
     powercap: Path
     every_seconds: float = 2.0
-    seconds: Callable[[], float] = time.monotonic
     last_watts: float | None = None
     _before: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
     def collect(self, seen: Surroundings) -> Iterator[Found]:
         """See `koord_agent.domain.extending.extension_points.Collector`."""
-        watts = [drawn for package in self._packages() if (drawn := self._watts(package)) is not None]
+        now = seen.now_ms / 1000
+        watts = [drawn for package in self._packages() if (drawn := self._watts(package, now)) is not None]
         if watts:
             self.last_watts = sum(watts)
             yield Found(METRIC, self.last_watts)
@@ -32,8 +35,8 @@ class Power:
     def _packages(self) -> list[Path]:
         return sorted(self.powercap.glob("intel-rapl:[0-9]*"))
 
-    def _watts(self, package: Path) -> float | None:
-        now, microjoules = self.seconds(), int((package / "energy_uj").read_text())
+    def _watts(self, package: Path, now: float) -> float | None:
+        microjoules = int((package / "energy_uj").read_text())
         before = self._before.get(package.name)
         self._before[package.name] = now, microjoules
         if before is None or now <= before[0] or microjoules < before[1]:

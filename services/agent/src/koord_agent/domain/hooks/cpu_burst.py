@@ -125,7 +125,7 @@ class PoolLoad:
 
 def pool_load(
     *,
-    node_cpus: int,
+    node_cpus: int | None,
     node_cpu_used_cores: float | None,
     pods: Iterable[AgentPod],
     used_cores: Mapping[str, float],
@@ -135,10 +135,11 @@ def pool_load(
 
         total = CPUs - requests of LSE and LSR pods;  used = node - usage of LSE, LSR and BE pods
 
+    node_cpus    CPUs of the node; None = CPU info is missing: the state is unknown
     used_cores   average cpu usage by uid over the window; absent = no sample
     source       agent spec, 13.2
     """
-    if node_cpu_used_cores is None or node_cpus <= 0:
+    if node_cpu_used_cores is None or node_cpus is None or node_cpus <= 0:
         return PoolLoad(state=PoolState.UNKNOWN)
     total, used = float(node_cpus), node_cpu_used_cores
     for pod in pods:

@@ -21,6 +21,7 @@ MIN_SHARES, MAX_SHARES = 2, 262_144
 MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
 MIN_QUOTA_US = 1_000
 UNLIMITED = -1
+CPU_MAX_FIELDS = 2
 MAX_DIGITS = 20
 """Of a 64-bit number; longer texts are no numbers."""
 
@@ -244,7 +245,10 @@ def from_file_text(name: str, text: str, version: int) -> str:
             case "cpu.shares":
                 return str(weight_to_shares(_number(name, text)))
             case "cpu.cfs_quota_us" | "cpu.cfs_period_us":
-                quota, _, period = text.partition(" ")
+                fields = text.split()
+                if len(fields) != CPU_MAX_FIELDS:
+                    raise InvalidInput("a quota and a period", text, "cpu.max")
+                quota, period = fields
                 if name == "cpu.cfs_period_us":
                     return str(_number(name, period))
                 return str(UNLIMITED) if quota == "max" else str(_number(name, quota))

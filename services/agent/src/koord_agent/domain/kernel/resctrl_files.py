@@ -15,6 +15,8 @@ MB: Final = "MB"
 GROUPS: Final = ("LSR", "LS", "BE")
 INTEL: Final = "GenuineIntel"
 AMD: Final = "AuthenticAMD"
+UNKNOWN_VENDOR: Final = "unknown"
+"""Vendor of a CPU whose /proc/cpuinfo names none."""
 CONTROL_FLAGS: Final = frozenset({"cat_l3", "mba"})
 MONITOR_FLAGS: Final = CONTROL_FLAGS | {"cqm_llc", "cqm_occup_llc", "cqm_mbm_total", "cqm_mbm_local"}
 MONITOR_FILES: Final = ("llc_occupancy", "mbm_local_bytes", "mbm_total_bytes")
@@ -83,7 +85,13 @@ def _number(text: str, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlSupport:
-    """What the CPU can do; vendor "" = unknown."""
+    """What the CPU can divide and monitor.
+
+    Attributes:
+        vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.
+        control: Whether cache ways and memory bandwidth can be divided.
+        monitor: Whether their use can be counted.
+    """
 
     vendor: str
     control: bool
@@ -102,6 +110,7 @@ def resctrl_support(cpuinfo: str) -> ResctrlSupport:
             vendor = value.strip()
         elif key.strip() == "flags" and not flags:
             flags = frozenset(value.split())
+    vendor = vendor or UNKNOWN_VENDOR
     known = vendor in (INTEL, AMD)
     return ResctrlSupport(
         vendor=vendor, control=known and flags >= CONTROL_FLAGS, monitor=known and flags >= MONITOR_FLAGS

@@ -125,19 +125,28 @@ class Suspect:
 
 
 def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float]) -> float:
-    """How well a suspect's usage coincides with the victim's high CPI, -1..1; 0 for a suspect that used nothing.
+    """Return how well a suspect's usage coincides with the victim's high CPI.
 
-    Usage is normalised to a sum of 1; each minute adds u (1 - threshold / c) where c is above the threshold and
-    u (c / threshold - 1) where it is below.
-    source    agent spec, 18
+    Usage u is normalised to a sum of 1. Each minute adds u (1 - threshold / c) if the victim's CPI c is above the
+    threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI are left out before usage is normalised.
+
+    Args:
+        threshold: CPI above which a sample of the victim is an outlier.
+        victim_cpi: One value a minute; None if the minute has no sample.
+        usage: Cores that the suspect used in the same minutes.
+
+    Returns:
+        -1..1; 0 if the suspect was idle in every minute that counts.
+
+    Source:
+        agent spec, 18
     """
-    total = sum(usage)
+    minutes = [(cpi, used) for cpi, used in zip(victim_cpi, usage, strict=False) if cpi is not None]
+    total = sum(used for _, used in minutes)
     if total <= 0:
         return 0.0
     found = 0.0
-    for cpi, used in zip(victim_cpi, usage, strict=False):
-        if cpi is None:
-            continue
+    for cpi, used in minutes:
         if cpi > threshold:
             found += used / total * (1 - threshold / cpi)
         elif cpi < threshold:

@@ -12,6 +12,7 @@ from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
 
+from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
 from koord_agent.domain.reporting.topology_report import (
     CpuPools,
     NodeTopology,
@@ -159,5 +160,5 @@ def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
         "hyperThreadEnabled": text("devices/system/cpu/smt/active") == "1",
         "turboEnabled": text("devices/system/cpu/intel_pstate/no_turbo") == "0",
         "catL3CbmMask": (read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask")) or "").strip(),
-        "vendorID": lines.get("vendor_id", ""),
+        "vendorID": lines.get("vendor_id") or UNKNOWN_VENDOR,
     }
