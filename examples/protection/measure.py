@@ -31,6 +31,7 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
@@ -167,7 +168,9 @@ def new_agent(pods: Pods, host: LinuxHost, *, enable: bool) -> NodeAgent:
         "cpuSuppressThresholdPercent": THRESHOLD_PERCENT,
         "cpuSuppressPolicy": "cfsQuota",
     }
-    agent = NodeAgent("here", host, interval_ms=INTERVAL_MS, monitor=NodeMonitor(collect_interval_ms=INTERVAL_MS))
+    agent = NodeAgent(
+        "here", host, Measurement(monitor=NodeMonitor(collect_interval_ms=INTERVAL_MS)), interval_ms=INTERVAL_MS
+    )
     agent.desired = view_of(
         DesiredNode(
             node="here",
@@ -203,7 +206,7 @@ def _one(phase: Phase, pods: Pods, host: LinuxHost, folder: Path, seconds: float
     counted_from, end = begin + 2 * INTERVAL_MS / 1000, begin + seconds
     before = None
     while (now := time.monotonic()) < end:
-        agent.tick(int(now * 1000))
+        agent.run_cycle(int(now * 1000))
         if before is None and now >= counted_from:
             before = _look(pods, host)
         text = host.read(quota)

@@ -19,6 +19,7 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from picture import COLOURS
@@ -68,7 +69,7 @@ def live(nodes: int, hours: float, *, protect: bool) -> Day:
     for step in range(1, int(hours * 3600 / STEP_SECONDS) + 1):
         fleet.advance(step * STEP_SECONDS)
         for agent in agents:
-            agent.tick(step * STEP_SECONDS * 1000)
+            agent.run_cycle(step * STEP_SECONDS * 1000)
         now = [_counters(fleet, agent) for agent in agents]
         slow = [fleet.host(agent.node).slowdown for agent in agents]
         day.hours.append(step * STEP_SECONDS / 3600)
@@ -95,7 +96,7 @@ def _agent(fleet: SimulatedFleet, node: str, *, protect: bool) -> NodeAgent:
     monitor = NodeMonitor(
         collect_interval_ms=interval_ms, store=SeriesStore(retention_ms=330_000), with_page_cache=False
     )
-    agent = NodeAgent(node, host, interval_ms=interval_ms, monitor=monitor, runner=host)
+    agent = NodeAgent(node, host, Measurement(monitor=monitor), interval_ms=interval_ms, pods=PodControl(runner=host))
     threshold = {"enable": protect, "cpuSuppressThresholdPercent": THRESHOLD_PERCENT, "cpuSuppressPolicy": "cfsQuota"}
     amounts = {"cpu": CORES * 1000, "memory": MEMORY}
     pods = [_pod(node, number, best_effort=number >= LS_PODS) for number in range(LS_PODS + BE_PODS)]

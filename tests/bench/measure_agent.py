@@ -70,6 +70,7 @@ def _many_agents() -> Iterator[Result]:
     from koord_agent.shell.host.simulated import SimulatedFleet
     from koord_agent.shell.host.simulated_node import SimulatedNode
     from koord_agent.shell.node.node_agent import NodeAgent
+    from koord_agent.shell.node.parts import Measurement, PodControl
     from koord_agent.shell.node.predicting import Predicting
     from koordcore.events.scheduling.node_ledger import PodOnNode
     from koordcore.ports.desired import DesiredNode
@@ -80,7 +81,11 @@ def _many_agents() -> Iterator[Result]:
         host = fleet.host(f"n{i}")
         monitor = NodeMonitor(collect_interval_ms=2_000, store=SeriesStore(retention_ms=330_000), with_page_cache=False)
         agent = NodeAgent(
-            f"n{i}", host, interval_ms=2_000, monitor=monitor, runner=host, predicting=Predicting(PeakPredictor())
+            f"n{i}",
+            host,
+            Measurement(monitor=monitor, predicting=Predicting(PeakPredictor())),
+            interval_ms=2_000,
+            pods=PodControl(runner=host),
         )
         pods = [
             PodOnNode(
@@ -104,7 +109,7 @@ def _many_agents() -> Iterator[Result]:
         before = time.process_time()
         fleet.advance(tick * ROUND_SECONDS)
         for agent in agents:
-            agent.tick(round(tick * ROUND_SECONDS * 1000))
+            agent.run_cycle(round(tick * ROUND_SECONDS * 1000))
         spent.append(time.process_time() - before)
     yield Result(
         name="agent: 300 simulated nodes of 10 pods, every 2 s",
@@ -126,6 +131,7 @@ def _one_node(folder: Path) -> dict[str, float]:
     from koord_agent.shell.host.linux import LinuxHost
     from koord_agent.shell.host.probe import HostRoots
     from koord_agent.shell.node.node_agent import NodeAgent
+    from koord_agent.shell.node.parts import Measurement
     from koord_agent.shell.node.predicting import Predicting
     from koord_agent.shell.store.checkpoints import CheckpointFolder
     from koord_agent.shell.store.series_archive import SeriesArchive
@@ -152,10 +158,12 @@ def _one_node(folder: Path) -> dict[str, float]:
     agent = NodeAgent(
         "n",
         host,
+        Measurement(
+            monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
+            predicting=Predicting(PeakPredictor(), CheckpointFolder(folder / "predictions")),
+            archive=archive,
+        ),
         interval_ms=1_000,
-        monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
-        predicting=Predicting(PeakPredictor(), CheckpointFolder(folder / "predictions")),
-        archive=archive,
     )
     amounts = {"cpu": CPUS * 1000, "memory": MEMORY_KIB * 1024}
     view = view_of(DesiredNode(node="n", slo=dict(SLO), capacity=amounts, allocatable=amounts))
@@ -164,7 +172,7 @@ def _one_node(folder: Path) -> dict[str, float]:
 
     def tick(seconds: int) -> None:
         now[0] += seconds * 1000
-        agent.tick(now[0])
+        agent.run_cycle(now[0])
 
     # the memory of eleven minutes of pods' samples, and the cost of a round in the midst of it
     for _ in range(660 - ROUNDS):

@@ -19,7 +19,7 @@ def register(extensions: Extensions) -> None:
     extensions.add_collector("power", power)
     extensions.add_state("platform-profile", PlatformProfile(SYS / "firmware" / "acpi" / "platform_profile"))
     extensions.add_slo_defaults("power", {"maxWatts": 0, "lowPowerPercent": 50})
-    extensions.add_strategy("PowerBudget", PowerBudget())
+    extensions.add_strategy(PowerBudget())
     extensions.add_pod_filter([PodCollector.CYCLES], "no-cycle-counters", has_counters)
     extensions.add_pod_metric("watts", pod_watts)
     extensions.add_topology_hook("power-limit", power_limit(SYS / "class" / "powercap"))

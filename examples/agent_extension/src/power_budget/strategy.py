@@ -1,10 +1,11 @@
 """What is done: while a node draws too much, best-effort pods get as much less CPU as it is too much."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
 from koord_agent.domain.state.node_look import NodeLook
 from koordcore.protocol.qos import KubeQos
 
@@ -29,20 +30,24 @@ def max_watts(look: NodeLook) -> float:
 class PowerBudget:
     """A plan for the best-effort class; where CPU suppression wants another quota, the smaller one wins."""
 
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterator[Plan]:
-        """See `koord_agent.domain.extending.extension_points.Strategy`."""
+    name = "PowerBudget"
+    needs = Needs()
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `koord_agent.domain.qos.strategy.Strategy`."""
         budget = max_watts(look)
         watts = look.metrics.last(Kind.EXTENSION, SERIES, within_ms=REMEMBERED_MS)
         used_milli = look.metrics.last(Kind.BE_CPU_USAGE)
         if budget <= 0 or watts is None or watts <= budget or used_milli is None:
-            return
+            return Proposal()
         quota_us = max(int(used_milli * budget / watts) * QUOTA_US_PER_MILLI, LEAST_QUOTA_US)
-        yield Plan(
-            plugin="PowerBudget",
+        plan = Plan(
+            plugin=self.name,
             band=Band.SUPPRESS,
             file=CgroupFile(look.layout.qos_directory(KubeQos.BEST_EFFORT), "cpu.cfs_quota_us"),
             value=str(quota_us),
             created_ms=look.now_ms,
-            ttl_ms=ttl_ms,
+            ttl_ms=state.ttl_ms,
             reason="PowerBudget",
         )
+        return Proposal([plan])

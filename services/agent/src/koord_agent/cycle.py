@@ -163,7 +163,9 @@ class Cycle:
         suppressed = 0
         stretch = _HOST.monotonic()
         for node, agent in self.agents.items():
-            tick = agent.tick(now_ms) if self.fleet is not None else await asyncio.to_thread(agent.tick, now_ms)
+            tick = (
+                agent.run_cycle(now_ms) if self.fleet is not None else await asyncio.to_thread(agent.run_cycle, now_ms)
+            )
             facts.extend(self._facts(node, tick.facts))
             self._complain(node, tick.problems)
             suppressed += agent.be_quota_us > 0

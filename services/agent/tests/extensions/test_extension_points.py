@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.plans.plan import Plan
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
@@ -27,6 +28,7 @@ from koord_agent.shell.extending.extension_threads import ThreadGuard
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl
 from koord_agent.shell.routes.extension_routes import extension_routes
 from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.scheduling.node_ledger import PodOnNode
@@ -58,12 +60,14 @@ class Counts:
 class Broken:
     """Whatever it is asked, it cannot."""
 
+    name = "s"
+    needs = Needs()
     every_seconds = 1.0
 
     def __call__(self, *_given: object) -> None:
         raise RuntimeError("broken")
 
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         raise RuntimeError("broken")
 
     def collect(self, seen: Surroundings) -> Iterable[Found]:
@@ -81,12 +85,15 @@ class Broken:
 class Sees:
     """A strategy that keeps what it was shown."""
 
+    name = "Sees"
+    needs = Needs()
+
     def __init__(self) -> None:
         self.looks: list[NodeLook] = []
 
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         self.looks.append(look)
-        return ()
+        return Proposal()
 
 
 @dataclass
@@ -108,7 +115,12 @@ class Node:
         self.host = self.fleet.host("n")
         monitor = NodeMonitor(collect_interval_ms=1_000)
         self.agent = NodeAgent(
-            "n", self.host, interval_ms=1_000, monitor=monitor, runner=self.host, extensions=extensions
+            "n",
+            self.host,
+            Measurement(monitor=monitor),
+            interval_ms=1_000,
+            extensions=extensions,
+            pods=PodControl(runner=self.host),
         )
         pods = [
             PodOnNode(
@@ -133,14 +145,14 @@ class Node:
         for _ in range(number):
             self.now_ms += 1_000
             self.fleet.advance(self.now_ms / 1000)
-            problems = self.agent.tick(self.now_ms).problems
+            problems = self.agent.run_cycle(self.now_ms).problems
         return problems
 
 
 def test_values_of_a_collector_are_series_that_strategies_ask_for() -> None:
     extensions, counts, strategy = Extensions(), Counts((Found("looks", 3.0), Found("of", 4.0, "web"))), Sees()
     extensions.add_collector("c", counts)
-    extensions.add_strategy("Sees", strategy)
+    extensions.add_strategy(strategy)
     extensions.switch({"Sees": True})
     node = Node(extensions)
     assert node.rounds(4) == ()
@@ -366,7 +378,7 @@ def test_of_a_hook_that_fails_stays_what_it_added_last_as_far_as_it_fits() -> No
 
 def test_everything_broken_at_once_is_told_by_name_and_the_round_goes_on() -> None:
     extensions, broken = Extensions(), Broken()
-    extensions.add_strategy("s", broken)
+    extensions.add_strategy(broken)
     extensions.add_policies("p", broken)
     extensions.add_collector("c", broken)
     extensions.add_state("t", broken)
@@ -391,11 +403,14 @@ def test_everything_broken_at_once_is_told_by_name_and_the_round_goes_on() -> No
 
 def test_plans_that_are_none_never_reach_the_arbiter() -> None:
     class Odd:
-        def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
-            return [object()]  # pyright: ignore[reportReturnType]
+        name = "Odd"
+        needs = Needs()
+
+        def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+            return Proposal([object()])  # pyright: ignore[reportArgumentType]
 
     extensions = Extensions()
-    extensions.add_strategy("Odd", Odd())
+    extensions.add_strategy(Odd())
     extensions.switch({"Odd": True})
     assert any("strategy Odd" in problem for problem in Node(extensions).rounds())
 

@@ -32,7 +32,7 @@ def test_what_hangs_is_given_up_and_others_answer_meanwhile(guard: ThreadGuard) 
     go_on = threading.Event()
     with pytest.raises(ExtensionFailed, match="strategy slow: no answer within"):
         guard.call(Point.STRATEGY, "slow", go_on.wait)
-    guard.next_round()
+    guard.start_cycle()
     with pytest.raises(ExtensionFailed, match="strategy slow: still busy"):
         guard.call(Point.STRATEGY, "slow", go_on.wait)
     assert guard.call(Point.HTTP, "/quick", lambda: 7) == 7
@@ -53,7 +53,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_call(guard: ThreadGuard
     ended.wait()
     answers: list[str] = []
     while not answers:  # until its thread has put the late answer down
-        guard.next_round()
+        guard.start_cycle()
         with contextlib.suppress(ExtensionFailed):  # still busy
             answers.append(guard.call(Point.STRATEGY, "slow", lambda: "new"))
     assert answers == ["new"]
@@ -126,7 +126,7 @@ def test_a_round_waits_so_long_for_an_extension_however_often_it_asks(point: Poi
     guard = ThreadGuard(clock=takes)
     extensions = Extensions(guard=guard)
     for rounds in (1, 2):
-        guard.next_round()
+        guard.start_cycle()
         told: list[str] = []
         for _ in range(110):
             try:
@@ -146,7 +146,7 @@ def test_what_hangs_is_waited_for_once_in_a_round(guard: ThreadGuard) -> None:
     go_on = threading.Event()
     extensions = Extensions(guard=guard)
     for told in ("no answer within the 0.05 s of a round", "still busy"):
-        guard.next_round()
+        guard.start_cycle()
         with pytest.raises(ExtensionFailed, match=told):
             extensions.call(Point.POLICIES, "hangs", go_on.wait)
         with pytest.raises(NotAsked):
@@ -164,10 +164,10 @@ def test_pages_have_no_round_to_spend() -> None:
 def test_an_exit_or_an_error_ends_the_call_only(guard: ThreadGuard) -> None:
     with pytest.raises(ExtensionFailed, match="callback out: SystemExit: 3"):
         guard.call(Point.CALLBACK, "out", exits)
-    guard.next_round()
+    guard.start_cycle()
     with pytest.raises(ExtensionFailed, match="callback out: ValueError: not today"):
         guard.call(Point.CALLBACK, "out", fails)
-    guard.next_round()
+    guard.start_cycle()
     assert guard.call(Point.CALLBACK, "out", lambda: "still there") == "still there"
 
 

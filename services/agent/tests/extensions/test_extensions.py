@@ -1,7 +1,7 @@
 """What installed packages add to an agent: found, switched, arbitrated like the rest, and never able to end a round."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from koord_agent.domain.extending.extension_points import Point, StateKind, Targ
 from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
@@ -17,6 +18,7 @@ from koord_agent.shell.extending.installed import ENTRY_POINTS, installed_extens
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.service.telemetry.logging import logger
@@ -24,18 +26,25 @@ from koordcore.values.invalid import InvalidInput
 from structlog.testing import capture_logs
 
 OFFERED = """
+from koord_agent.domain.qos.strategy import Needs, Proposal
+
 class Nothing:
-    def plans(self, look, *, ttl_ms):
-        return ()
+    needs = Needs()
+
+    def __init__(self, name):
+        self.name = name
+
+    def propose(self, look, policy, state):
+        return Proposal()
 
 def register(extensions):
-    extensions.add_strategy("Mine", Nothing())
+    extensions.add_strategy(Nothing("Mine"))
 
 def again(extensions):
-    extensions.add_strategy("Mine", Nothing())
+    extensions.add_strategy(Nothing("Mine"))
 
 def broken(extensions):
-    extensions.add_strategy("Half", Nothing())
+    extensions.add_strategy(Nothing("Half"))
     raise RuntimeError("no such device")
 
 def twice(extensions):
@@ -116,20 +125,28 @@ def test_a_package_that_cannot_be_loaded_is_told_and_left_out_as_a_whole(
 class Shares:
     """Gives the best-effort class few shares, and asks for something outside of the pods' trees."""
 
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
-        for directory in (BE_ROOT, "system.slice"):
-            yield Plan(
-                plugin="Shares",
+    name = "Shares"
+    needs = Needs()
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        return Proposal(
+            Plan(
+                plugin=self.name,
                 band=Band.TUNING,
                 file=CgroupFile(directory, "cpu.shares"),
                 value="2",
                 created_ms=look.now_ms,
-                ttl_ms=ttl_ms,
+                ttl_ms=state.ttl_ms,
             )
+            for directory in (BE_ROOT, "system.slice")
+        )
 
 
 class Broken:
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
+    name = "Broken"
+    needs = Needs()
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         raise RuntimeError("not today")
 
 
@@ -154,7 +171,12 @@ class Node:
         self.host = self.fleet.host("n")
         monitor = NodeMonitor(collect_interval_ms=1_000)
         self.agent = NodeAgent(
-            "n", self.host, interval_ms=1_000, monitor=monitor, runner=self.host, extensions=extensions
+            "n",
+            self.host,
+            Measurement(monitor=monitor),
+            interval_ms=1_000,
+            extensions=extensions,
+            pods=PodControl(runner=self.host),
         )
         self.now_ms = 0
 
@@ -179,13 +201,13 @@ class Node:
         self.agent.desired = view_of(wanted, self.agent.desired)
         self.now_ms += 1_000
         self.fleet.advance(self.now_ms / 1000)
-        return self.agent.tick(self.now_ms).problems
+        return self.agent.run_cycle(self.now_ms).problems
 
 
 def test_a_strategy_writes_where_it_may_and_a_broken_one_is_only_a_problem() -> None:
     extensions = Extensions()
-    extensions.add_strategy("Shares", Shares())
-    extensions.add_strategy("Broken", Broken())
+    extensions.add_strategy(Shares())
+    extensions.add_strategy(Broken())
     extensions.switch({"Shares": True, "Broken": True})
     node = Node(extensions)
     problems = node.round("web")
@@ -193,7 +215,7 @@ def test_a_strategy_writes_where_it_may_and_a_broken_one_is_only_a_problem() -> 
     assert any("system.slice" in problem and "must be inside" in problem for problem in problems)
     assert node.host.read(CgroupFile(BE_ROOT, "cpu.shares")) == "2\n"
     extensions.switch({"Shares": False})
-    assert node.round("web") == ()
+    assert Node(extensions).round("web") == ()
 
 
 def test_the_first_policy_by_name_holds_for_a_pod_without_an_annotation() -> None:
@@ -206,7 +228,7 @@ def test_the_first_policy_by_name_holds_for_a_pod_without_an_annotation() -> Non
     pods = node.agent.pods
     directory = node.host.layout.pod_directory(pods["web"].kube_qos, "web")
     assert node.host.read(CgroupFile(directory, "cpu.cfs_burst_us")) == "400000\n"
-    node.agent.tick(2_000)
+    node.agent.run_cycle(2_000)
     assert (first.asked, second.asked) == (2, 1), "asked once for each pod"
 
 

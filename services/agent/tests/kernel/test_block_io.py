@@ -4,14 +4,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from koord_agent.domain.hooks.group_identity import BvtKernel
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.qos.contention.contentions import Effects
+from koord_agent.domain.qos.strategies.block_io_strategy import BlockIoStrategy
+from koord_agent.domain.qos.strategy import CycleState
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.storage import REFRESH_MS, Storage
 from koord_agent.shell.host.executor import CgroupExecutor, Result
-from koord_agent.shell.node.block_io import BlockIo
+from koord_agent.shell.node.root_block_io import RootBlockIo
 from support.agent.ruled_kernel import RuledKernel
 
 BE = "kubepods/besteffort"
@@ -44,39 +48,56 @@ def look(now_ms: int = 0) -> NodeLook:
     return NodeLook(now_ms=now_ms, node="n", layout=layout, cgroup_version=1, metrics=metrics, pods=())
 
 
+class Machine:
+    """Readings of a kernel with disks."""
+
+    def __init__(self, read: Callable[[CgroupFile], str | None], storage: Storage) -> None:
+        self._read = read
+        self.disks = storage.known
+
+    def read(self, file: CgroupFile) -> str | None:
+        return self._read(file)
+
+    def quota_us(self, directory: str) -> int | None:
+        return None
+
+    def group_identity(self) -> BvtKernel:
+        return BvtKernel(has_file=False)
+
+
+def plans_of(machine: Machine, *, halve_weight: bool = False) -> list[Plan]:
+    state = CycleState(readings=machine, effects=Effects(halve_io_weight=halve_weight))
+    return list(BlockIoStrategy().propose(look(), SECTION, state).plans)
+
+
 def test_a_partition_is_limited_by_its_disk_and_contention_halves_the_weight(tmp_path: Path) -> None:
     kernel = RuledKernel(
         {CgroupFile(BE, "blkio.throttle.read_bps_device"): "", CgroupFile(BE, "blkio.cost.weight"): ""}
     )
-    roots: list[tuple[str, str]] = []
-    block_io = BlockIo(
-        read=kernel.read, write_root=lambda file, line: roots.append((file, line)), storage=disks(tmp_path)
-    )
-    plans = block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000)
+    machine = Machine(kernel.read, disks(tmp_path))
+    plans = plans_of(machine)
     assert [(plan.file.key, plan.value) for plan in plans] == [
         (f"{BE}/blkio.cost.weight|253:0", "253:0 60"),
         (f"{BE}/blkio.throttle.read_bps_device|253:0", "253:0 1048576"),
     ]
-    halved = block_io.plans(look(), SECTION, halve_weight=True, ttl_ms=2_000)
+    halved = plans_of(machine, halve_weight=True)
     assert halved[0].value == "253:0 30"
 
 
 def test_without_the_kernels_extensions_nothing_is_planned(tmp_path: Path) -> None:
-    block_io = BlockIo(read=lambda _file: None, write_root=lambda _file, _line: None, storage=disks(tmp_path))
-    assert block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000) == []
-    assert block_io.apply_root(SECTION) == []
+    storage = disks(tmp_path)
+    assert plans_of(Machine(lambda _file: None, storage)) == []
+    root = RootBlockIo(read=lambda _file: None, write=lambda _file, _line: None, disks=storage.known)
+    assert root.apply(SECTION, 0) == []
 
 
 def test_the_root_gets_its_goals_once_and_a_device_no_longer_configured_is_switched_off(tmp_path: Path) -> None:
     files = {CgroupFile("", "blkio.cost.qos"): "253:16 enable=1", CgroupFile("", "blkio.cost.model"): ""}
     written: list[tuple[str, str]] = []
-    block_io = BlockIo(
-        read=lambda file: files.get(file) if file.directory == "" else "",
-        write_root=lambda file, line: written.append((file, line)),
-        storage=disks(tmp_path),
-    )
-    block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000)
-    assert block_io.apply_root(SECTION) == []
+    storage = disks(tmp_path)
+    root = RootBlockIo(read=files.get, write=lambda file, line: written.append((file, line)), disks=storage.known)
+    storage.known(0)
+    assert root.apply(SECTION, 0) == []
     assert written == [
         ("blkio.cost.model", "253:0 ctrl=auto"),
         ("blkio.cost.qos", "253:0 enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000"),
@@ -87,8 +108,7 @@ def test_the_root_gets_its_goals_once_and_a_device_no_longer_configured_is_switc
 def test_two_devices_of_one_file_are_two_knobs(tmp_path: Path) -> None:
     file = "blkio.throttle.read_bps_device"
     kernel = RuledKernel({CgroupFile(BE, file, device): "" for device in ("", "253:0")})
-    block_io = BlockIo(read=kernel.read, write_root=lambda _file, _line: None, storage=disks(tmp_path))
-    (plan,) = block_io.plans(look(), SECTION, halve_weight=False, ttl_ms=2_000)
+    (plan,) = plans_of(Machine(kernel.read, disks(tmp_path)))
     (outcome,) = CgroupExecutor(kernel, trees=("kubepods",)).apply([plan], 0)  # pyright: ignore[reportArgumentType]
     assert (outcome.result, outcome.file.device) == (Result.WRITTEN, "253:0")
 

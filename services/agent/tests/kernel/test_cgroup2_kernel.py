@@ -17,6 +17,7 @@ from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.configuration.gates import parse_feature_gates
@@ -121,9 +122,9 @@ class Node:
         self.agent = NodeAgent(
             "n",
             host,
+            Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
             interval_ms=1_000,
-            monitor=NodeMonitor(collect_interval_ms=1_000),
-            gates=parse_feature_gates(["CgroupReconcile=true"], GATES),
+            protection=Protection(gates=parse_feature_gates(["CgroupReconcile=true"], GATES)),
         )
 
     def live(self, seconds: int, slo: dict[str, Any]) -> list[str]:
@@ -139,7 +140,7 @@ class Node:
                 text = FRESH["cpu.stat"].replace("usage_usec 0", f"usage_usec {usec}")
                 (self.root / directory / "cpu.stat").write_text(text)
             (self.proc / "stat").write_text(f"cpu {sum(used.values()) // 10_000} 0 0 0 0 0 0\n")
-            problems.extend(self.agent.tick(self.now_ms).problems)
+            problems.extend(self.agent.run_cycle(self.now_ms).problems)
         return problems
 
     def text(self, directory: str, name: str) -> str:

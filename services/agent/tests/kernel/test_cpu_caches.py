@@ -83,18 +83,18 @@ def test_the_report_has_them_and_a_cpu_that_goes_offline_is_seen_within_a_minute
     seen = [all_cpus]
     reporter = reporter_of(tmp_path, seen)
     desired: Any = view_of(DesiredNode(node="n", capacity={"cpu": 8_000, "memory": 1 << 30}))
-    first = reporter.round(desired, [], 0)
+    first = reporter.report(desired, [], 0)
     assert first is not None
     assert [cache.id for cache in first.l3_caches] == [2, 4]
     assert first.zones[0].capacity["cpu"] == 8_000
     seen.append(all_cpus[:6])
-    assert reporter.round(desired, [], 30_000) is None
-    second = reporter.round(desired, [], 60_000)
+    assert reporter.report(desired, [], 30_000) is None
+    second = reporter.report(desired, [], 60_000)
     assert second is not None
     assert second.zones[0].capacity["cpu"] == 6_000
     assert len(reporter.places) == 6
     seen.append(())
-    assert reporter.round(desired, [], 120_000) is None, "lscpu failed: what was seen stays"
+    assert reporter.report(desired, [], 120_000) is None, "lscpu failed: what was seen stays"
     assert len(reporter.places) == 6
 
 

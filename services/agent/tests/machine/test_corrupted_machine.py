@@ -15,7 +15,8 @@ from koord_agent.domain.state.known_pods import KnownPods
 from koord_agent.shell.collect.collectors import CollectOptions
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.node_agent import ROUND_FAILED, NodeAgent
+from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
+from koord_agent.shell.node.parts import Measurement, Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.configuration.gates import parse_feature_gates
@@ -125,10 +126,11 @@ class Machine:
         self.agent = NodeAgent(
             "n",
             self.host,
+            Measurement(
+                monitor=NodeMonitor(collect_interval_ms=1_000), collectors=CollectOptions(psi=True, sched_delay=True)
+            ),
             interval_ms=1_000,
-            monitor=NodeMonitor(collect_interval_ms=1_000),
-            options=CollectOptions(psi=True, sched_delay=True),
-            gates=parse_feature_gates(["CgroupReconcile=true"], GATES),
+            protection=Protection(gates=parse_feature_gates(["CgroupReconcile=true"], GATES)),
         )
         amounts = {"cpu": CPUS * 1_000, "memory": 4096000 << 10}
         self.agent.desired = view_of(DesiredNode(node="n", slo=SLO, capacity=amounts, allocatable=amounts))
@@ -148,7 +150,7 @@ class Machine:
         """A second passes: the pods work, the agent has its round."""
         self.now_ms += 1_000
         self.agent.known = KnownPods(pods=self.pods, at_ms=self.now_ms)
-        return self.agent.tick(self.now_ms).problems
+        return self.agent.run_cycle(self.now_ms).problems
 
     def work(self) -> None:
         """The counters go on: the LS pod uses 4 cores, best effort 3."""
@@ -187,7 +189,7 @@ def test_it_goes_on_keeps_to_its_trees_and_never_tightens_a_limit_of_latency_sen
         hit = {path: path.read_bytes() for path in random_.sample(names, AT_ONCE)}
         for path, text in hit.items():
             path.write_bytes(corrupted(text, random_, JUNK))
-        failed.extend(problem for problem in machine.live() if problem.startswith(ROUND_FAILED))
+        failed.extend(problem for problem in machine.live() if problem.startswith(CYCLE_FAILED))
         for path in hit:
             path.write_bytes(machine.texts[path])
     assert failed == []

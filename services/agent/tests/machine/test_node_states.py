@@ -21,6 +21,7 @@ from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.kubelets.kubelet import Kubelet, KubeletAddress, KubeletAway
 from koord_agent.shell.kubelets.kubelet_states import KubeletStates
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.telemetry.logging import logger
@@ -239,18 +240,18 @@ def test_a_pod_that_only_the_kubelet_knows_is_measured_and_forgotten_when_it_goe
     fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=4_000, memory_bytes=8 << 30)])
     host = fleet.host("n")
     monitor = NodeMonitor(collect_interval_ms=1_000)
-    agent = NodeAgent("n", host, interval_ms=1_000, monitor=monitor)
+    agent = NodeAgent("n", host, Measurement(monitor=monitor), interval_ms=1_000)
     agent.desired = view_of(DesiredNode(node="n"))
     agent.known = known_after(KnownPods(), listed(pod("a")), 0)
     host.start_pod(agent.known.pods["a"])
     for second in range(1, 4):
         fleet.advance(float(second))
-        tick = agent.tick(second * 1_000)
+        tick = agent.run_cycle(second * 1_000)
         assert tick.facts == ()
     assert agent.report(3_000, str) is not None
     assert monitor.store.objects(Kind.POD_CPU) == ["a"]
     agent.known = KnownPods(at_ms=4_000)
-    agent.tick(4_000)
+    agent.run_cycle(4_000)
     assert monitor.store.objects(Kind.POD_CPU) == []
 
 

@@ -66,7 +66,7 @@ def test_it_says_zones_pools_and_what_the_machine_is(tmp_path: Path) -> None:
     reporter.kubelet = KubeletConfiguration(cpu_manager_policy="static", reserved_system_cpus="0")
     reporter.kubelet_entries = {"gone": {"c": "7"}}
     annotations = {keys.NODE_RESERVATION: '{"reservedCPUs":"1"}', keys.SYSTEM_QOS_RESOURCE: '{"cpuset":"2"}'}
-    report = reporter.round(desired(annotations=annotations), [pinned("a", "4")], 0)
+    report = reporter.report(desired(annotations=annotations), [pinned("a", "4")], 0)
     assert report is not None
     assert report.policies == ["None"]
     assert [(zone.name, zone.capacity["cpu"], zone.capacity["memory"]) for zone in report.zones] == [
@@ -89,28 +89,28 @@ def test_it_says_zones_pools_and_what_the_machine_is(tmp_path: Path) -> None:
 def test_it_is_said_when_it_changed_and_not_again_after_a_restart(tmp_path: Path) -> None:
     host = machine(tmp_path / "machine")
     reporter = TopologyReporter(host, PLACES)
-    first = reporter.round(desired(), [], 0)
+    first = reporter.report(desired(), [], 0)
     assert first is not None
-    assert reporter.round(desired(), [pinned("a", "4")], 1_000) is None, "looked at every 3 s"
-    changed = reporter.round(desired(), [pinned("a", "4")], SYNC_EVERY_MS)
+    assert reporter.report(desired(), [pinned("a", "4")], 1_000) is None, "looked at every 3 s"
+    changed = reporter.report(desired(), [pinned("a", "4")], SYNC_EVERY_MS)
     assert changed is not None
-    assert reporter.round(desired(), [pinned("a", "4")], 2 * SYNC_EVERY_MS) is None
+    assert reporter.report(desired(), [pinned("a", "4")], 2 * SYNC_EVERY_MS) is None
     kept = Kept(tmp_path / "state")
     kept.add([], started={}, stopped={}, topologies={"n": topology_digest(changed)})
     kept.close()
     said = Kept(tmp_path / "state").topologies()["n"]
-    assert TopologyReporter(host, PLACES, said=said).round(desired(), [pinned("a", "4")], 0) is None
-    assert TopologyReporter(host, PLACES, said=said).round(desired(), [], 0) is not None
+    assert TopologyReporter(host, PLACES, said=said).report(desired(), [pinned("a", "4")], 0) is None
+    assert TopologyReporter(host, PLACES, said=said).report(desired(), [], 0) is not None
 
 
 def test_information_that_disagrees_or_is_malformed_is_not_reported(tmp_path: Path) -> None:
-    assert TopologyReporter(machine(tmp_path / "one", numa_nodes=1), PLACES).round(desired(), [], 0) is None
-    assert TopologyReporter(machine(tmp_path / "two"), ()).round(desired(), [], 0) is None
+    assert TopologyReporter(machine(tmp_path / "one", numa_nodes=1), PLACES).report(desired(), [], 0) is None
+    assert TopologyReporter(machine(tmp_path / "two"), ()).report(desired(), [], 0) is None
     reporter = TopologyReporter(machine(tmp_path / "three"), PLACES)
     with pytest.raises(InvalidInput):
-        reporter.round(desired(annotations={keys.SYSTEM_QOS_RESOURCE: "{"}), [], 0)
+        reporter.report(desired(annotations={keys.SYSTEM_QOS_RESOURCE: "{"}), [], 0)
     silent = TopologyReporter(machine(tmp_path / "four"), PLACES, reports=False)
-    assert silent.round(desired(), [], 0) is None
+    assert silent.report(desired(), [], 0) is None
     assert silent.pools is not None
 
 

@@ -16,6 +16,7 @@ from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_pods import NodePods
+from koord_agent.shell.node.parts import Measurement
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
@@ -46,7 +47,7 @@ def cores(host: LinuxHost, agent: NodeAgent, directory: str) -> float:
     begin = time.monotonic()
     before = None
     while (now := time.monotonic()) < begin + SECONDS:
-        agent.tick(int(now * 1000))
+        agent.run_cycle(int(now * 1000))
         if before is None and now >= begin + 2:
             before = host.cgroup_counters(directory)
         time.sleep(1)
@@ -119,7 +120,7 @@ def test_a_best_effort_container_that_burns_every_cpu_is_held_to_its_budget(
         capacity = {"cpu": host.capacity().cpu_milli, "memory": host.capacity().memory_bytes}
         used: dict[bool, float] = {}
         for protect in (False, True):
-            agent = NodeAgent("n", host, interval_ms=1_000, monitor=NodeMonitor(collect_interval_ms=1_000))
+            agent = NodeAgent("n", host, Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)), interval_ms=1_000)
             threshold = {"enable": protect, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 40}
             desired = DesiredNode(
                 node="n",

@@ -19,6 +19,7 @@ from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl
 from koord_agent.shell.node.predicting import Predicting
 from koord_agent.shell.store.checkpoints import CheckpointFolder
 from koord_agent.shell.store.series_archive import SeriesArchive
@@ -150,10 +151,9 @@ def test_a_report_carries_the_prediction_once_it_was_trained() -> None:
     agent = NodeAgent(
         "n",
         host,
+        Measurement(monitor=NodeMonitor(collect_interval_ms=1_000), predicting=Predicting(PeakPredictor())),
         interval_ms=1_000,
-        monitor=NodeMonitor(collect_interval_ms=1_000),
-        runner=host,
-        predicting=Predicting(PeakPredictor()),
+        pods=PodControl(runner=host),
     )
     amounts = {"cpu": 10_000, "memory": 64 * GIB}
     web = PodOnNode(
@@ -169,7 +169,7 @@ def test_a_report_carries_the_prediction_once_it_was_trained() -> None:
     agent.desired = view_of(DesiredNode(node="n", pods=[web], capacity=amounts, allocatable=amounts))
     for second in range(1, 130):
         fleet.advance(float(second))
-        agent.tick(second * 1_000)
+        agent.run_cycle(second * 1_000)
     report = agent.report(129_000, str)
     assert report is not None
     assert report.prod_peak is not None
@@ -191,12 +191,14 @@ def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_
     agent = NodeAgent(
         "n",
         host,
+        Measurement(
+            monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
+            collectors=EVERYTHING,
+            predicting=Predicting(PeakPredictor(), CheckpointFolder(tmp_path / "predictions")),
+            archive=archive,
+        ),
         interval_ms=1_000,
-        monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
-        runner=host,
-        options=EVERYTHING,
-        predicting=Predicting(PeakPredictor(), CheckpointFolder(tmp_path / "predictions")),
-        archive=archive,
+        pods=PodControl(runner=host),
     )
     amounts = {"cpu": 10_000, "memory": 64 * GIB}
     view = view_of(DesiredNode(node="n", capacity=amounts, allocatable=amounts))
@@ -206,7 +208,7 @@ def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_
         now_ms += 1_000 + (jump_ms if second == 120 else 0)
         machine_seconds += 1.0  # the machine's own clock goes on evenly
         fleet.advance(machine_seconds)
-        assert agent.tick(now_ms).problems == ()
+        assert agent.run_cycle(now_ms).problems == ()
     metrics = Metrics(store=store, now_ms=now_ms, interval_ms=1_000)
     assert metrics.last(Kind.POD_CPU, "web") == pytest.approx(4.0)
     assert metrics.count(Kind.POD_CPU, 60_000, "web") == 61

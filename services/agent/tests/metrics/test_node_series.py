@@ -15,6 +15,7 @@ from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.metrics.agent_metrics import MOST_EVICTED, AgentMetrics, ResourceUpdates
 from koord_agent.shell.metrics.node_series import NodeSeries
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl
 from koord_agent.shell.node.predicting import Predicting
 from koord_agent.shell.routes.metrics_routes import metrics_routes
 from koordcore.events.agents.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
@@ -44,11 +45,9 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     agent = NodeAgent(
         "n",
         host,
+        Measurement(monitor=monitor, collectors=CollectOptions(psi=True), predicting=Predicting(PeakPredictor())),
         interval_ms=1_000,
-        monitor=monitor,
-        runner=host,
-        options=CollectOptions(psi=True),
-        predicting=Predicting(PeakPredictor()),
+        pods=PodControl(runner=host),
     )
     registry = CollectorRegistry()
     registry.register(NodeSeries(lambda: [agent], reported=True))
@@ -66,7 +65,7 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     agent.desired = replace(view, pods={"u": agent_pod_from_json(POD)})
     for second in range(1, 131):
         fleet.advance(float(second))
-        agent.tick(second * 1_000)
+        agent.run_cycle(second * 1_000)
     assert agent.report(130_000, str) is not None
     pod = {"node": "n", "pod_namespace": "default", "pod_name": "web", "pod_uid": "u"}
     container = {**pod, "container_id": "containerd://x", "container_name": "c"}
@@ -96,7 +95,7 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     assert value("node_resource_priority_reclaimable_status", {"node": "n", "priority": "koord-prod"}) == 0.0
 
     agent.desired = view
-    agent.tick(131_000)
+    agent.run_cycle(131_000)
     gone = generate_latest(registry).decode()
     assert "pod_psi" not in gone
     assert "container_resource_requests" not in gone

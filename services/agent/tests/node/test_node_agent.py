@@ -13,8 +13,9 @@ from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node.cycle_result import Tick
+from koord_agent.shell.node.cycle_result import CycleResult
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl
 from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
@@ -89,17 +90,21 @@ class Node:
         """A new agent on the same machine."""
         monitor = NodeMonitor(collect_interval_ms=5_000)
         self.agent = NodeAgent(
-            "n", self.host, interval_ms=5_000, monitor=monitor, runner=self.host, announced=announced
+            "n",
+            self.host,
+            Measurement(monitor=monitor),
+            interval_ms=5_000,
+            pods=PodControl(runner=self.host, announced=announced),
         )
         return self.agent
 
-    def run(self, ticks: int = 1) -> Tick:
+    def run(self, ticks: int = 1) -> CycleResult:
         """Let time pass; the last round."""
-        last: Tick | None = None
+        last: CycleResult | None = None
         for _ in range(ticks):
             self.now_ms += 5_000
             self.fleet.advance(self.now_ms / 1000)
-            last = self.agent.tick(self.now_ms)
+            last = self.agent.run_cycle(self.now_ms)
             self.said.extend(last.facts)
         assert last is not None
         return last
@@ -197,11 +202,17 @@ class Refusing(SimulatedHost):
 def test_a_write_that_failed_is_a_problem_and_no_fact() -> None:
     fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)])
     host = Refusing(fleet, 0)
-    agent = NodeAgent("n", host, interval_ms=5_000, monitor=NodeMonitor(collect_interval_ms=5_000), runner=host)
+    agent = NodeAgent(
+        "n",
+        host,
+        Measurement(monitor=NodeMonitor(collect_interval_ms=5_000)),
+        interval_ms=5_000,
+        pods=PodControl(runner=host),
+    )
     agent.desired = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000))
     for now in (5, 10, 15):
         fleet.advance(float(now))
-        tick = agent.tick(now * 1000)
+        tick = agent.run_cycle(now * 1000)
     assert tick.facts == ()
     assert "Invalid argument" in tick.problems[0]
     assert agent.report(15_000, str) is not None
@@ -285,7 +296,7 @@ def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
         host = fleet.host(f"n{i}")
         store = SeriesStore(retention_ms=1_800_000)
         monitor = NodeMonitor(collect_interval_ms=60_000, store=store, with_page_cache=False)
-        agent = NodeAgent(f"n{i}", host, interval_ms=60_000, monitor=monitor, runner=host)
+        agent = NodeAgent(f"n{i}", host, Measurement(monitor=monitor), interval_ms=60_000, pods=PodControl(runner=host))
         pods = [entry(f"p{i}-{k}", "BE" if k > 3 else "LS", 4_000, usage="") for k in range(5)]
         agent.desired = view_of(
             DesiredNode(node=f"n{i}", pods=pods, slo=dict(SLO), capacity={"cpu": fleet.nodes[i].cpu_milli})
@@ -293,6 +304,6 @@ def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
         agents.append(agent)
     for tick in range(1, 4):
         fleet.advance(tick * 60.0)
-        rounds = [agent.tick(tick * 60_000) for agent in agents]
+        rounds = [agent.run_cycle(tick * 60_000) for agent in agents]
         assert [problem for each in rounds for problem in each.problems] == []
         assert all(each.decision is not None for each in rounds[: 10 * tick])

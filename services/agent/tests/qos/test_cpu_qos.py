@@ -12,8 +12,9 @@ from koord_agent.domain.state.known_pods import KnownPods
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.cycle_result import Tick
+from koord_agent.shell.node.cycle_result import CycleResult
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.parts import Measurement, Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.configuration.gates import parse_feature_gates
@@ -76,19 +77,19 @@ class Node:
         self.agent = NodeAgent(
             "n",
             host,
+            Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
             interval_ms=1_000,
-            monitor=NodeMonitor(collect_interval_ms=1_000),
-            gates=parse_feature_gates([gates] if gates else [], GATES),
+            protection=Protection(gates=parse_feature_gates([gates] if gates else [], GATES)),
         )
         self.agent.known = KnownPods(pods=PODS, at_ms=0)
 
-    def round(self, at_ms: int, strategy: dict[str, Any], **slo: Any) -> Tick:
+    def round(self, at_ms: int, strategy: dict[str, Any], **slo: Any) -> CycleResult:
         amounts = {"cpu": 4_000, "memory": 1 << 30}
         wanted = DesiredNode(
             node="n", slo={"resourceQOSStrategy": strategy, **slo}, capacity=amounts, allocatable=amounts
         )
         self.agent.desired = view_of(wanted)
-        return self.agent.tick(at_ms)
+        return self.agent.run_cycle(at_ms)
 
     def values(self, name: str = "cpu.bvt_warp_ns") -> dict[str, int]:
         """By the last part of the directory."""

@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 from koord_agent.config.gates import GATES
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.contention.contentions import Effects
 from koord_agent.domain.qos.contention.cpi_caps import Caps
-from koord_agent.domain.qos.evict.eviction_cycle import EvictionBook
+from koord_agent.domain.qos.evict.evictor import Evictor
+from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS
+from koord_agent.domain.qos.strategies.eviction_strategies import MemoryEvictStrategy
+from koord_agent.domain.qos.strategy import CycleState
+from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.state.desired import view_of
+from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.collectors import CollectOptions
 from koord_agent.shell.host.executor import CgroupExecutor
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node.node_agent import ROUND_FAILED, NodeAgent
+from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
+from koord_agent.shell.node.parts import Measurement, PodControl, Protection
+from koord_agent.shell.node.readings import HostReadings
 from koord_agent.shell.store.audit_log import AuditSink, no_audit
 from koordcore.events.agents.nodestate import (
     AgentStopped,
@@ -75,12 +83,13 @@ class Node:
         self.agent = NodeAgent(
             "n",
             self.host,
+            Measurement(
+                monitor=NodeMonitor(collect_interval_ms=interval_ms),
+                collectors=CollectOptions(psi=True, sched_delay=True, cpi=cpi),
+            ),
             interval_ms=interval_ms,
-            monitor=NodeMonitor(collect_interval_ms=interval_ms),
-            runner=self.host,
-            options=CollectOptions(psi=True, sched_delay=True, cpi=cpi),
-            gates=parse_feature_gates(["AllAlpha=true,BECPUManager=false"], GATES),
-            audit=audit,
+            pods=PodControl(runner=self.host),
+            protection=Protection(gates=parse_feature_gates(["AllAlpha=true,BECPUManager=false"], GATES), audit=audit),
         )
         self.now_ms = 0
         self.want(pods, slo)
@@ -95,8 +104,8 @@ class Node:
         for _ in range(seconds * SECOND_MS // self.interval_ms):
             self.now_ms += self.interval_ms
             self.fleet.advance(self.now_ms / 1000)
-            tick = self.agent.tick(self.now_ms)
-            assert not any(problem.startswith(ROUND_FAILED) for problem in tick.problems), tick.problems
+            tick = self.agent.run_cycle(self.now_ms)
+            assert not any(problem.startswith(CYCLE_FAILED) for problem in tick.problems), tick.problems
             facts.extend(tick.facts)
         return facts
 
@@ -252,9 +261,9 @@ def test_a_round_that_fails_is_a_problem_with_its_place_and_the_next_one_goes_on
 
     with monkeypatch.context() as patched:
         patched.setattr(node.host, "tree", broken)
-        tick = node.agent.tick(500)
+        tick = node.agent.run_cycle(500)
     assert [type(fact) for fact in tick.facts] == [PodsStarted], "what was done before is said"
-    assert tick.problems[0].startswith(f"{ROUND_FAILED}: KeyError: 'what nobody thought of' (test_node_protection.py:")
+    assert tick.problems[0].startswith(f"{CYCLE_FAILED}: KeyError: 'what nobody thought of' (test_node_protection.py:")
     assert node.live(1) == []
 
 
@@ -316,10 +325,19 @@ def test_memory_contention_evicts_earlier_whatever_lower_bound_is_set_and_a_cloc
     look = node.agent.last_look
     assert look is not None
     section = {"enable": True, "memoryEvictThresholdPercent": 78, "memoryEvictLowerPercent": 77}
-    book = EvictionBook(frozenset(("BEMemoryEvict",)))
-    assert book.run(look, section, end=lambda _uid: True) == ()
-    (fact,) = book.run(look, section, memory_points=5, end=lambda _uid: True)
+    strategy = MemoryEvictStrategy(lambda gate: gate == "BEMemoryEvict")
+    runner = StrategyRunner(lambda: True)
+    runner.add([strategy], options=DEFAULT_OPTIONS, cycle_ms=1_000, is_enabled=lambda gate: gate == "BEMemoryEvict")
+    evictor = Evictor(rest_ms={strategy.name: 60_000})
+
+    def evict(look: NodeLook, points: int) -> tuple[PodsEvictedByAgent, ...]:
+        look = replace(look, slo={"resourceUsedThresholdWithBE": section})
+        state = CycleState(readings=HostReadings(node.host, None), effects=Effects(memory_points=points))
+        proposed = runner.propose(look, state, resting=evictor.resting(look.now_ms))
+        return evictor.evict(look, proposed.evictions, lambda _uid: True)
+
+    assert evict(look, 0) == ()
+    (fact,) = evict(look, 5)
     assert fact.feature == "BEMemoryEvict"
-    assert book.run(look, section, memory_points=5, end=lambda _uid: True) == (), "it rests"
-    earlier = replace(look, now_ms=look.now_ms - 3_600_000)
-    assert book.run(earlier, section, memory_points=5, end=lambda _uid: True)
+    assert evict(look, 5) == (), "it rests"
+    assert evict(replace(look, now_ms=look.now_ms - 3_600_000), 5)

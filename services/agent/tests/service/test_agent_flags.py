@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from koord_agent.config.flags import ADDRESS, WITHOUT_EFFECT
-from koord_agent.domain.qos.intervals import Turn
+from koord_agent.domain.qos.intervals import Interval
 from koord_agent.settings import AgentSettings
 from koord_agent.wiring.roots import host_roots
 from koordcore.service.configuration.settings import InvalidSettings
@@ -96,9 +96,9 @@ def test_in_a_container_the_machine_is_where_the_daemonset_mounts_it() -> None:
 
 
 def test_a_turn_comes_with_the_nearest_round_and_never_when_it_is_switched_off() -> None:
-    every_round, every_third, never = Turn(1_000, 1_000), Turn(3_000, 1_000), Turn(0, 1_000)
+    every_round, every_third, never = Interval(1_000, 1_000), Interval(3_000, 1_000), Interval(0, 1_000)
     rounds = [1_000, 1_999, 3_001, 3_998, 5_000, 6_000, 7_000]
-    assert [every_round.comes(at) for at in rounds] == [True] * 7
-    assert [at for at in rounds if every_third.comes(at)] == [1_000, 3_998, 7_000]
-    assert not any(never.comes(at) for at in rounds)
-    assert every_third.comes(10), "the clock was set back"
+    assert [every_round.is_due(at) for at in rounds] == [True] * 7
+    assert [at for at in rounds if every_third.is_due(at)] == [1_000, 3_998, 7_000]
+    assert not any(never.is_due(at) for at in rounds)
+    assert every_third.is_due(10), "the clock was set back"

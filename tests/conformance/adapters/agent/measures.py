@@ -11,6 +11,7 @@ from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.metrics import cpi
 from koord_agent.domain.prediction import model, reclaimable, training
 from koord_agent.domain.reporting import topology_report
+from koord_agent.domain.state.cpu_pools import cpu_pools
 from koord_agent.domain.state.kubelet import kubelet_configuration, static_reserved_cpus, topology_policy
 from koord_agent.domain.state.pods import agent_pod_from_json
 from koordcore.protocol.config.kinds import JsonValue
@@ -135,7 +136,7 @@ def cpu_shared_pool(given: dict[str, Json]) -> dict[str, Json]:
         taken = take_packed(topology, given["count"], parse_cpuset(given["available"]))
         return {"cpuset": None if taken is None else format_cpuset(taken)}
     pods: list[Json] = given.get("pods") or []
-    pools = topology_report.cpu_pools(
+    pools = cpu_pools(
         topology,
         [agent_pod_from_json(pod) for pod in pods],
         given.get("node_annotations") or {},

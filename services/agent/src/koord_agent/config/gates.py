@@ -1,28 +1,36 @@
-"""The agent's feature gates with their defaults (agent spec, 2.1)."""
+"""Feature gates of the agent with their defaults.
+
+Source: agent spec, 2.1.
+"""
 
 from typing import Final
 
-from koordcore.service.configuration.gates import Gate, Stage
+from koordcore.service.configuration.gates import Gate, Stage, parse_feature_gates
 
-BE_CPU_SUPPRESS: Final = "BECPUSuppress"
-CPU_BURST: Final = "CPUBurst"
-RDT_RESCTRL: Final = "RdtResctrl"
-BE_CPU_MANAGER: Final = "BECPUManager"
-CGROUP_RECONCILE: Final = "CgroupReconcile"
-BLKIO_RECONCILE: Final = "BlkIOReconcile"
-SYSTEM_CONFIG: Final = "SystemConfig"
-GROUP_IDENTITY: Final = "GroupIdentity"
-CORE_SCHED: Final = "CoreSched"
+from koord_agent.domain.gate_names import (
+    BE_CPU_MANAGER,
+    BE_CPU_SUPPRESS,
+    BLKIO_RECONCILE,
+    CGROUP_RECONCILE,
+    CORE_SCHED,
+    CPU_BURST,
+    GROUP_IDENTITY,
+    RDT_RESCTRL,
+    SYSTEM_CONFIG,
+)
+from koord_agent.domain.qos.evict.cpu_evict import BE_CPU_EVICT, CPU_ALLOCATABLE_EVICT, CPU_EVICT
+from koord_agent.domain.qos.evict.memory_evict import BE_MEMORY_EVICT, MEMORY_ALLOCATABLE_EVICT, MEMORY_EVICT
+
 NODE_METRIC_PROM_METRICS: Final = "NodeMetricPromMetrics"
 AUDIT_EVENTS: Final = "AuditEvents"
 AUDIT_EVENTS_HTTP: Final = "AuditEventsHTTPHandler"
 EVICTIONS: Final = (
-    "BECPUEvict",
-    "CPUAllocatableEvict",
-    "CPUEvict",
-    "BEMemoryEvict",
-    "MemoryAllocatableEvict",
-    "MemoryEvict",
+    BE_CPU_EVICT,
+    CPU_ALLOCATABLE_EVICT,
+    CPU_EVICT,
+    BE_MEMORY_EVICT,
+    MEMORY_ALLOCATABLE_EVICT,
+    MEMORY_EVICT,
 )
 
 _BETA: Final = (BE_CPU_SUPPRESS, CPU_BURST, RDT_RESCTRL, "NodeTopologyReport", GROUP_IDENTITY)
@@ -54,3 +62,4 @@ GATES: Final = (
     *(Gate(name, default=False, stage=Stage.ALPHA) for name in _ALPHA),
 )
 """Every gate that the agent knows."""
+DEFAULT_GATES: Final = parse_feature_gates([], GATES)

@@ -24,6 +24,7 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.metrics.agent_metrics import ResourceUpdates
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_pods import StopContainers
+from koord_agent.shell.node.parts import Measurement, PodControl, Protection
 from koord_agent.shell.node.predicting import Predicting
 from koord_agent.shell.store.audit_log import AuditSink
 from koord_agent.shell.store.checkpoints import CheckpointFolder
@@ -130,34 +131,37 @@ def linux_agent(
     agent = NodeAgent(
         node,
         host,
+        Measurement(
+            monitor=NodeMonitor(
+                collect_interval_ms=interval_ms,
+                store=store,
+                outdated_ms=round(settings.collect_sys_metric_outdated_interval * 1000),
+            ),
+            collectors=_collect_options(settings),
+            predicting=Predicting(_predictor(settings, 1), _checkpoints(settings)),
+            archive=_archive(shell, store),
+            topology=TopologyReporter(
+                host,
+                host.cpu_topology(),
+                reports=gates.enabled("NodeTopologyReport"),
+                report_hugepages=gates.enabled("HugePageReport"),
+                said=topology_said,
+                sync_ms=round(settings.node_topology_sync_interval * 1000),
+                cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
+            ),
+        ),
         interval_ms=interval_ms,
-        monitor=NodeMonitor(
-            collect_interval_ms=interval_ms,
-            store=store,
-            outdated_ms=round(settings.collect_sys_metric_outdated_interval * 1000),
-        ),
-        announced=announced,
-        options=_collect_options(settings),
-        gates=settings.feature_gates,
-        audit=audit,
-        draw=random.random,
-        predicting=Predicting(_predictor(settings, 1), _checkpoints(settings)),
-        archive=_archive(shell, store),
-        topology=TopologyReporter(
-            host,
-            host.cpu_topology(),
-            reports=gates.enabled("NodeTopologyReport"),
-            report_hugepages=gates.enabled("HugePageReport"),
-            said=topology_said,
-            sync_ms=round(settings.node_topology_sync_interval * 1000),
-            cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
-        ),
-        stop=_stop_containers(settings),
-        qos=_qos_options(settings),
-        storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
         extensions=extensions,
-        observe_write=ResourceUpdates(shell.metrics.registry).observe,
-        protects=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
+        pods=PodControl(announced=announced, stop=_stop_containers(settings)),
+        protection=Protection(
+            gates=settings.feature_gates,
+            audit=audit,
+            draw=random.random,
+            intervals=_qos_options(settings),
+            storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
+            observe_write=ResourceUpdates(shell.metrics.registry).observe,
+            is_on=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
+        ),
     )
     if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():
         shell.log.warning("cold_pages_unusable", reason="kidled is not there, or may not be set")
@@ -209,14 +213,14 @@ def simulated_agent(
     return NodeAgent(
         node,
         host,
+        Measurement(
+            monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False),
+            collectors=_collect_options(settings),
+            predicting=Predicting(_predictor(settings, len(fleet.nodes))),
+        ),
         interval_ms=interval_ms,
-        monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False),
-        runner=host,
-        announced=announced,
-        options=_collect_options(settings),
-        gates=settings.feature_gates,
-        audit=audit,
-        draw=random.random,
-        predicting=Predicting(_predictor(settings, len(fleet.nodes))),
-        qos=_qos_options(settings),
+        pods=PodControl(runner=host, announced=announced),
+        protection=Protection(
+            gates=settings.feature_gates, audit=audit, draw=random.random, intervals=_qos_options(settings)
+        ),
     )

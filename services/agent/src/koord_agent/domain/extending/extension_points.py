@@ -19,8 +19,7 @@ from koordcore.events.agents.nodestate import NodeTopologyReported
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication
 from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.plans.plan import CgroupFile, Plan
-from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.state.pods import AgentPod
 
 
@@ -39,14 +38,6 @@ class Point(StrEnum):
     HTTP = "http handler"
     CONTROLLER = "controller"
     EVICTION = "eviction"
-
-
-class Strategy(Protocol):
-    """A QoS strategy; it proposes, the arbiter decides."""
-
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> Iterable[Plan]:
-        """What it wants of this moment; a plan lives for ttl_ms."""
-        ...
 
 
 class PodPolicies(Protocol):

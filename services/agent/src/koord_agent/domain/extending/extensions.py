@@ -4,7 +4,7 @@ A package offers a function under the entry point group `koord_agent.extensions`
 empty-handed `Extensions` and registers what it has:
 
     def register(extensions: Extensions) -> None:
-        extensions.add_strategy("NightShift", NightShift())            # --qos-extension-plugins=NightShift=true
+        extensions.add_strategy(NightShift())                          # --qos-extension-plugins=NightShift=true
         extensions.add_collector("power", Power())
         extensions.add_callback(StateKind.NODE_SLO, "audit", told)
 
@@ -32,9 +32,9 @@ from koord_agent.domain.extending.extension_points import (
     RunController,
     State,
     StateKind,
-    Strategy,
     TopologyHook,
 )
+from koord_agent.domain.qos.strategy import Needs, Strategy
 
 T = TypeVar("T")
 OWN_PATHS: Final = ("/metrics", "/internal-metrics", "/external-metrics", "/events", "/healthz", "/readyz")
@@ -53,7 +53,7 @@ class NotAsked(ExtensionFailed):
 class Guard(Protocol):
     """Calls the code of others, so that nothing that it does reaches the agent."""
 
-    def next_round(self) -> None:
+    def start_cycle(self) -> None:
         """From here on every extension has the time of a round again."""
         ...
 
@@ -76,8 +76,8 @@ class Guard(Protocol):
 class InPlace:
     """A guard that calls in the caller's thread: for simulated nodes and tests."""
 
-    def next_round(self) -> None:
-        """See `Guard.next_round`; a round may take as long as it likes."""
+    def start_cycle(self) -> None:
+        """See `Guard.start_cycle`; a round may take as long as it likes."""
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
         """See `Guard.call`; a call may take as long as it likes."""
@@ -101,6 +101,7 @@ class Extensions:
     """Everything that was registered; a name is taken once at each point. Raises InvalidInput for a second one."""
 
     strategies: dict[str, Strategy] = field(default_factory=dict[str, Strategy])
+    needs: dict[str, Needs] = field(default_factory=dict[str, Needs])
     policies: dict[str, PodPolicies] = field(default_factory=dict[str, PodPolicies])
     callbacks: dict[tuple[StateKind, str], Callback] = field(default_factory=dict[tuple[StateKind, str], Callback])
     states: dict[str, State] = field(default_factory=dict[str, State])
@@ -120,9 +121,10 @@ class Extensions:
     failures: Counter[tuple[Point, str]] = field(default_factory=Counter[tuple[Point, str]])
     """how often each failed since the start"""
 
-    def add_strategy(self, name: str, strategy: Strategy) -> None:
-        """A strategy; it runs where `--qos-extension-plugins` names it."""
-        _add(self.strategies, name, strategy, "a strategy")
+    def add_strategy(self, strategy: Strategy) -> None:
+        """Add a strategy; it runs if `--qos-extension-plugins` switches its name on."""
+        _add(self.strategies, strategy.name, strategy, "a strategy")
+        self.needs[strategy.name] = strategy.needs
 
     def add_policies(self, name: str, policies: PodPolicies) -> None:
         """Policies of pods without annotations; of several, the first by name that has one wins (D-16)."""
@@ -177,7 +179,16 @@ class Extensions:
 
     def include(self, more: "Extensions") -> None:
         """What another package registered. Raises InvalidInput for a name that is taken; nothing is rolled back."""
-        for name in ("strategies", "policies", "callbacks", "states", "collectors", "pod_filters", "pod_metrics"):
+        for name in (
+            "strategies",
+            "needs",
+            "policies",
+            "callbacks",
+            "states",
+            "collectors",
+            "pod_filters",
+            "pod_metrics",
+        ):
             _include(getattr(self, name), getattr(more, name), name.replace("_", " "))
         for name in ("topology_hooks", "slo_defaults", "http", "controllers"):
             _include(getattr(self, name), getattr(more, name), name.replace("_", " "))

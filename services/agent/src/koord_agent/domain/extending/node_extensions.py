@@ -28,6 +28,7 @@ from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import Sample
 from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal, Strategy
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 
@@ -66,9 +67,9 @@ class NodeExtensions:
         problems, self._problems = list(self._problems), {}
         return problems
 
-    def next_round(self) -> None:
-        """A round begins: every extension has its time anew."""
-        self._all.guard.next_round()
+    def start_cycle(self) -> None:
+        """Give every extension the time of a new cycle."""
+        self._all.guard.start_cycle()
 
     def collect(self, seen: Surroundings) -> list[Sample]:
         """What collectors have found since the last round, as samples of now; states are read on the way."""
@@ -107,14 +108,16 @@ class NodeExtensions:
             self._slo = slo, {**slo, SLO_EXTENSIONS: _overlaid(self._all.slo_defaults, own)}
         return self._slo[1]
 
-    def plans(self, look: NodeLook, *, ttl_ms: int) -> list[Plan]:
-        """What the strategies that are switched on want."""
-        found: list[Plan] = []
-        for name in sorted(self._all.enabled):
-            strategy = self._all.strategies[name]
-            plans = self._called(Point.STRATEGY, name, lambda of=strategy: _plans(of.plans(look, ttl_ms=ttl_ms)))
-            found.extend(plans or ())
-        return found
+    def strategies(self) -> list[Strategy]:
+        """Return the strategies that are switched on, in the order of their names."""
+        return [
+            _GuardedStrategy(name, self._all.needs[name], self._all.strategies[name], self)
+            for name in sorted(self._all.enabled)
+        ]
+
+    def ask(self, name: str, propose: Callable[[], Proposal]) -> Proposal:
+        """Return what a strategy proposes; nothing if it fails, and the failure becomes a problem."""
+        return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
         """The look with the annotations of pods that policies were found for."""
@@ -124,10 +127,12 @@ class NodeExtensions:
         self._injected = {pod.uid: self._injected[pod.uid] for pod in look.pods}
         return replace(look, pods=pods)
 
-    def tell(self, look: NodeLook, pools: object) -> None:
-        """Call who wants to know what changed since the last round.
+    def call_back(self, look: NodeLook, pools: object) -> None:
+        """Call the callbacks of states that changed since the last cycle.
 
-        pools    who may use which CPUs; None = unknown
+        Args:
+            look: The node.
+            pools: Who may use which CPUs; None = unknown.
         """
         if not self._all.callbacks:
             return
@@ -157,7 +162,7 @@ class NodeExtensions:
         """
         if not self._all.pod_metrics:
             return {}
-        self.next_round()
+        self.start_cycle()
         found: dict[str, dict[str, Any]] = {}
         for pod in pods:
             for name, fill in sorted(self._all.pod_metrics.items()):
@@ -200,10 +205,10 @@ class NodeExtensions:
 
     def _samples(self, name: str, found: Sequence[Found], now_ms: int) -> list[Sample]:
         if len(found) > MOST_VALUES:
-            self._tell(f"{Point.COLLECTOR} {name}: {len(found)} values, the first {MOST_VALUES} are kept")
+            self._add_problem(f"{Point.COLLECTOR} {name}: {len(found)} values, the first {MOST_VALUES} are kept")
         usable = [one for one in found[:MOST_VALUES] if one.metric and math.isfinite(one.value)]
         if len(usable) < min(len(found), MOST_VALUES):
-            self._tell(f"{Point.COLLECTOR} {name}: values without a name or a finite number are left out")
+            self._add_problem(f"{Point.COLLECTOR} {name}: values without a name or a finite number are left out")
         return [Sample(Kind.EXTENSION, now_ms, float(one.value), (name, one.metric, one.of)) for one in usable]
 
     def _is_kept(self, by: PodCollector, pod: AgentPod, filters: Mapping[str, Callable[[AgentPod], bool]]) -> bool:
@@ -257,17 +262,17 @@ class NodeExtensions:
         except NotAsked:
             return None
         except ExtensionFailed as failed:
-            self._tell(str(failed))
+            self._add_problem(str(failed))
             return None
 
     def _polled(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
         try:
             return self._all.poll(point, name, function, due=due)
         except ExtensionFailed as failed:
-            self._tell(str(failed))
+            self._add_problem(str(failed))
             return None
 
-    def _tell(self, problem: str) -> None:
+    def _add_problem(self, problem: str) -> None:
         self._problems[problem] = None
 
 
@@ -276,13 +281,28 @@ def _values(found: Iterable[Found]) -> tuple[Found, ...]:
     return tuple(Found(str(metric), float(value), str(of)) for metric, value, of in found)
 
 
-def _plans(plans: Iterable[Plan]) -> tuple[Plan, ...]:
-    """Plans that the arbiter can take. Raises TypeError for others."""
-    checked = tuple(plans)
-    for plan in checked:
+@dataclass(frozen=True, slots=True)
+class _GuardedStrategy:
+    """An installed strategy: it has the time of a cycle, and its failures end with it."""
+
+    name: str
+    needs: Needs
+    strategy: Strategy
+    extensions: NodeExtensions
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        return self.extensions.ask(self.name, lambda: self.strategy.propose(look, policy, state))
+
+
+def _checked(proposal: Proposal) -> Proposal:
+    """Return a proposal that the arbiter can take. Raise TypeError for any other."""
+    if not _is(proposal, Proposal):
+        raise TypeError(f"not a proposal: {proposal!r}")
+    plans = tuple(proposal.plans)
+    for plan in plans:
         if not (_is(plan, Plan) and _is(plan.file, CgroupFile) and _is(plan.value, str)):
             raise TypeError(f"not a plan: {plan!r}")
-    return checked
+    return Proposal(plans, tuple(proposal.evictions), tuple(proposal.problems), proposal.group_identity)
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -13,6 +13,8 @@ import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.lenient_json import convert, decode
 
+from koord_agent.domain.kernel.storage_info import StorageInfo
+
 PLUGIN = "BlkioReconcile"
 AUDIT_REASON = "UpdateBlkIO"
 WEIGHT = "blkio.cost.weight"
@@ -179,3 +181,37 @@ def _reset(device: str, *, is_root: bool) -> list[DeviceValue]:
 
 def _line(file: str, device: str, value: str) -> DeviceValue:
     return DeviceValue(file=file, device=device, value=f"{device} {value}")
+
+
+def halved(line: DeviceValue) -> DeviceValue:
+    """Return a weight line with half the weight, at least 1."""
+    text = line.value.split(" ")[-1]
+    weight = int(text) if text.isdecimal() else DEFAULT_WEIGHT
+    return DeviceValue(file=line.file, device=line.device, value=f"{line.device} {max(weight // 2, 1)}")
+
+
+def settings_of(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
+    """Return the `blkioQOS` object of a class in a wire `resourceQOSStrategy`; empty if absent."""
+    of_class: Mapping[str, Any] = section.get(class_name) or {}
+    fields: Mapping[str, Any] = of_class.get("blkioQOS") or {}
+    return fields
+
+
+def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
+    """Return MAJ:MIN of the disk of a block.
+
+    Args:
+        disks: Disks of the machine.
+        block: A configured block.
+        uid: UID of the pod whose volume it may be; "" for the class and the node.
+
+    Returns:
+        None if the block has no known disk.
+    """
+    match block.type:
+        case BlockType.VOLUME_GROUP:
+            return disks.disk_of_group(block.name)
+        case BlockType.POD_VOLUME:
+            return disks.disk_of_volume(uid, block.name) if uid else None
+        case _:
+            return disks.disk_of_device(block.name)

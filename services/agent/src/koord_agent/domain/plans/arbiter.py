@@ -16,11 +16,10 @@ from enum import StrEnum
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.kernel.cgroup_files import UNLIMITED, parse_number
+from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, parse_number
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 
 CPUSET = "cpuset.cpus"
-QUOTA = "cpu.cfs_quota_us"
 LIMITS = frozenset((QUOTA, "cpu.cfs_burst_us", "memory.high", "memory.limit_in_bytes"))
 PROTECTIONS = frozenset(("memory.min", "memory.low", "cpu.shares"))
 THROTTLES = frozenset(

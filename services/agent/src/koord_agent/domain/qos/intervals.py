@@ -1,6 +1,6 @@
-"""How often each strategy has its turn, and how long evictions rest: the flags of the QoS manager.
+"""How often each strategy runs, and how long evictions rest: the flags of the QoS manager.
 
-source    agent spec, 2.2 (QoS, executor)
+Source: agent spec, 2.2 (QoS, executor).
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,16 @@ from koord_agent.domain.qos.evict import cpu_evict, memory_evict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOptions:
-    """Milliseconds between two turns; 0 = the strategy is switched off. A round is the least that there is.
+    """Intervals of the strategies in milliseconds. 0 switches a strategy off; no interval is below one cycle.
 
-    suppress_ms             CPU suppression
-    reconcile_ms            CPU burst, memory QoS, resctrl, block IO, system settings
-    cpu_evict_ms, ...       evictions, with their rests
-    force_after_ms          a knob is looked at again after this
+    Attributes:
+        suppress_ms: CPU suppression.
+        reconcile_ms: CPU burst, memory QoS, CPU QoS, resctrl, block IO, system settings, installed strategies.
+        cpu_evict_ms: Evictions for CPU.
+        memory_evict_ms: Evictions for memory.
+        cpu_evict_rest_ms: Rest after an eviction for CPU.
+        memory_evict_rest_ms: Rest after an eviction for memory.
+        force_after_ms: Age at which a written value is compared with its file again.
     """
 
     suppress_ms: int = 1_000
@@ -32,33 +36,36 @@ DEFAULT_OPTIONS = QosOptions()
 
 
 @dataclass(slots=True)
-class Turn:
-    """When a strategy has its next turn.
+class Interval:
+    """When something runs again.
 
-    every_ms     0 = never
-    round_ms     between rounds: these are not to the millisecond, so a turn comes with the round that is nearest to it
+    Cycles are not to the millisecond, so a strategy runs in the cycle that is nearest to its due time.
+
+    Attributes:
+        every_ms: Milliseconds between two runs; 0 = never.
+        cycle_ms: Milliseconds between cycles.
     """
 
     every_ms: int
-    round_ms: int
+    cycle_ms: int
     _next_ms: int | None = None
 
     @property
     def ttl_ms(self) -> int:
-        """How long plans of a turn live: two of its intervals (agent spec, 10.2)."""
-        return 2 * max(self.every_ms, self.round_ms)
+        """Life of a plan: two intervals (agent spec, 10.2)."""
+        return 2 * max(self.every_ms, self.cycle_ms)
 
     @property
     def is_off(self) -> bool:
-        """Whether it never has one."""
+        """Whether it never runs."""
         return self.every_ms <= 0
 
-    def comes(self, now_ms: int) -> bool:
-        """Whether it is now; if so, the next one is an interval away. A clock that was set back makes nobody wait."""
-        if self.is_off or self.every_ms <= self.round_ms:
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether it runs now; if so, start the next interval. A clock that was set back delays nothing."""
+        if self.is_off or self.every_ms <= self.cycle_ms:
             return not self.is_off
         due = self._next_ms
-        if due is not None and due - self.every_ms <= now_ms < due - self.round_ms // 2:
+        if due is not None and due - self.every_ms <= now_ms < due - self.cycle_ms // 2:
             return False
         self._next_ms = now_ms + self.every_ms
         return True

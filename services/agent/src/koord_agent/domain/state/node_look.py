@@ -15,6 +15,7 @@ from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication
 from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.state.cpu_pools import CpuPools
 from koord_agent.domain.state.pods import AgentPod
 
 
@@ -55,7 +56,12 @@ class NodeLook:
     reserved_cpus: CpuSet = EMPTY
     system_cpus: CpuSet = EMPTY
     kubelet_static: bool = False
+    pools: CpuPools | None = None
     states: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return a part of the NodeSLO; empty if it is absent."""
+        return (self.slo or {}).get(name) or {}
 
     @cached_property
     def by_uid(self) -> Mapping[str, AgentPod]:

@@ -14,13 +14,12 @@ from koordcore.values.topology import CpuPlace, CpuTopology
 
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
 from koord_agent.domain.reporting.topology_report import (
-    CpuPools,
     NodeTopology,
     NumaMemory,
-    cpu_pools,
     topology_digest,
     topology_reported,
 )
+from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
 from koord_agent.domain.state.desired import DesiredView
 from koord_agent.domain.state.kubelet import KubeletConfiguration
 from koord_agent.domain.state.pods import AgentPod
@@ -73,7 +72,7 @@ class TopologyReporter:
         self._sync_ms = sync_ms
         self._due_ms: int | None = None
 
-    def round(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
+    def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
         """Look when it is time; the report if it changed.
 
         raises    InvalidInput for a malformed system QoS of the node: nothing is changed or said

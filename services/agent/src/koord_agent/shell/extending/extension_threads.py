@@ -45,8 +45,8 @@ class ThreadGuard:
         self._given_up: set[tuple[Point, str]] = set()
         self._lock = threading.Lock()
 
-    def next_round(self) -> None:
-        """See `Guard.next_round`."""
+    def start_cycle(self) -> None:
+        """See `Guard.start_cycle`."""
         with self._lock:
             self._spent.clear()
             self._given_up.clear()

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text, is_equal, is_in_force, validate
-from koord_agent.domain.plans.arbiter import CPUSET, QUOTA, Arbitration, arbitrate
+from koord_agent.domain.kernel.cgroup_files import QUOTA, Unsupported, from_file_text, is_equal, is_in_force, validate
+from koord_agent.domain.plans.arbiter import CPUSET, Arbitration, arbitrate
 from koord_agent.domain.plans.executor import Update, Why, Write, WriteCache, levels_of, plan_writes
 from koord_agent.domain.plans.plan import CgroupFile, OutsideTree, Plan, require_inside
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed

@@ -19,6 +19,7 @@ from koord_agent.domain.kernel.pressure import Pressure
 from koord_agent.domain.kernel.sched_delay import SchedCounters
 from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.shell.host.probe import HostRoots
 
 
 class WriteFailed(Exception):
@@ -69,6 +70,11 @@ class Host(Protocol):
     @property
     def cgroup_version(self) -> int:
         """1 or 2."""
+        ...
+
+    @property
+    def roots(self) -> HostRoots | None:
+        """Where the file systems of a real machine are; None = a simulated one."""
         ...
 
     def capacity(self) -> Capacity:

@@ -1,155 +1,25 @@
-"""Simulated machines with the face of a real one, many of them in one process.
-
-`SimulatedFleet` holds all nodes and pods as columns and advances them together with numpy; `SimulatedHost`
-(`simulated_host`) is one node of it behind the `Host` protocol. Pods use cpu and memory by their profile
-(`koord_agent.domain.simulating.simulation`), obey the quotas and CPU lists that the agent writes to them and to their
-class, and slow each other down (`koord_agent.domain.simulating.simulated_interference`). Counters accumulate like a
-kernel's, so the same collectors and the same executor run on it. The fleet is not thread-safe: one task advances it and
-reads it.
-"""
+"""A fleet of simulated machines, each behind the `Host` protocol."""
 
 from collections.abc import Iterable
 
-import numpy as np
-
-from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US
-from koord_agent.domain.simulating.simulated_interference import (
-    CYCLES_PER_SECOND,
-    WINDOWS_SECONDS,
-    interference,
-    running_averages,
-)
-from koord_agent.domain.simulating.simulation import Floats, mean_fractions, share_cpu, sum_by_node
 from koord_agent.shell.host.simulated_host import SimulatedHost
+from koord_agent.shell.host.simulated_machines import SimulatedMachines
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.host.simulated_pods import PodColumns, Snapshot
-
-NANOSECONDS = 1_000_000_000
-PERIOD_SECONDS = CFS_PERIOD_US / 1_000_000
-SYSTEM_CPU_FRACTION = 0.01
-SYSTEM_MEMORY_FRACTION = 0.02
-SLICE_NS = 4_000_000
-"""A thread runs this long before another one may."""
 
 
-class SimulatedFleet:
-    """All simulated nodes of a process.
-
-    nodes           names must differ
-    start_seconds   simulated time at which the machines boot
-    """
+class SimulatedFleet(SimulatedMachines):
+    """All simulated nodes of a process."""
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
-        self.nodes = tuple(nodes)
-        self._index = {node.name: index for index, node in enumerate(self.nodes)}
-        if len(self._index) != len(self.nodes):
-            raise ValueError("simulated nodes: names must differ")
-        count = len(self.nodes)
-        self._now_seconds = start_seconds
-        self._capacity = np.array([node.cpu_milli / 1000 for node in self.nodes], np.float64)
-        self._memory = np.array([node.memory_bytes for node in self.nodes], np.int64)
-        self._system_memory = (self._memory * SYSTEM_MEMORY_FRACTION).astype(np.int64)
-        self._busy_ns = np.zeros(count, np.int64)
-        self._be_ns = np.zeros(count, np.int64)
-        self._be_periods = np.zeros(count, np.float64)
-        self._be_throttled = np.zeros(count, np.float64)
-        self.be_limit_cores = np.full(count, np.inf)
-        self.ls_pressure = np.zeros((len(WINDOWS_SECONDS), count))
-        self.be_pressure = np.zeros((len(WINDOWS_SECONDS), count))
-        self.ls_stalled_us = np.zeros(count)
-        self.be_stalled_us = np.zeros(count)
-        self.slowdown = np.ones(count)
-        self.ls_load = self.be_load = 1.0
-        """times the cpu that profiles of latency-sensitive and best-effort pods say"""
-        self.pods = PodColumns()
-        self._snapshot: Snapshot | None = None
-        self._hosts = [SimulatedHost(self, index) for index in range(count)]
+        """Boot the machines.
 
-    @property
-    def now_seconds(self) -> float:
-        """Simulated time that the counters have reached."""
-        return self._now_seconds
+        Args:
+            nodes: Their names must differ.
+            start_seconds: Simulated time at which the machines boot.
+        """
+        super().__init__(nodes, start_seconds=start_seconds)
+        self._hosts = [SimulatedHost(self, index) for index in range(len(self.nodes))]
 
     def host(self, node: str) -> SimulatedHost:
-        """The machine of one node. Raises KeyError for a name that is not simulated."""
-        return self._hosts[self._index[node]]
-
-    def advance(self, now_seconds: float) -> None:
-        """Let all machines run until the given simulated time; a time that is not later changes nothing.
-
-        Knobs written since the last call hold for the whole interval.
-        """
-        length = now_seconds - self._now_seconds
-        if length <= 0:
-            return
-        pods, nodes = self.pods, len(self.nodes)
-        load = np.where(pods.is_best_effort, self.be_load, self.ls_load)
-        asked = mean_fractions(pods.profiles(), self._now_seconds, now_seconds) * pods.cpu_request * load
-        wanted = np.minimum(asked, pods.cpu_limit)
-        system = self._capacity * SYSTEM_CPU_FRACTION
-        shares = share_cpu(
-            wanted,
-            pods.node,
-            pods.is_best_effort,
-            capacity=self._capacity,
-            system=system,
-            be_limit=self.be_limit_cores,
-        )
-        used_ns = np.floor(shares.used * (length * NANOSECONDS))
-        be_ns = sum_by_node(np.where(pods.is_best_effort, used_ns, 0.0), pods.node, nodes)
-        all_ns = sum_by_node(used_ns, pods.node, nodes)
-        pods.cpu_ns += used_ns.astype(np.int64)
-        self._be_ns += be_ns.astype(np.int64)
-        self._busy_ns += (all_ns + np.floor(system * (length * NANOSECONDS))).astype(np.int64)
-        periods = length / PERIOD_SECONDS
-        self._be_periods += np.where(np.isfinite(self.be_limit_cores), periods, 0.0)
-        self._be_throttled += np.where(shares.be_throttled, periods, 0.0)
-        pods.periods += np.where(np.isfinite(pods.cpu_limit), periods, 0.0)
-        pods.throttled += np.where(asked > pods.cpu_limit, periods, 0.0)
-        be_wanted = sum_by_node(np.where(pods.is_best_effort, asked, 0.0), pods.node, nodes)
-        self._interfere(all_ns / (length * NANOSECONDS) + system, shares.be_used, be_wanted, used_ns, length)
-        self._now_seconds = now_seconds
-        self._snapshot = None
-
-    def _interfere(self, used: Floats, be_used: Floats, be_wanted: Floats, used_ns: Floats, length: float) -> None:
-        """What the pods of a node did to each other in this step. used_ns (S,) by pod, the others (N,) in cores."""
-        pods = self.pods
-        step = interference(self._capacity, used, be_used, be_wanted)
-        self.ls_pressure = running_averages(self.ls_pressure, step.ls_pressure, length)
-        self.be_pressure = running_averages(self.be_pressure, step.be_pressure, length)
-        self.ls_stalled_us += step.ls_pressure * length * 1e6
-        self.be_stalled_us += step.be_pressure * length * 1e6
-        self.slowdown = step.slowdown
-        cpi = np.where(pods.is_best_effort, 1.0, step.cpi[pods.node])
-        pods.instructions += used_ns / NANOSECONDS * CYCLES_PER_SECOND / cpi
-        slices = used_ns / SLICE_NS
-        delay_ms = np.where(pods.is_best_effort, step.delay_ms[pods.node] * 4, step.delay_ms[pods.node])
-        pods.slices += slices
-        pods.wait_ns += slices * delay_ms * 1e6
-
-    def changed(self) -> None:
-        """Pods came or went: what was read before is out of date."""
-        self._snapshot = None
-
-    def snapshot(self) -> Snapshot:
-        """The counters of this moment."""
-        if self._snapshot is None:
-            pods, nodes = self.pods, len(self.nodes)
-            memory = sum_by_node(pods.memory_bytes.astype(np.float64), pods.node, nodes).astype(np.int64)
-            cache = sum_by_node(pods.page_cache_bytes.astype(np.float64), pods.node, nodes).astype(np.int64)
-            used = np.minimum(memory + self._system_memory, self._memory)
-            self._snapshot = Snapshot(
-                at_ns=int(self._now_seconds * NANOSECONDS),
-                pod_cpu_ns=pods.cpu_ns.tolist(),
-                pod_memory=pods.memory_bytes.tolist(),
-                pod_page_cache=pods.page_cache_bytes.tolist(),
-                pod_periods=pods.periods.astype(np.int64).tolist(),
-                pod_throttled=pods.throttled.astype(np.int64).tolist(),
-                node_busy_ns=self._busy_ns.tolist(),
-                node_memory=used.tolist(),
-                node_page_cache=np.minimum(cache, self._memory - used).tolist(),
-                be_cpu_ns=self._be_ns.tolist(),
-                be_periods=self._be_periods.astype(np.int64).tolist(),
-                be_throttled=self._be_throttled.astype(np.int64).tolist(),
-            )
-        return self._snapshot
+        """Return the machine of one node. Raise KeyError for a name that is not simulated."""
+        return self._hosts[self.index_of(node)]

@@ -7,7 +7,6 @@ container runtime.
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from koordcore.protocol.qos import KubeQos
@@ -36,9 +35,7 @@ from koord_agent.domain.simulating.simulated_interference import CYCLES_PER_SECO
 from koord_agent.domain.simulating.simulation import parse_profile
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
-
-if TYPE_CHECKING:
-    from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_machines import SimulatedMachines
 
 JIFFY_NS = 10_000_000
 UNLIMITED = -1
@@ -85,7 +82,7 @@ class _SimulatedPod:
 class _CycleCounters:
     """Cycles and instructions of one pod since it was made."""
 
-    def __init__(self, fleet: "SimulatedFleet", row: int) -> None:
+    def __init__(self, fleet: SimulatedMachines, row: int) -> None:
         self._fleet, self._row = fleet, row
         self._cycles, self._instructions = self._now()
 
@@ -105,7 +102,7 @@ class _CycleCounters:
 class SimulatedHost:
     """One node of a fleet, see `Host`."""
 
-    def __init__(self, fleet: "SimulatedFleet", index: int) -> None:
+    def __init__(self, fleet: SimulatedMachines, index: int) -> None:
         self._fleet = fleet
         self._index = index
         self._node = fleet.nodes[index]
@@ -119,6 +116,8 @@ class SimulatedHost:
         self._class_knobs: dict[str, dict[str, str]] = {
             self._layout.qos_directory(qos): {} for qos in (KubeQos.GUARANTEED, KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)
         }
+
+    roots = None
 
     @property
     def layout(self) -> CgroupLayout:

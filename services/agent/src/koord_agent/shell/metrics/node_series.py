@@ -19,7 +19,7 @@ from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.qos.suppress.cpu_suppress import Decision
-from koord_agent.domain.reporting.topology_report import CpuPools
+from koord_agent.domain.state.cpu_pools import CpuPools
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.storage import Looks
 from koord_agent.shell.metrics.pod_series import SLOW_MS, Families, add_pod

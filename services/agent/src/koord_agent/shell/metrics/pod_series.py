@@ -9,11 +9,12 @@ from typing import Final
 from koordcore.protocol.resource_names import CPU
 from prometheus_client.core import GaugeMetricFamily
 
+from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.kernel.pressure import DEGREES, RESOURCES
 from koord_agent.domain.metrics.metric_kinds import CYCLES, INSTRUCTIONS, PSI_PRECISION, Kind
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.strategies.cpu_burst_strategy import BURST, QUOTA
+from koord_agent.domain.qos.strategies.cpu_burst_strategy import BURST
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentContainer, AgentPod
 

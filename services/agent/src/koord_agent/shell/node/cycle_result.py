@@ -1,4 +1,4 @@
-"""What one round of a node's agent came to."""
+"""The result of one cycle of a node's agent."""
 
 import traceback
 from collections.abc import Mapping
@@ -12,13 +12,16 @@ from koord_agent.shell.host.executor import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """What one round of an agent came to.
+class CycleResult:
+    """The result of one cycle.
 
-    facts       to append to the node's aggregate, in order
-    sentence    one line for the operator
-    problems    what could not be done, one line each
-    plans       of strategies: plug-in and result (applied, expired, overridden, conflict) -> number
+    Attributes:
+        facts: To append to the aggregate of the node, in order.
+        sentence: One line for the operator.
+        problems: What could not be done, one sentence each.
+        decision: Of CPU suppression; None = no decision was made.
+        outcomes: What became of each wanted value.
+        plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
     """
 
     facts: tuple[Event, ...]
@@ -29,12 +32,12 @@ class Tick:
     plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
-def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[str, ...] = ()) -> Tick:
-    """A round that neither looked nor wrote."""
-    return Tick(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
+def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[str, ...] = ()) -> CycleResult:
+    """Return the result of a cycle that neither measured nor wrote."""
+    return CycleResult(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
 
 
 def place_of(error: Exception) -> str:
-    """File and line that an error came from."""
+    """Return file and line that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"

@@ -23,7 +23,7 @@ class Predicting:
         self._folder = folder
         self._restored = folder is None
 
-    def round(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
+    def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
         """Train if it is due; a sentence about a disk that failed, None: nothing did. `now`: unix seconds."""
         if not self._restored and self._folder is not None:
             self._restored = True

@@ -1,75 +1,65 @@
-"""One round of protection on one node: contentions, strategies, arbiter, executor, evictions, and what is said of it.
+"""The QoS cycle of one node: detect, propose, arbitrate, write, set the machine, evict, record.
 
-    look -> contentions -> plans of every strategy -> arbiter -> executor -> audit, facts
-                       \\-> eviction tasks -> victims
+    look -> contentions -> proposals of all strategies -> arbiter -> executor -> audit, facts
+                                                       \\-> evictor -> facts
 
-Strategies are pure (`koord_agent.domain.qos`); this is the only place that runs them. Source: agent spec, 10 to 19.
+Strategies are pure (`koord_agent.domain.qos.strategies`); this is the only place that runs them. Source: agent spec, 10
+to 19.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from koordcore.events.agents.nodestate import AgentStopped, PodsEvictedByAgent
 from koordcore.events.envelope import Event
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.configuration.gates import FeatureGates, parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.config.gates import (
-    BE_CPU_MANAGER,
-    BE_CPU_SUPPRESS,
-    EVICTIONS,
-    GATES,
-)
-from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.extending.node_extensions import NodeExtensions
-from koord_agent.domain.kernel.cgroup_files import UNLIMITED, Unsupported, from_file_text
+from koord_agent.domain.gate_names import CORE_SCHED, GROUP_IDENTITY
+from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
-from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.plans.arbiter import Arbitration
 from koord_agent.domain.plans.executor import CACHE_LIFE_MS, WriteCache
-from koord_agent.domain.plans.plan import CgroupFile, Plan, writable_trees
-from koord_agent.domain.qos.contention.contentions import VICTIMS, ContentionBook, Effects, PodLoad, PodSignals
-from koord_agent.domain.qos.contention.cpi_book import CpiBook
-from koord_agent.domain.qos.contention.interference import (
-    CpiSettings,
-    InterferenceSettings,
-    Signal,
-    interference_settings,
-)
-from koord_agent.domain.qos.evict.eviction_cycle import EvictionBook
-from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS, QosOptions, Turn
-from koord_agent.domain.qos.strategies.cpu_burst_strategy import QUOTA
-from koord_agent.domain.qos.suppress.cpu_suppress import Decision, NodeView, SuppressMemory, SuppressPolicy, decide
-from koord_agent.domain.reporting.audit_events import eviction_event, interference_event, lost_event, write_event
-from koord_agent.domain.reporting.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
-from koord_agent.domain.reporting.suppression_summary import SuppressionSummary, in_force
+from koord_agent.domain.plans.plan import CgroupFile, writable_trees
+from koord_agent.domain.qos.contention.detection import Detection
+from koord_agent.domain.qos.contention.interference import InterferenceSettings, interference_settings
+from koord_agent.domain.qos.evict import cpu_evict, memory_evict
+from koord_agent.domain.qos.evict.evictor import Evictor
+from koord_agent.domain.qos.intervals import Interval
+from koord_agent.domain.qos.strategies.antagonist_caps_strategy import AntagonistCapsStrategy
+from koord_agent.domain.qos.strategies.block_io_strategy import BlockIoStrategy
+from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
+from koord_agent.domain.qos.strategies.cpu_qos_strategy import CpuQosStrategy
+from koord_agent.domain.qos.strategies.cpu_suppress_strategy import CpuSuppressStrategy
+from koord_agent.domain.qos.strategies.eviction_strategies import CpuEvictStrategy, MemoryEvictStrategy
+from koord_agent.domain.qos.strategies.memory_qos_strategy import MemoryQosStrategy
+from koord_agent.domain.qos.strategy import CycleState, Strategy
+from koord_agent.domain.qos.strategy_runner import StrategyRunner
+from koord_agent.domain.qos.suppress.cpu_suppress import Decision, NodeView, SuppressPolicy
+from koord_agent.domain.reporting.suppression_summary import in_force
 from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.shell.collect.storage import REFRESH_MS
-from koord_agent.shell.host.executor import CgroupExecutor, ObserveWrite, Outcome, Result
+from koord_agent.shell.collect.storage import Storage
+from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.node.reconciling import ReconcileStrategies, section_of
-from koord_agent.shell.store.audit_log import AuditSink, no_audit
+from koord_agent.shell.node.machine_settings import MachineSettings
+from koord_agent.shell.node.parts import Protection
+from koord_agent.shell.node.qos_record import QosRecord, count_plans
+from koord_agent.shell.node.readings import HostReadings
 
-SIGNAL_EVERY_MS = 10_000
-MOST_SCALED = 2_000
-"""Knobs whose scaled value is remembered before those of gone pods are dropped."""
-REPORTS_PER_FACT = 12
-"""Small changes wait for so many reports, or ten minutes."""
 TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
-DEFAULT_GATES = parse_feature_gates([], GATES)
-_NOTHING: Mapping[str, Any] = {}
+IN_PLACE = (Result.WRITTEN, Result.UNCHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOutcome:
-    """What a round came to.
+    """The result of one QoS cycle.
 
-    decision      of CPU suppression
-    quota_us      best-effort quota in force afterwards; None = unreadable
-    plans         plugin and result (applied, expired, overridden, conflict) -> number
+    Attributes:
+        facts: To append to the log, in order.
+        problems: What could not be done, one sentence each.
+        decision: Of CPU suppression.
+        outcomes: What became of each wanted value.
+        quota_us: Quota of the best-effort class in force afterwards; None if it is unreadable.
+        plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
     """
 
     facts: tuple[Event, ...]
@@ -81,61 +71,60 @@ class QosOutcome:
 
 
 class QosCycle:
-    """The protection of one node. Not shared: its agent owns it.
+    """The protection of one node. Owned by its agent, not shared."""
 
-    interval_ms   between rounds, on the service's clock
-    draw          numbers of 0 to 1
-    options       how often each strategy has its turn
-    observe       told about every write
-    extensions    what installed packages add
-    """
+    def __init__(self, host: Host, protection: Protection, extensions: NodeExtensions, *, cycle_ms: int) -> None:
+        """Put the strategies of a node together.
 
-    def __init__(
-        self,
-        node: str,
-        host: Host,
-        *,
-        interval_ms: int,
-        gates: FeatureGates = DEFAULT_GATES,
-        audit: AuditSink = no_audit,
-        draw: Callable[[], float] = lambda: 0.5,
-        options: QosOptions = DEFAULT_OPTIONS,
-        storage_refresh_ms: int = REFRESH_MS,
-        observe: ObserveWrite = lambda _resource, _written, _seconds: None,
-        extensions: NodeExtensions | None = None,
-    ) -> None:
-        self._node = node
-        self._host = host
-        self._gates = gates
-        self._audit = audit
-        self._suppress_turn = Turn(options.suppress_ms, interval_ms)
-        self._decision: Decision | None = None
-        self.reconciling = ReconcileStrategies(
-            host,
-            turn=Turn(options.reconcile_ms, interval_ms),
-            gates=gates,
-            audit=audit,
-            draw=draw,
-            storage_refresh_ms=storage_refresh_ms,
-            extensions=extensions or NodeExtensions(Extensions()),
-            read_quota=self._read_quota,
+        Args:
+            host: The machine.
+            protection: How the node is protected.
+            extensions: What installed packages add.
+            cycle_ms: Milliseconds between cycles, on the service's clock.
+        """
+        options, gates = protection.intervals, protection.gates
+        self._extensions = extensions
+        self._machine = _machine_settings(host, protection, cycle_ms)
+        self._readings = HostReadings(host, self._machine)
+        self._detection = Detection()
+        self._suppression = CpuSuppressStrategy(gates.enabled)
+        self._burst = CpuBurstStrategy(draw=protection.draw)
+        own: tuple[Strategy, ...] = (
+            self._suppression,
+            AntagonistCapsStrategy(self._detection.cpi.caps),
+            self._burst,
+            MemoryQosStrategy(),
+            CpuQosStrategy(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED)),
+            BlockIoStrategy(),
         )
-        force_ms = options.force_after_ms
-        cache = WriteCache(force_after_ms=force_ms, life_ms=max(CACHE_LIFE_MS, 2 * force_ms))
-        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=cache, observe=observe)
+        evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
+        self._runner = StrategyRunner(self._switch_group_identity)
+        strategies = (*own, *extensions.strategies(), *evictions)
+        self._runner.add(strategies, options=options, cycle_ms=cycle_ms, is_enabled=gates.enabled)
+        self._evictor = Evictor(
+            rest_ms={cpu_evict.PLUGIN: options.cpu_evict_rest_ms, memory_evict.PLUGIN: options.memory_evict_rest_ms},
+            rest_at_start=(cpu_evict.PLUGIN,),
+        )
+        cache = WriteCache(
+            force_after_ms=options.force_after_ms, life_ms=max(CACHE_LIFE_MS, 2 * options.force_after_ms)
+        )
+        self._executor = CgroupExecutor(
+            host, trees=writable_trees(host.layout), cache=cache, observe=protection.observe_write
+        )
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
-        self._suppress = SuppressMemory()
-        self._said = SuppressionSummary()
+        self._record = QosRecord(host.layout, self._quota_file, protection.audit)
+        self._written: Mapping[CgroupFile, bool] = {}
         self._applications: tuple[HostApplication, ...] = ()
-        features = frozenset(name for name in EVICTIONS if gates.enabled(name))
-        self._evictions = EvictionBook(features, options, interval_ms)
-        self._contentions = ContentionBook()
-        self._cpi = CpiBook()
-        self._signals_due_ms = 0
-        self._knobs = KnobSummary(silent=frozenset((self._quota_file,)))
-        self._class_directories = frozenset(host.layout.qos_directory(qos) for qos in KubeQos)
-        self._left: dict[str, str] = {}
-        self._tell_every_ms = SAY_AFTER_MS
+
+    @property
+    def scaled(self) -> Mapping[CgroupFile, int]:
+        """Quotas and bursts that CPU burst proposed last."""
+        return self._burst.scaled
+
+    @property
+    def storage(self) -> Storage | None:
+        """The disks, where block IO is set."""
+        return None if self._machine is None else self._machine.storage
 
     def run(
         self,
@@ -146,91 +135,79 @@ class QosCycle:
         report_interval_ms: int = 0,
         end: Callable[[str], bool],
     ) -> QosOutcome:
-        """One round.
+        """Run one cycle.
 
-        view, policy         of CPU suppression
-        report_interval_ms   of the node's reports: small changes are told with every few of them
-        end                  ends a pod's processes here and now if this node can; False = it cannot
+        Args:
+            look: The node.
+            view: What CPU suppression judges.
+            policy: Of CPU suppression; None without a valid NodeSLO.
+            report_interval_ms: Interval of the node's reports; small changes are told with every few of them.
+            end: Ends the processes of a pod on this node; False = it cannot.
         """
         problems: list[str] = []
-        self._tell_every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
-        slo: Mapping[str, Any] = look.slo or {}
-        look = self.reconciling.extensions.with_policies(look)
+        self._record.start_cycle(report_interval_ms)
+        look = self._extensions.with_policies(look)
 
-        # 1. who is disturbed
-        settings = _settings(slo, problems)
-        contended = (*self._contended(look, settings), *self._slowed(look, settings))
-        effects = self._contentions.effects(settings)
+        # 1. detect who is disturbed
+        settings = _settings(look, problems)
+        contended = self._record.contentions(self._detection.detect(look, settings, self._readings.quota_us))
+        effects = self._detection.contentions.effects(settings)
 
-        # 2. what every strategy wants
-        decision = self._decide(view, policy, effects)
-        plans = list(decision.plans)
-        if effects.suppress_causes:
-            plans = [replace(plan, cause=effects.suppress_causes[0]) for plan in plans]
-        plans.extend(self._cpi.plans(look, self._read_quota, ttl_ms=self._suppress_turn.ttl_ms))
-        plans.extend(self.reconciling.plans(look, halve_io_weight=effects.halve_io_weight, problems=problems))
+        # 2. ask every strategy what it wants
+        state = CycleState(readings=self._readings, effects=effects, view=view, suppress=policy, written=self._written)
+        proposed = self._runner.propose(look, state, resting=self._evictor.resting(look.now_ms))
+        decision = self._suppression.decision(view)
+        problems.extend(proposed.problems)
 
-        # 3. one value per knob, in the order that the tree needs
+        # 3. pick one value for each file and write it, in the order that the tree needs
         self._allow_applications(look)
-        arbitration = self._executor.arbitrate(plans, look.now_ms)
+        arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
         outcomes = self._executor.write(arbitration, look.now_ms)
+        self._written = {outcome.file: outcome.result in IN_PLACE for outcome in outcomes}
         problems.extend(outcome.detail for outcome in outcomes if outcome.result in TROUBLE)
-        if _went_well(decision, outcomes):
-            self._suppress = decision.memory
         quota_us = self._written_quota(outcomes)
         if quota_us is not None:
             decision = in_force(decision, quota_us, arbitration.winners.get(self._quota_file))
-        facts: list[Event] = [*contended, *self._tell(look, view, decision, effects, arbitration, outcomes)]
 
-        # 4. what is set beside cgroups, on a real machine
-        problems.extend(self.reconciling.set_machine(look))
+        # 4. record the writes
+        self._record.writes(look, arbitration, outcomes)
+        changes = self._record.changes(
+            look.now_ms, decision, view.capacity_milli, effects.suppress_causes, is_written=quota_us is not None
+        )
 
-        # 5. who has to go
-        if look.slo is not None:
-            facts.extend(self._evict(look, slo, effects, end, problems))
+        # 5. set what is outside of cgroups, on a real machine
+        if self._machine is not None:
+            problems.extend(self._machine.apply(look))
+
+        # 6. evict
+        evicted = self._evictor.evict(look, proposed.evictions, end)
+        self._record.evictions(evicted)
         return QosOutcome(
-            facts=tuple(facts),
+            facts=(*contended, *changes, *evicted),
             problems=tuple(problems),
             decision=decision,
             outcomes=outcomes,
             quota_us=view.be_quota_us if quota_us is None else quota_us,
-            plans=_count(plans, arbitration),
+            plans=count_plans(proposed.plans, arbitration),
         )
 
     def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
-        """Lift what only a living agent may hold (caps); say what was not told yet, and what stays in force.
+        """Lift what only a living agent may hold, and return the last facts.
 
-        look    the last one; None = there was none
+        Args:
+            look: The last one; None if there was none.
+            now_ms: Time in milliseconds.
         """
         if look is not None:
             look = replace(look, now_ms=now_ms)
-            plans = self._cpi.plans(look, self._read_quota, ttl_ms=self._suppress_turn.ttl_ms, ends=True)
-            arbitration = self._executor.arbitrate(plans, now_ms)
-            self._audit_writes(look, arbitration, self._executor.write(arbitration, now_ms))
-        last = self._knobs.said(now_ms)
-        stopped = AgentStopped(left=dict(sorted(self._left.items())))
-        return (stopped,) if last is None else (last, stopped)
-
-    def _decide(self, view: NodeView, policy: SuppressPolicy | None, effects: Effects) -> Decision:
-        """CPU suppression, its threshold lowered while contentions go on; switched off it gives back what it took.
-
-        Between two of its turns the last decision stands.
-        """
-        last = self._decision
-        if self._suppress_turn.is_off:
-            return decide(view, None, self._suppress, ttl_ms=0)
-        if not self._suppress_turn.comes(view.now_ms) and last is not None:
-            return last
-        if policy is not None and (self._gates.enabled(BE_CPU_MANAGER) or not self._gates.enabled(BE_CPU_SUPPRESS)):
-            policy = replace(policy, enable=False)
-        if policy is not None and effects.suppress_points:
-            lowered = max(policy.threshold_percent - effects.suppress_points, policy.min_percent or 0)
-            policy = replace(policy, threshold_percent=min(lowered, policy.threshold_percent))
-        self._decision = decide(view, policy, self._suppress, ttl_ms=self._suppress_turn.ttl_ms)
-        return self._decision
+            caps = AntagonistCapsStrategy(self._detection.cpi.caps)
+            plans = caps.propose(look, {}, CycleState(readings=self._readings, is_last=True)).plans
+            arbitration = self._executor.arbitrate(tuple(plans), now_ms)
+            self._record.writes(look, arbitration, self._executor.write(arbitration, now_ms))
+        return self._record.farewell(now_ms)
 
     def _allow_applications(self, look: NodeLook) -> None:
-        """The directories of configured host applications may be written, too."""
+        """Let the executor write the directories of configured host applications, too."""
         if look.host_applications == self._applications:
             return
         self._applications = look.host_applications
@@ -242,140 +219,31 @@ class QosCycle:
                 continue
         self._executor.allow(writable_trees(look.layout, directories))
 
-    def _evict(
-        self,
-        look: NodeLook,
-        slo: Mapping[str, Any],
-        effects: Effects,
-        end: Callable[[str], bool],
-        problems: list[str],
-    ) -> tuple[PodsEvictedByAgent, ...]:
-        section = section_of(slo, "resourceUsedThresholdWithBE")
-        try:
-            facts = self._evictions.run(look, section, memory_points=effects.memory_points, end=end)
-        except InvalidInput as error:
-            problems.append(f"NodeSLO: {error}")
-            return ()
-        for fact in facts:
-            for pod in fact.pods:
-                self._audit(eviction_event(fact.feature, fact.reason, pod), 0)
-        return facts
-
-    def _contended(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
-        """Feed each signal's newest value once per sample, not once per round."""
-        back = self._signals_due_ms - look.now_ms > SIGNAL_EVERY_MS
-        if look.now_ms < self._signals_due_ms and not back:
-            return ()
-        self._signals_due_ms = look.now_ms + SIGNAL_EVERY_MS
-        if not settings.enable and not self._contentions.ongoing:
-            return ()
-        within_ms = 2 * max(SIGNAL_EVERY_MS, look.metrics.interval_ms)
-        signals = [
-            PodSignals(pod=pod, values=_signals(look, pod.uid, within_ms)) for pod in look.pods if pod.qos in VICTIMS
-        ]
-        loads = {
-            pod.uid: PodLoad(
-                cpu_cores=look.metrics.last(Kind.POD_CPU, pod.uid) or 0.0,
-                memory_bytes=look.metrics.last(Kind.POD_MEMORY, pod.uid) or 0.0,
-            )
-            for pod in look.pods
-        }
-        return self._audited(self._contentions.take(settings, signals, loads, look.by_uid, look.now_ms))
-
-    def _slowed(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
-        """Containers whose cycles per instruction stand out from what their workload has learnt."""
-        cpi = settings.cpi if settings.enable else CpiSettings()
-        return self._audited(self._cpi.take(look, cpi, self._read_quota))
-
-    def _audited(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:
-        for fact in facts:
-            event = interference_event(fact)
-            if event is not None:
-                self._audit(event, 1)
-        return facts
-
-    def _tell(
-        self,
-        look: NodeLook,
-        view: NodeView,
-        decision: Decision,
-        effects: Effects,
-        arbitration: Arbitration,
-        outcomes: Sequence[Outcome],
-    ) -> list[Event]:
-        """Audit every write; the facts that are due."""
-        self._audit_writes(look, arbitration, outcomes)
-        if self._written_quota(outcomes) is not None:
-            said = self._said.written(
-                decision, look.now_ms, view.capacity_milli, self._tell_every_ms, effects.suppress_causes
-            )
-        else:
-            said = self._said.due(look.now_ms, self._tell_every_ms)
-        told = self._knobs.due(look.now_ms, self._tell_every_ms)
-        return [fact for fact in (said, told) if fact is not None]
-
-    def _audit_writes(self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]) -> None:
-        written: list[KnobWrite] = []
-        for outcome in outcomes:
-            if outcome.result is not Result.WRITTEN or outcome.before is None:
-                continue
-            winner = arbitration.winners.get(outcome.file)
-            write = KnobWrite(file=outcome.file, before=outcome.before.strip(), after=outcome.value, winner=winner)
-            written.append(write)
-            self._audit(write_event(look, write), 1)
-            if outcome.file.directory in self._class_directories:
-                self._left[outcome.file.key] = outcome.value
-        failed = sum(outcome.result is Result.FAILED for outcome in outcomes)
-        self._knobs.add(written, failed=failed)
-        for loser in self._knobs.lost(arbitration.losers, arbitration.winners):
-            self._audit(lost_event(loser, arbitration), 2)
-
-    def _written_quota(self, outcomes: Sequence[Outcome]) -> int | None:
-        """The best-effort quota that was written; None = it was not."""
+    def _written_quota(self, outcomes: tuple[Outcome, ...]) -> int | None:
+        """Return the quota of the best-effort class if it was written."""
         written = (o.value for o in outcomes if o.file == self._quota_file and o.result is Result.WRITTEN)
         return next(map(int, written), None)
 
-    def _read_quota(self, directory: str) -> int | None:
-        text = self._host.read(CgroupFile(directory, QUOTA))
-        if text is None:
-            return None
-        try:
-            quota = int(from_file_text(QUOTA, text, self._host.cgroup_version))
-        except (InvalidInput, Unsupported):
-            return None
-        return quota if quota >= 0 else UNLIMITED
+    def _switch_group_identity(self) -> bool:
+        return self._machine is None or self._machine.switch_group_identity()
 
 
-def _settings(slo: Mapping[str, Any], problems: list[str]) -> InterferenceSettings:
+def _machine_settings(host: Host, protection: Protection, cycle_ms: int) -> MachineSettings | None:
+    if host.roots is None:
+        return None
+    return MachineSettings(
+        host,
+        host.roots,
+        gates=protection.gates,
+        audit=protection.audit,
+        interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
+        storage_refresh_ms=protection.storage_refresh_ms,
+    )
+
+
+def _settings(look: NodeLook, problems: list[str]) -> InterferenceSettings:
     try:
-        return interference_settings(slo)
+        return interference_settings(look.slo or {})
     except InvalidInput as error:
         problems.append(f"NodeSLO: {error}")
         return InterferenceSettings()
-
-
-def _signals(look: NodeLook, uid: str, within_ms: int) -> dict[Signal, float]:
-    metrics = look.metrics
-    found = {
-        Signal.PSI_CPU: metrics.pressure(uid, "cpu", "some", within_ms=within_ms),
-        Signal.PSI_MEM: metrics.pressure(uid, "mem", "full", within_ms=within_ms),
-        Signal.PSI_IO: metrics.pressure(uid, "io", "full", within_ms=within_ms),
-        Signal.SCHED_DELAY: metrics.last(Kind.POD_SCHED_DELAY, uid, within_ms=within_ms),
-        Signal.MEM_ALLOC: metrics.last(Kind.POD_MEMORY_ALLOC_STALL, uid, within_ms=within_ms),
-        Signal.DISK_IO: metrics.last(Kind.POD_DISK_AWAIT, uid, within_ms=within_ms),
-        Signal.NETWORK: metrics.last(Kind.POD_TCP_RETRANSMIT, uid, within_ms=within_ms),
-    }
-    return {signal: value for signal, value in found.items() if value is not None}
-
-
-def _went_well(decision: Decision, outcomes: Sequence[Outcome]) -> bool:
-    files = {plan.file for plan in decision.plans}
-    return all(o.result in (Result.WRITTEN, Result.UNCHANGED) for o in outcomes if o.file in files)
-
-
-def _count(plans: Sequence[Plan], arbitration: Arbitration) -> Mapping[tuple[str, str], int]:
-    lost = Counter((loser.plan.plugin, str(loser.loss)) for loser in arbitration.losers)
-    handed = Counter(plan.plugin for plan in plans)
-    for (plugin, _), number in lost.items():
-        handed[plugin] -= number
-    return {**{(plugin, "applied"): number for plugin, number in handed.items() if number > 0}, **lost}

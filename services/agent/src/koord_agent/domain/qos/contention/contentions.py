@@ -1,6 +1,6 @@
 """Which latency-sensitive pods of a node are disturbed, by whom most likely, and what the agent does about it.
 
-`ContentionBook` feeds each signal of each pod into its state machine (`interference`), ranks suspects when a contention
+`Contentions` feeds each signal of each pod into its state machine (`interference`), ranks suspects when a contention
 begins, and says what follows from the contentions that go on. Its facts carry an id that mitigations name as their
 cause. Source: agent spec, 18.
 """
@@ -57,6 +57,9 @@ class Effects:
     io_causes: tuple[str, ...] = ()
 
 
+NO_EFFECTS = Effects()
+
+
 @dataclass(slots=True)
 class _Ongoing:
     contention: Contention = field(default_factory=Contention)
@@ -66,7 +69,7 @@ class _Ongoing:
 
 
 @dataclass(slots=True)
-class ContentionBook:
+class Contentions:
     """The contentions of one node. Owned by its agent."""
 
     _states: dict[tuple[str, Signal], _Ongoing] = field(default_factory=dict[tuple[str, Signal], _Ongoing])
@@ -116,7 +119,7 @@ class ContentionBook:
     def effects(self, settings: InterferenceSettings) -> Effects:
         """What follows from the contentions of prod pods that go on."""
         if not settings.psi.act:
-            return Effects()
+            return NO_EFFECTS
         by_signal: dict[Signal, list[str]] = {}
         for (_, signal), ongoing in self._states.items():
             if ongoing.id and ongoing.is_prod:

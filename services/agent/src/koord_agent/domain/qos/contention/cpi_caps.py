@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
 
-from koord_agent.domain.kernel.cgroup_files import UNLIMITED, milli_to_quota_us
+from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, milli_to_quota_us
 from koord_agent.domain.metrics import cpi as rules
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.qos.contention.contentions import VICTIMS
@@ -19,7 +19,6 @@ from koord_agent.domain.state.pods import AgentPod
 
 PLUGIN = "CPI"
 AUDIT_REASON = "CapAntagonist"
-QUOTA = "cpu.cfs_quota_us"
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class _Cap:
 
 @dataclass(slots=True)
 class Caps:
-    """The caps of one node. Owned by its `CpiBook`."""
+    """The caps of one node. Owned by its `CpiDetection`."""
 
     _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
     _looked_at: set[str] = field(default_factory=set[str])

@@ -1,15 +1,17 @@
-"""CPU burst for all pods of a node in one round: which buffers and quotas to have, limiters kept from round to round.
+"""CPU burst as a strategy: burst buffers and quotas of the pods of a node, with limiters that last over cycles.
 
-The rules are in `cpu_burst` and `burst_limiter`; plans go to the arbiter. A pod of which no containers are known (no
-kubelet) is treated as its own only container. Source: agent spec, 13.
+The values are computed by `domain.hooks.cpu_burst` and `burst_limiter`. A pod whose containers are unknown (no kubelet)
+counts as its own only container. Source: agent spec, 13.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from koordcore.protocol.resource_names import CPU
 
+from koord_agent.domain.gate_names import CPU_BURST
 from koord_agent.domain.hooks.cpu_burst import (
     PLUGIN,
     BurstPolicy,
@@ -22,18 +24,21 @@ from koord_agent.domain.hooks.cpu_burst import (
     pool_load,
     step_quota,
 )
-from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us
+from koord_agent.domain.kernel.cgroup_files import QUOTA, milli_to_quota_us
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.qos.strategies.burst_limiter import BurstLimiter, new_limiter
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 
-QUOTA, BURST = "cpu.cfs_quota_us", "cpu.cfs_burst_us"
+BURST = "cpu.cfs_burst_us"
 LONGEST_WINDOW_MS = 10_000
 WINDOW_INTERVALS = 5
 UNKNOWN_USAGE_PERCENT = 100
+MOST_SCALED = 2_000
+"""Files whose scaled value is remembered before those of gone pods are dropped."""
 
 
 class _Target(NamedTuple):
@@ -48,25 +53,24 @@ class _Target(NamedTuple):
 
 
 @dataclass(slots=True)
-class BurstBook:
-    """What burst carries from round to round for one node. Owned by its agent.
+class CpuBurstStrategy:
+    """CPU burst of one node.
 
-    draw   a number of 0 to 1, for where new limiters start
+    Attributes:
+        draw: Returns a random number in 0..1; it decides where new limiters start.
+        scaled: Quotas and bursts that were proposed last, by file.
     """
 
+    name = PLUGIN
+    needs = Needs(gates=(CPU_BURST,), section="cpuBurstStrategy")
     draw: Callable[[], float]
+    scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
     _resting: dict[str, BurstPolicy] = field(default_factory=dict[str, BurstPolicy])
 
-    def plans(
-        self, look: NodeLook, section: Mapping[str, Any], *, read_quota: Callable[[str], int | None], ttl_ms: int
-    ) -> tuple[Plan, ...]:
-        """The plans of this round.
-
-        section      `cpuBurstStrategy` in wire spelling
-        read_quota   cfs quota of a directory now; None = unreadable, its pod is left alone
-        """
-        node_policy = burst_policy(section)
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`. A pod whose quota is unreadable keeps it."""
+        node_policy, read_quota, ttl_ms = burst_policy(policy), state.readings.quota_us, state.ttl_ms
         pool: PoolState | None = None
         plans: list[Plan] = []
         seen: set[str] = set()
@@ -74,23 +78,24 @@ class BurstBook:
             if not is_managed(pod) or pod.uid in look.frozen:
                 continue
             seen.add(pod.uid)
-            policy = policy_of_pod(pod, section) if pod.annotations else node_policy
-            if self._resting.get(pod.uid) == policy:
+            own = policy_of_pod(pod, policy) if pod.annotations else node_policy
+            if self._resting.get(pod.uid) == own:
                 continue
             targets = tuple(_targets(look, pod))
-            values = {target.directory: burst_value_us(policy, target.limit_milli) for target in targets}
+            values = {target.directory: burst_value_us(own, target.limit_milli) for target in targets}
             of_pod = look.pod_directory(pod)
             values[of_pod] = sum(values.values())
             plans.extend(_plan(look, directory, BURST, value, ttl_ms) for directory, value in values.items())
-            if policy.bursts_by_quota and pool is None:
+            if own.bursts_by_quota and pool is None:
                 pool = _pool(look, node_policy)
-            changed, complete = self._quotas(look, of_pod, targets, policy, pool or PoolState.UNKNOWN, read_quota)
+            changed, complete = self._quotas(look, of_pod, targets, own, pool or PoolState.UNKNOWN, read_quota)
             plans.extend(_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in changed.items())
-            if complete and not changed and not policy.bursts_by_quota:
+            if complete and not changed and not own.bursts_by_quota:
                 # everything is at rest: nothing to do until the policy or the pod changes
-                self._resting[pod.uid] = policy
+                self._resting[pod.uid] = own
         self._forget(seen, look.now_ms)
-        return tuple(plans)
+        self._remember_scaled(look, plans)
+        return Proposal(plans)
 
     def _quotas(
         self,
@@ -148,6 +153,16 @@ class BurstBook:
         usage = UNKNOWN_USAGE_PERCENT if used is None else int(used * 1000 / target.limit_milli * 100)
         return limiter.step(usage, now_ms)
 
+    def _remember_scaled(self, look: NodeLook, plans: Sequence[Plan]) -> None:
+        self.scaled.update((plan.file, int(plan.value)) for plan in plans)
+        if len(self.scaled) > MOST_SCALED:
+            there = {look.pod_directory(pod) for pod in look.pods}
+            self.scaled = {
+                file: value
+                for file, value in self.scaled.items()
+                if file.directory in there or posixpath.dirname(file.directory) in there
+            }
+
     def _forget(self, pods: set[str], now_ms: int) -> None:
         self._resting = {uid: policy for uid, policy in self._resting.items() if uid in pods}
         self._limiters = {
@@ -199,7 +214,7 @@ def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:
         if (cores := look.metrics.average(Kind.POD_CPU, window_ms, pod.uid)) is not None
     }
     return pool_load(
-        node_cpus=look.capacity.get(CPU, 0) // 1000,
+        node_cpus=len(look.topology) or None,
         node_cpu_used_cores=look.metrics.average(Kind.NODE_CPU, window_ms),
         pods=look.pods,
         used_cores=used,

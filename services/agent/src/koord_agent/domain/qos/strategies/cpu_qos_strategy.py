@@ -1,7 +1,7 @@
-"""CPU QoS of a node as plans: group identity of classes, pods, containers and host applications, idle classes.
+"""CPU QoS as a strategy: group identity of classes, pods, containers and host applications, and idle classes.
 
-Handed over when something changed and once in a while. The values are computed by `group_identity`.
-Source: runtime spec, 2.6 (kubeqos, pod, host app), 3.1, 3.2.
+It proposes its plans when pods or settings changed, and renews them every 10 s. The values are computed by
+`domain.hooks.group_identity`. Source: runtime spec, 2.6 (kubeqos, pod, host app), 3.1, 3.2.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,10 @@ from typing import Any
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.gate_names import CORE_SCHED, GROUP_IDENTITY
 from koord_agent.domain.hooks.group_identity import (
     BVT,
     IDLE,
-    BvtKernel,
     BvtRule,
     application_bvt,
     bvt_rule,
@@ -24,6 +24,7 @@ from koord_agent.domain.hooks.group_identity import (
 )
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategy import RESOURCE_QOS, CycleState, Needs, Proposal
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 
@@ -33,58 +34,59 @@ AUDIT_REASON = "UpdateCPU"
 
 
 @dataclass(slots=True)
-class CpuQosBook:
-    """When the plans of a node were handed over last, and for which pods. Owned by its agent.
+class CpuQosStrategy:
+    """CPU QoS of one node.
 
-    identity, idle    which of the two are switched on
-    problems          pods whose annotation is malformed, of the last plans
+    Attributes:
+        identity: Whether group identities are set.
+        idle: Whether classes are made idle.
     """
 
+    name = PLUGIN
+    needs = Needs(gates=(GROUP_IDENTITY, CORE_SCHED), section=RESOURCE_QOS)
     identity: bool
     idle: bool
-    problems: tuple[str, ...] = ()
+    _problems: tuple[str, ...] = ()
     _pods: tuple[AgentPod, ...] = ()
     _section: Mapping[str, Any] | None = None
     _at_ms: int = 0
     _changed_ms: int = 0
     _is_off: bool = False
 
-    def plans(self, look: NodeLook, section: Mapping[str, Any], kernel: BvtKernel, *, ttl_ms: int) -> tuple[Plan, ...]:
-        """Plans for every file that the settings name; none while nothing changed and they are fresh.
-
-        section   `resourceQOSStrategy` in wire spelling
-        """
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )
-        is_same = same_pods and self._section is section
+        is_same = same_pods and self._section is policy
         is_fresh = 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
         is_done = self._is_off and look.now_ms - self._changed_ms >= 2 * RENEW_AFTER_MS
         if is_same and (is_fresh or is_done):
-            return ()
-        rule = bvt_rule(section)
-        idle = [(CgroupFile(look.layout.qos_directory(qos), IDLE), qos_idle(section, qos)) for qos in KubeQos]
-        self._pods, self._section, self._at_ms = look.pods, section, look.now_ms
+            return Proposal(problems=self._problems)
+        rule = bvt_rule(policy)
+        idle = [(CgroupFile(look.layout.qos_directory(qos), IDLE), qos_idle(policy, qos)) for qos in KubeQos]
+        self._pods, self._section, self._at_ms = look.pods, policy, look.now_ms
         self._changed_ms = self._changed_ms if is_same else look.now_ms
         # zeros are wished for twice, for a write that failed, and then no more: nobody else gives a class an identity
         self._is_off = not rule.is_enabled and not any(value for _, value in idle)
         wanted: list[tuple[CgroupFile, int]] = []
-        if self.identity and kernel.takes(rule):
+        if self.identity and state.readings.group_identity().takes(rule):
             wanted.extend(self._identities(look, rule))
         if self.idle:
             wanted.extend(idle)
-        return tuple(
+        plans = [
             Plan(
                 plugin=PLUGIN,
                 band=Band.ISOLATION,
                 file=file,
                 value=str(value),
                 created_ms=look.now_ms,
-                ttl_ms=ttl_ms,
+                ttl_ms=state.ttl_ms,
                 reason=AUDIT_REASON,
             )
             for file, value in wanted
-        )
+        ]
+        return Proposal(plans, problems=self._problems, group_identity=bool(plans) and rule.is_enabled)
 
     def _identities(self, look: NodeLook, rule: BvtRule) -> Iterator[tuple[CgroupFile, int]]:
         for qos in KubeQos:
@@ -105,7 +107,7 @@ class CpuQosBook:
                         yield CgroupFile(look.container_directory(pod, container.container_id), BVT), value
                     except UnknownContainerId:
                         continue
-        self.problems = tuple(problems)
+        self._problems = tuple(problems)
         for application in look.host_applications:
             try:
                 directory = look.layout.host_application_directory(application)

@@ -1,6 +1,6 @@
-"""Memory QoS of all pods of a node as plans, handed over when something changed and once in a while.
+"""Memory QoS as a strategy: it proposes its plans when pods or settings changed, and renews them every 30 s.
 
-The values are computed by `memory_qos`. Source: agent spec, 14.
+The values are computed by `domain.hooks.memory_qos`. Source: agent spec, 14.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,11 @@ from typing import Any
 
 from koordcore.protocol.pod_resources import MEMORY
 
+from koord_agent.domain.gate_names import CGROUP_RECONCILE
 from koord_agent.domain.hooks.memory_qos import PLUGIN, Values, class_settings, memory_values
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategy import RESOURCE_QOS, CycleState, Needs, Proposal
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 
@@ -20,27 +22,30 @@ AUDIT_REASON = "UpdateMemory"
 
 
 @dataclass(slots=True)
-class MemoryBook:
-    """When the plans of a node were handed over last, and for which pods. Owned by its agent."""
+class MemoryQosStrategy:
+    """Memory QoS of one node.
 
+    Attributes:
+        page_size: Bytes of a page of this machine.
+    """
+
+    name = PLUGIN
+    needs = Needs(gates=(CGROUP_RECONCILE,), section=RESOURCE_QOS)
     page_size: int = 4096
     _pods: tuple[AgentPod, ...] = ()
     _section: Mapping[str, Any] | None = None
     _at_ms: int = 0
 
-    def plans(self, look: NodeLook, section: Mapping[str, Any], *, ttl_ms: int) -> tuple[Plan, ...]:
-        """Plans for every memory.* file that the settings name; none while nothing changed and they are fresh.
-
-        section   `resourceQOSStrategy` in wire spelling
-        """
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )
-        if same_pods and self._section is section and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
-            return ()
-        self._pods, self._section, self._at_ms = look.pods, section, look.now_ms
+        if same_pods and self._section is policy and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
+            return Proposal()
+        self._pods, self._section, self._at_ms = look.pods, policy, look.now_ms
         values = memory_values(
-            class_settings(section),
+            class_settings(policy),
             look.pods,
             allocatable_bytes=look.allocatable.get(MEMORY, 0),
             page_size=self.page_size,
@@ -55,7 +60,7 @@ class MemoryBook:
                     file=CgroupFile(directory, name),
                     value=str(value),
                     created_ms=look.now_ms,
-                    ttl_ms=ttl_ms,
+                    ttl_ms=state.ttl_ms,
                     reason=AUDIT_REASON,
                 )
                 for name, value in files.items()
@@ -74,4 +79,4 @@ class MemoryBook:
                         add(look.container_directory(pod, container.container_id), found.containers[container.name])
                     except UnknownContainerId:
                         continue
-        return tuple(plans)
+        return Proposal(plans)

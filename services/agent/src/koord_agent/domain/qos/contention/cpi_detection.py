@@ -14,7 +14,6 @@ from koordcore.protocol.amount_text import cfs_quota_text
 
 from koord_agent.domain.metrics import cpi as rules
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.plans.plan import Plan
 from koord_agent.domain.qos.contention.contentions import MOST_SUSPECTS, VICTIMS
 from koord_agent.domain.qos.contention.cpi_baselines import MINUTE_MS, Baselines, Workload
 from koord_agent.domain.qos.contention.cpi_caps import Caps
@@ -32,13 +31,18 @@ class _Victim:
 
 
 @dataclass(slots=True)
-class CpiBook:
-    """The CPI of the containers of one node. Owned by its agent."""
+class CpiDetection:
+    """The cycles per instruction of the containers of one node, and the caps of antagonists that follow.
+
+    Attributes:
+        caps: Antagonists that are capped; `AntagonistCapsStrategy` turns them into plans.
+    """
+
+    caps: Caps = field(default_factory=Caps)
 
     _baselines: Baselines = field(default_factory=Baselines)
     _victims: dict[tuple[str, str], _Victim] = field(default_factory=dict[tuple[str, str], _Victim])
     _usage: deque[tuple[int, Mapping[str, float]]] = field(default_factory=lambda: deque(maxlen=64))
-    _caps: Caps = field(default_factory=Caps)
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
@@ -71,12 +75,6 @@ class CpiBook:
                     victim.outliers.append(look.now_ms)
                 facts.extend(self._judge(look, settings, pod, name, victim, threshold, read_quota))
         return tuple(facts)
-
-    def plans(
-        self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
-    ) -> tuple[Plan, ...]:
-        """See `Caps.plans`."""
-        return self._caps.plans(look, read_quota, ttl_ms=ttl_ms, ends=ends)
 
     def _judge(
         self,
@@ -157,13 +155,13 @@ class CpiBook:
         cause: str,
         read_quota: Callable[[str], int | None],
     ) -> list[str]:
-        if cap is None or cap.name in self._caps:
+        if cap is None or cap.name in self.caps:
             return []
         pod = look.by_uid[cap.name]
         before = read_quota(look.pod_directory(pod))
         if before is None:
             return []
-        self._caps.hold(
+        self.caps.hold(
             cap.name,
             quota_us=cap.cfs_quota_us,
             before_us=before,

@@ -1,0 +1,26 @@
+"""Caps of antagonists as a strategy: pods that slow another one are held to a small quota for some minutes.
+
+Who is capped comes from `domain.qos.contention.cpi_detection`, the plans from `cpi_caps`. Source: agent spec, 18.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from koord_agent.domain.qos.contention.cpi_caps import PLUGIN, Caps
+from koord_agent.domain.qos.strategy import CycleState, Needs, Pace, Proposal
+from koord_agent.domain.state.node_look import NodeLook
+
+
+class AntagonistCapsStrategy:
+    """The caps of one node; they are lifted when the agent stops."""
+
+    name = PLUGIN
+    needs = Needs(pace=Pace.EVERY_CYCLE, node_slo=False)
+
+    def __init__(self, caps: Caps) -> None:
+        """Share the caps with the detection that sets them."""
+        self._caps = caps
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`."""
+        return Proposal(self._caps.plans(look, state.readings.quota_us, ttl_ms=state.ttl_ms, ends=state.is_last))

@@ -1,0 +1,94 @@
+"""Block-IO limits of the best-effort class and of pods as plans.
+
+The values are computed by `domain.hooks.blkio`. cgroup v1 with the kernel's extensions only. Source: agent spec, 16.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from koordcore.protocol import keys
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.gate_names import BLKIO_RECONCILE
+from koord_agent.domain.hooks.blkio import (
+    AUDIT_REASON,
+    LIMIT_FILES,
+    PLUGIN,
+    WEIGHT,
+    Block,
+    DeviceValue,
+    blocks_of,
+    blocks_of_pod,
+    disk_of,
+    halved,
+    io_plan,
+    settings_of,
+)
+from koord_agent.domain.kernel.storage_info import StorageInfo
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+
+class BlockIoStrategy:
+    """Block-IO limits of one node. It proposes nothing while the disks of the machine are unknown."""
+
+    name = PLUGIN
+    needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`. Contention for disks halves the weight of the best-effort class."""
+        be_root, readings = look.layout.qos_directory(KubeQos.BEST_EFFORT), state.readings
+        if look.cgroup_version != 1 or not _current(readings, be_root):
+            return Proposal()
+        disks = readings.disks(look.now_ms)
+        if disks is None:
+            return Proposal()
+        settings = settings_of(policy, "beClass")
+        lines = _lines(readings, disks, be_root, blocks_of(settings), enable=bool(settings.get("enable")))
+        if state.effects.halve_io_weight:
+            lines = [halved(line) if line.file == WEIGHT else line for line in lines]
+        plans = [_plan(look, be_root, line, state.ttl_ms) for line in lines]
+        for pod in look.pods:
+            if pod.uid not in look.frozen and pod.phase == "Running" and keys.BLKIO_QOS in pod.annotations:
+                plans.extend(_plans_of_pod(look, pod, disks, state))
+        return Proposal(plans)
+
+
+def _plans_of_pod(look: NodeLook, pod: AgentPod, disks: StorageInfo, state: CycleState) -> Iterable[Plan]:
+    try:
+        blocks = blocks_of_pod(pod.annotations)
+    except InvalidInput:
+        return []
+    directory = look.pod_directory(pod)
+    lines = _lines(state.readings, disks, directory, blocks, enable=True, uid=pod.uid)
+    return [_plan(look, directory, line, state.ttl_ms) for line in lines]
+
+
+def _lines(
+    readings: Readings, disks: StorageInfo, directory: str, blocks: Sequence[Block], *, enable: bool, uid: str = ""
+) -> list[DeviceValue]:
+    current = _current(readings, directory)
+    lines = io_plan(
+        blocks, is_root=False, enable=enable, disk_of=lambda block: disk_of(disks, block, uid), current=current
+    )
+    return [line for line in lines or () if line.file in current]
+
+
+def _current(readings: Readings, directory: str) -> dict[str, str]:
+    texts = {name: readings.read(CgroupFile(directory, name)) for name in LIMIT_FILES}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _plan(look: NodeLook, directory: str, line: DeviceValue, ttl_ms: int) -> Plan:
+    return Plan(
+        plugin=PLUGIN,
+        band=Band.ISOLATION,
+        file=CgroupFile(directory, line.file, line.device),
+        value=line.value,
+        created_ms=look.now_ms,
+        ttl_ms=ttl_ms,
+        reason=AUDIT_REASON,
+    )

@@ -1,0 +1,62 @@
+"""CPU suppression as a strategy: its threshold is lowered while contentions go on.
+
+The decision itself is `domain.qos.suppress.cpu_suppress.decide`. Source: agent spec, 11, 18.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from koord_agent.domain.gate_names import BE_CPU_MANAGER, BE_CPU_SUPPRESS
+from koord_agent.domain.qos.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Pace, Proposal
+from koord_agent.domain.qos.suppress.cpu_suppress import (
+    PLUGIN,
+    Decision,
+    NodeView,
+    SuppressMemory,
+    SuppressPolicy,
+    decide,
+)
+from koord_agent.domain.state.node_look import NodeLook
+
+
+class CpuSuppressStrategy:
+    """CPU suppression of one node. It gives back what it took when it is switched off."""
+
+    name = PLUGIN
+    needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
+
+    def __init__(self, is_enabled: Callable[[str], bool]) -> None:
+        """Read the gates.
+
+        Args:
+            is_enabled: Whether a feature gate is on.
+        """
+        self._is_on = is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
+        self._memory = SuppressMemory()
+        self._decision: Decision | None = None
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`. The policy is `state.suppress`, which was parsed with the desired state."""
+        view, suppress = state.view, state.suppress
+        if view is None:
+            return Proposal()
+        if self._decision is not None and all(state.written.get(plan.file, True) for plan in self._decision.plans):
+            self._memory = self._decision.memory
+        if suppress is not None:
+            suppress = (
+                _lowered(suppress, state.effects.suppress_points) if self._is_on else replace(suppress, enable=False)
+            )
+        self._decision = decide(view, suppress, self._memory, ttl_ms=state.ttl_ms)
+        causes = state.effects.suppress_causes
+        plans = self._decision.plans
+        return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
+
+    def decision(self, view: NodeView) -> Decision:
+        """Return the decision that is in force; while the strategy is switched off, one that changes nothing."""
+        return self._decision or decide(view, None, self._memory, ttl_ms=0)
+
+
+def _lowered(policy: SuppressPolicy, points: int) -> SuppressPolicy:
+    lowered = max(policy.threshold_percent - points, policy.min_percent or 0)
+    return replace(policy, threshold_percent=min(lowered, policy.threshold_percent))

@@ -1,0 +1,134 @@
+"""The protocol of QoS strategies: those of the agent and those of installed packages.
+
+A strategy proposes; it never writes. `strategy_runner` decides which strategies are due, one arbiter
+(`domain.plans.arbiter`) picks one plan for each file, and one executor writes. Source: agent spec, 10.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from koord_agent.domain.hooks.group_identity import BvtKernel
+from koord_agent.domain.kernel.storage_info import StorageInfo
+from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.qos.contention.contentions import NO_EFFECTS, Effects
+from koord_agent.domain.qos.evict.eviction import EvictionTask
+from koord_agent.domain.qos.suppress.cpu_suppress import NodeView, SuppressPolicy
+from koord_agent.domain.state.node_look import NodeLook
+
+RESOURCE_QOS = "resourceQOSStrategy"
+RESOURCE_THRESHOLD = "resourceUsedThresholdWithBE"
+
+
+class Pace(StrEnum):
+    """Which flag of the agent sets the interval of a strategy."""
+
+    EVERY_CYCLE = "every cycle"
+    SUPPRESS = "cpu-suppress-interval-seconds"
+    RECONCILE = "reconcile-interval-seconds"
+    CPU_EVICT = "cpu-evict-interval-seconds"
+    MEMORY_EVICT = "memory-evict-interval-seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a strategy needs in order to run.
+
+    Attributes:
+        gates: Feature gates; at least one must be on. Empty: the strategy needs none.
+        section: Part of the NodeSLO that `propose` gets as its policy; "" is the whole NodeSLO.
+        pace: Flag that sets the interval of the strategy.
+        node_slo: Whether the strategy is left out while the node has no valid NodeSLO.
+    """
+
+    gates: tuple[str, ...] = ()
+    section: str = ""
+    pace: Pace = Pace.RECONCILE
+    node_slo: bool = True
+
+
+class Readings(Protocol):
+    """What a strategy may read of the machine beyond the look."""
+
+    def read(self, file: CgroupFile) -> str | None:
+        """Return the text of a kernel file; None if it is unreadable."""
+        ...
+
+    def quota_us(self, directory: str) -> int | None:
+        """Return the CFS quota of a directory, -1 if unlimited; None if it is unreadable."""
+        ...
+
+    def group_identity(self) -> BvtKernel:
+        """Return what this kernel has of group identity."""
+        ...
+
+    def disks(self, now_ms: int) -> StorageInfo | None:
+        """Return the disks of the machine; None while they are unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleState:
+    """What the cycle knows besides the look.
+
+    Attributes:
+        readings: Files of the machine.
+        ttl_ms: Life of the plans of this strategy: two of its intervals.
+        effects: What ongoing contentions change in the policies.
+        view: What CPU suppression judges; None if suppression is not part of this cycle.
+        suppress: Policy of CPU suppression; None without a valid NodeSLO.
+        written: Files of the last cycle, and whether each holds its value now.
+        is_last: Whether the agent stops after this cycle.
+    """
+
+    readings: Readings
+    ttl_ms: int = 2_000
+    effects: Effects = NO_EFFECTS
+    view: NodeView | None = None
+    suppress: SuppressPolicy | None = None
+    written: Mapping[CgroupFile, bool] = field(default_factory=dict[CgroupFile, bool])
+    is_last: bool = False
+
+
+class Proposal(NamedTuple):
+    """What a strategy wants in one cycle.
+
+    Attributes:
+        plans: At most one value for each file.
+        evictions: What has to be released by evicting pods.
+        problems: What could not be applied, one sentence each.
+        group_identity: Whether the kernel must have group identity switched on before the plans are written.
+    """
+
+    plans: Iterable[Plan] = ()
+    evictions: Iterable[EvictionTask] = ()
+    problems: Iterable[str] = ()
+    group_identity: bool = False
+
+
+class Strategy(Protocol):
+    """A QoS strategy. One instance serves one node; it may remember what it needs between cycles."""
+
+    @property
+    def name(self) -> str:
+        """The plug-in name of its plans, audit events and metrics."""
+        ...
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs in order to run."""
+        ...
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose plans and evictions for this moment.
+
+        Args:
+            look: The node; nothing in it changes during the cycle.
+            policy: The section of the NodeSLO that `needs` names, in wire spelling; empty if absent.
+            state: What the cycle knows besides the look.
+
+        Raises:
+            InvalidInput: The policy is malformed. The strategy then proposes nothing until its next interval.
+        """
+        ...

@@ -1,0 +1,87 @@
+"""Who may use which CPUs: shared pools of latency-sensitive and best-effort pods, and CPUs that belong to nobody else.
+
+Source: agent spec, 4.7.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from koordcore.protocol.annotations.cpu import parse_system_qos_resource
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.reservation import node_reservation, reported_reserved_cpus
+from koordcore.values.cpuset import EMPTY, CpuSet, format_cpuset, parse_cpuset
+from koordcore.values.topology import CpuTopology
+
+from koord_agent.domain.state.kubelet import KubeletAllocation, kubelet_allocations
+from koord_agent.domain.state.pods import AgentPod
+
+
+class SharedPool(msgspec.Struct, frozen=True):
+    """CPUs of one NUMA node that several pods share."""
+
+    socket: int
+    node: int
+    cpuset: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuPools:
+    """Who may run where.
+
+    ls, be           shared pools of latency-sensitive and of best-effort pods, sorted by socket and NUMA node
+    reserved         CPUs of the node reservation
+    system_exclusive CPUs of system QoS that nobody else may use
+    kubelet          what a static CPU manager pinned
+    """
+
+    ls: tuple[SharedPool, ...]
+    be: tuple[SharedPool, ...]
+    reserved: CpuSet
+    system_exclusive: CpuSet
+    kubelet: tuple[KubeletAllocation, ...]
+
+
+def cpu_pools(
+    topology: CpuTopology,
+    pods: Sequence[AgentPod],
+    annotations: Mapping[str, str],
+    kubelet_entries: Mapping[str, Mapping[str, str]],
+) -> CpuPools:
+    """The shared pools of this moment.
+
+    annotations       of the node: reservation, system QoS
+    kubelet_entries   of the CPU manager's state; empty without the static policy
+    raises            InvalidInput for malformed system QoS: this round reports nothing
+    source            agent spec, 4.7 (1 to 5)
+    """
+    allocations, pinned = kubelet_allocations(kubelet_entries, pods)
+    free = topology.cpus - pinned
+    ls = free - _owned(pods)
+    be = free - _owned(pod for pod in pods if pod.qos_label == QosClass.LSE)
+    reserved = parse_cpuset(reported_reserved_cpus(node_reservation(annotations), topology))
+    system = parse_system_qos_resource(annotations)
+    exclusive = parse_cpuset(system.cpuset) if system is not None and system.exclusive else EMPTY
+    return CpuPools(
+        ls=_grouped(topology, ls, without=reserved | exclusive),
+        be=_grouped(topology, be, without=reserved | exclusive),
+        reserved=reserved,
+        system_exclusive=exclusive,
+        kubelet=allocations,
+    )
+
+
+def _owned(pods: Iterable[AgentPod]) -> CpuSet:
+    return frozenset(cpu for pod in pods for cpu in pod.cpuset)
+
+
+def _grouped(topology: CpuTopology, pool: CpuSet, *, without: CpuSet) -> tuple[SharedPool, ...]:
+    """Pools by (socket, NUMA node); a group that only `without` empties stays listed."""
+    groups: dict[tuple[int, int], set[int]] = {}
+    for place in topology.places:
+        if place.cpu in pool:
+            groups.setdefault((place.socket, place.node), set()).add(place.cpu)
+    return tuple(
+        SharedPool(socket=socket, node=node, cpuset=format_cpuset(groups[socket, node] - without))
+        for socket, node in sorted(groups)
+    )

@@ -1,0 +1,93 @@
+"""What the agent sets on a real machine beside the files of pods: kernel parameters, resctrl groups, block-IO goals.
+
+These files belong to the whole machine, so they do not pass through the arbiter. Next modules to read: `node_settings`,
+`root_block_io`.
+"""
+
+from koordcore.service.configuration.gates import FeatureGates
+
+from koord_agent.domain.gate_names import BLKIO_RECONCILE, RDT_RESCTRL, SYSTEM_CONFIG
+from koord_agent.domain.hooks.group_identity import BvtKernel
+from koord_agent.domain.kernel.storage_info import StorageInfo
+from koord_agent.domain.qos.intervals import Interval
+from koord_agent.domain.qos.strategy import RESOURCE_QOS
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.shell.collect.storage import Storage, output_of
+from koord_agent.shell.host.host import Host
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.node_settings import NodeSettings, put
+from koord_agent.shell.node.root_block_io import RootBlockIo
+from koord_agent.shell.store.audit_log import AuditSink
+
+
+class MachineSettings:
+    """The settings of one real machine. Owned by its `QosCycle`.
+
+    Attributes:
+        storage: The disks, if block IO is set on this machine.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        roots: HostRoots,
+        *,
+        gates: FeatureGates,
+        audit: AuditSink,
+        interval: Interval,
+        storage_refresh_ms: int,
+    ) -> None:
+        """Write below `roots`.
+
+        Args:
+            host: The machine.
+            roots: Where its file systems are.
+            gates: Which settings are made.
+            audit: Gets every write.
+            interval: When settings are compared with the machine.
+            storage_refresh_ms: Milliseconds after which the disks are looked up again.
+        """
+        self.storage: Storage | None = None
+        self._gates = gates
+        self._interval = interval
+        self._settings = NodeSettings(roots, audit=audit, read_tasks=host.read)
+        self._block_io: RootBlockIo | None = None
+        if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
+            self.storage = Storage(
+                roots.sys / "class" / "block",
+                run=lambda words: output_of(roots.command(words)),
+                refresh_ms=storage_refresh_ms,
+            )
+            self._block_io = RootBlockIo(
+                read=host.read, write=lambda file, line: put(roots.cgroup / "blkio" / file, line), disks=self.disks
+            )
+
+    def disks(self, now_ms: int) -> StorageInfo | None:
+        """Return the disks of the machine; None while they are unknown or block IO is not set."""
+        return None if self.storage is None else self.storage.known(now_ms)
+
+    def group_identity(self, *, has_file: bool) -> BvtKernel:
+        """See `NodeSettings.group_identity`."""
+        return self._settings.group_identity(has_file=has_file)
+
+    def switch_group_identity(self) -> bool:
+        """See `NodeSettings.switch_group_identity`."""
+        return self._settings.switch_group_identity()
+
+    def apply(self, look: NodeLook) -> list[str]:
+        """Make the settings of the NodeSLO if they are due.
+
+        Returns:
+            What could not be done, one sentence each.
+        """
+        if look.slo is None or not self._interval.is_due(look.now_ms):
+            return []
+        problems: list[str] = []
+        qos = look.section(RESOURCE_QOS)
+        if self._gates.enabled(SYSTEM_CONFIG):
+            problems.extend(self._settings.apply_system(look, look.section("systemStrategy")))
+        if self._gates.enabled(RDT_RESCTRL):
+            problems.extend(self._settings.apply_resctrl(look, qos))
+        if self._block_io is not None:
+            problems.extend(self._block_io.apply(qos, look.now_ms))
+        return problems

@@ -1,0 +1,291 @@
+"""Measures one node and keeps what was measured: collectors, series, prediction, topology, and the look of a cycle.
+
+Next module to read: `koord_agent.shell.collect.collectors`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.envelope import Event
+from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.values.cpuset import EMPTY
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.extending.extension_points import Surroundings
+from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.kernel.features import Features
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.prediction.reclaimable import ProdPrediction
+from koord_agent.domain.qos.contention.interference import interference_settings
+from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners
+from koord_agent.domain.qos.suppress.cpu_suppress import NodeView
+from koord_agent.domain.state.cpu_pools import CpuPools
+from koord_agent.domain.state.desired import DesiredView
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.collect.collectors import Collectors
+from koord_agent.shell.collect.sensing import cpu_owners, read_best_effort, suppress_view
+from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.host.host import Host
+from koord_agent.shell.node.parts import Measurement
+from koord_agent.shell.node.reporting import report_of
+
+OBJECT_MARGIN_MS = 60_000
+"""Beyond the window of a report: it may be late."""
+
+
+class Kubelet(NamedTuple):
+    """What a kubelet says of its pods.
+
+    Attributes:
+        frozen: UIDs of pods that must not be touched: their newest state could not be parsed.
+        is_static: Whether its CPU manager policy is static.
+    """
+
+    frozen: frozenset[str] = frozenset()
+    is_static: bool = False
+
+
+class NodeMeasuring:
+    """The measurements of one node. Owned by its agent, not shared.
+
+    Attributes:
+        topology: Reports who may use which CPUs; None = it is not reported.
+        last_report: The report that was made last.
+    """
+
+    def __init__(
+        self, node: str, host: Host, measurement: Measurement, extensions: NodeExtensions, *, interval_ms: int
+    ) -> None:
+        """Begin to measure.
+
+        Args:
+            node: Name of the node.
+            host: The machine.
+            measurement: How it is measured.
+            extensions: What installed packages add.
+            interval_ms: Milliseconds between two measurements, on the service's clock.
+        """
+        self.topology: TopologyReporter | None = measurement.topology
+        self.last_report: NodeUsageReported | None = None
+        self._node = node
+        self._host = host
+        self._monitor = measurement.monitor
+        self._predicting = measurement.predicting
+        self._archive = measurement.archive
+        self._extensions = extensions
+        self._interval_ms = interval_ms
+        self._places = host.cpu_topology()
+        self._owners: CpuOwners | None = None
+        self._owners_of: Mapping[str, AgentPod] | None = None
+        self._collectors = Collectors(
+            host,
+            measurement.monitor,
+            features=host.features(),
+            options=measurement.collectors,
+            topology=self._places,
+            measured=extensions.measured,
+        )
+        if self.topology is not None:
+            self.topology.amend = extensions.topology
+
+    @property
+    def pools(self) -> CpuPools | None:
+        """Who may use which CPUs; None if it is not known."""
+        return None if self.topology is None else self.topology.pools
+
+    @property
+    def store(self) -> SeriesStore:
+        """The samples of the node."""
+        return self._monitor.store
+
+    @property
+    def features(self) -> Features:
+        """What the machine can do."""
+        return self._collectors.features
+
+    @property
+    def last_prediction(self) -> ProdPrediction | None:
+        """What was predicted for the last report."""
+        return None if self._predicting is None else self._predicting.last
+
+    def report_topology(
+        self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]
+    ) -> tuple[Event, ...]:
+        """Return the fact about CPUs and NUMA nodes if it is due and differs from the last one."""
+        if self.topology is None:
+            return ()
+        before = self.topology.pools
+        try:
+            report = self.topology.report(desired, tuple(pods), now_ms)
+        except InvalidInput as error:
+            problems.append(f"topology is not reported: {error}")
+            return ()
+        if self.topology.pools != before:
+            self._owners_of = None
+        if self.topology.places != self._places and self.topology.places:
+            self._places, self._owners_of = self.topology.places, None
+            self._collectors.cpus_changed(self._places)
+        return () if report is None else (report,)
+
+    def measure(
+        self, desired: DesiredView, pods: Mapping[str, AgentPod], kubelet: Kubelet, now_ms: int, problems: list[str]
+    ) -> tuple[NodeLook, NodeView]:
+        """Collect samples, keep them, and return the look of this cycle with what CPU suppression judges.
+
+        Args:
+            desired: What is wanted on the node.
+            pods: All pods of the node by UID.
+            kubelet: What a kubelet says of them.
+            now_ms: Time in milliseconds.
+            problems: Gets what could not be done.
+        """
+        self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
+        known = tuple(pods.values())
+        best_effort = read_best_effort(self._host)
+        latest = self._collectors.run(
+            known,
+            now_ms,
+            host_applications=desired.host_applications,
+            best_effort=best_effort,
+            apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
+            for_interference=_looks_for_interference(desired.slo),
+        )
+        self._monitor.add(self._extensions.collect(self._surroundings(desired, known, now_ms)))
+        view = suppress_view(
+            self._host,
+            now_ms=now_ms,
+            capacity_milli=desired.capacity_milli,
+            reserved_milli=desired.reserved_milli,
+            pods=known,
+            latest=latest,
+            best_effort=best_effort,
+            host_applications={app.name: app for app in desired.host_applications},
+            owners=self._cpu_owners(pods),
+            kubelet_static=kubelet.is_static,
+        )
+        look = self._look(desired, known, kubelet, now_ms)
+        problems.extend(self._keep(look.metrics, known, now_ms))
+        return look, view
+
+    def report(
+        self,
+        desired: DesiredView,
+        pods: Mapping[str, AgentPod],
+        *,
+        be_quota_us: int,
+        now_ms: int,
+        rfc3339_of: Callable[[int], str],
+    ) -> NodeUsageReported:
+        """Return the node's report of this moment.
+
+        Args:
+            desired: What is wanted on the node.
+            pods: All pods of the node by UID.
+            be_quota_us: Quota of the best-effort class in force, -1 = unlimited.
+            now_ms: Time in milliseconds.
+            rfc3339_of: Text of a time in milliseconds.
+        """
+        prediction = None
+        if self._predicting is not None:
+            prediction = self._predicting.predict(
+                tuple(pods.values()), desired.allocatable, desired.annotations, now_ms / 1000
+            )
+        self.last_report = report_of(
+            self._host,
+            self._metrics(now_ms),
+            desired,
+            pods,
+            self._extensions,
+            prediction=prediction,
+            be_quota_us=be_quota_us,
+            cold_memory_running=self._collectors.cold_memory_running,
+            rfc3339_of=rfc3339_of,
+        )
+        return self.last_report
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Drop the counters of pods that are gone."""
+        gone = set(uids)
+        self._collectors.forget(gone)
+        self._monitor.forget(gone)
+
+    def collect_garbage(self, now_ms: int) -> None:
+        """Drop samples that no report needs any more."""
+        self._monitor.store.collect_garbage(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """Close what is open on the machine, and keep the series."""
+        self._collectors.close()
+        if self._archive is not None:
+            self._archive.save(self._monitor.store, now_ms)
+
+    def _metrics(self, now_ms: int) -> Metrics:
+        return Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)
+
+    def _look(self, desired: DesiredView, pods: tuple[AgentPod, ...], kubelet: Kubelet, now_ms: int) -> NodeLook:
+        pools = self.pools
+        return NodeLook(
+            now_ms=now_ms,
+            node=self._node,
+            layout=self._host.layout,
+            cgroup_version=self._host.cgroup_version,
+            metrics=self._metrics(now_ms),
+            pods=pods,
+            slo=self._extensions.slo(desired.slo),
+            slo_problem=desired.policy_problem,
+            capacity=desired.capacity,
+            allocatable=desired.allocatable,
+            reserved_milli=desired.reserved_milli,
+            labels=desired.labels,
+            annotations=desired.annotations,
+            host_applications=desired.host_applications,
+            reserved_cpus=EMPTY if pools is None else pools.reserved,
+            system_cpus=EMPTY if pools is None else pools.system_exclusive,
+            pools=pools,
+            frozen=kubelet.frozen,
+            kubelet_static=kubelet.is_static,
+            states=self._extensions.states,
+            topology=self._places,
+        )
+
+    def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
+        """Learn from the samples and keep them when it is due; return what failed."""
+        troubles: list[str | None] = []
+        if self._predicting is not None:
+            troubles.append(self._predicting.learn(metrics, pods, now_ms / 1000))
+        if self._archive is not None and self._archive.is_due(now_ms):
+            troubles.append(self._archive.save(self._monitor.store, now_ms))
+        return [trouble for trouble in troubles if trouble is not None]
+
+    def _surroundings(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> Surroundings:
+        return Surroundings(
+            now_ms=now_ms,
+            node=self._node,
+            layout=self._host.layout,
+            cgroup_version=self._host.cgroup_version,
+            pods=pods,
+            host_applications=desired.host_applications,
+            read=self._host.read,
+        )
+
+    def _cpu_owners(self, pods: Mapping[str, AgentPod]) -> CpuOwners | None:
+        if self._owners_of is not pods:
+            pools = self.pools
+            self._owners = cpu_owners(
+                self._places,
+                pods.values(),
+                reserved=EMPTY if pools is None else pools.reserved,
+                system_exclusive=EMPTY if pools is None else pools.system_exclusive,
+            )
+            self._owners_of = pods
+        return self._owners
+
+
+def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:
+    try:
+        return slo is not None and interference_settings(slo).enable
+    except InvalidInput:
+        return False

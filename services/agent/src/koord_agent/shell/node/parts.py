@@ -1,0 +1,93 @@
+"""What a node's agent is put together from: how it measures, how it runs pods, and how it protects them.
+
+The composition root (`koord_agent.wiring.node_agents`) builds these parts; `node_agent` uses them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.service.configuration.gates import FeatureGates
+
+from koord_agent.config.gates import DEFAULT_GATES
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS, QosOptions
+from koord_agent.shell.collect.collectors import NOTHING_SLOW, CollectOptions
+from koord_agent.shell.collect.storage import REFRESH_MS
+from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.host.executor import ObserveWrite
+from koord_agent.shell.node.node_pods import PodRunner, StopContainers
+from koord_agent.shell.node.predicting import Predicting
+from koord_agent.shell.store.audit_log import AuditSink, no_audit
+from koord_agent.shell.store.series_archive import SeriesArchive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """How a node is measured.
+
+    Attributes:
+        monitor: Its series; their retention decides about memory.
+        collectors: Which of the slow collectors run.
+        predicting: None = no prediction.
+        archive: Where the series are kept over a restart; None = nowhere.
+        topology: Reports who may use which CPUs; None = it is not reported.
+    """
+
+    monitor: NodeMonitor
+    collectors: CollectOptions = NOTHING_SLOW
+    predicting: Predicting | None = None
+    archive: SeriesArchive | None = None
+    topology: TopologyReporter | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodControl:
+    """How pods start and end on a node.
+
+    Attributes:
+        runner: Starts and ends pods; None = a kubelet does, and a pod counts as started once its cgroup is there.
+        announced: UIDs of the pods whose start is in the log already, after a restart of the agent.
+        stop: Ends containers of evicted pods that a kubelet started; None = the eviction stays a request.
+    """
+
+    runner: PodRunner | None = None
+    announced: Iterable[str] = ()
+    stop: StopContainers | None = None
+
+
+BY_KUBELET: Final = PodControl()
+
+
+def _no_observer(_resource: str, _written: bool, _seconds: float) -> None:
+    return
+
+
+def _middle() -> float:
+    return 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """How a node is protected.
+
+    Attributes:
+        gates: Which strategies run.
+        intervals: How often each of them runs.
+        audit: Gets every write.
+        draw: Returns random numbers in 0..1.
+        storage_refresh_ms: Milliseconds after which the disks are looked up again.
+        observe_write: Told about every write.
+        is_on: False = the agent only tells which pods run: nothing is measured, nothing is written.
+    """
+
+    gates: FeatureGates = field(default_factory=lambda: DEFAULT_GATES)
+    intervals: QosOptions = DEFAULT_OPTIONS
+    audit: AuditSink = no_audit
+    draw: Callable[[], float] = _middle
+    storage_refresh_ms: int = REFRESH_MS
+    observe_write: ObserveWrite = _no_observer
+    is_on: bool = True
+
+
+DEFAULT_PROTECTION: Final = Protection()
