@@ -1,0 +1,173 @@
+"""What all allocations of one node have to obey, whoever made them.
+
+    1. Two pods never own one CPU.
+    2. The shares of one device never exceed 100 percent.
+    3. A virtual function has one holder.
+    4. A reservation gives no more than it holds.
+
+A Reservation holds its resources under its own uid, like a pod. What its owners take, they take out of that, so a
+reservation and its owners do not violate rules 1 to 3 among each other.
+
+The scheduler refuses a decision that takes part in a violation. A fold accepts every fact: schedulers of others may
+overlap, which `koord verify` reports.
+
+Source: scheduler-fine-grained spec, 1.2 (maxRefCount 1), 2.1, 3.5, 3.9, 6.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
+from koordcore.values.allocation import NOTHING, Allocation
+from koordcore.values.resources import Amounts
+
+WHOLE_DEVICE: Final = 100
+PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
+"""Resources of which a device has 100."""
+
+
+class Holder(Protocol):
+    """Something that holds resources of a node: a pod, or a Reservation."""
+
+    @property
+    def requests(self) -> Amounts:
+        """Amounts that it takes of the node."""
+        ...
+
+    @property
+    def allocation(self) -> Allocation:
+        """What it was given beyond amounts."""
+        ...
+
+
+class Violation(NamedTuple):
+    """A broken rule.
+
+    Attributes:
+        subject: What is held too often or too much, for example `CPU 3`.
+        holders: Uids of those that hold it, ascending.
+        taken: Sum of their shares; 0 if the subject cannot be shared.
+        limit: Largest sum that is allowed; 0 if the subject cannot be shared.
+    """
+
+    subject: str
+    holders: tuple[str, ...]
+    taken: int = 0
+    limit: int = 0
+
+    def sentence(self) -> str:
+        """Return one line for a person."""
+        holders = ", ".join(self.holders)
+        if self.limit or self.taken:
+            return f"{self.subject}: {self.taken} of {self.limit} is taken, by {holders}"
+        return f"{self.subject} is held by {holders}"
+
+
+def violations(holders: Mapping[str, Holder]) -> list[Violation]:
+    """Return every broken rule among the holders of one node, in a fixed order.
+
+    Args:
+        holders: By uid: the pods of the node's ledger, Reservations among them.
+    """
+    allocated = {uid: holder for uid, holder in holders.items() if holder.allocation is not NOTHING}
+    if not allocated:
+        return []
+    return [
+        *_shared_cpus(allocated),
+        *_exceeded_shares(allocated),
+        *_shared_functions(allocated),
+        *_overdrawn(allocated, holders),
+    ]
+
+
+def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[Violation]:
+    """Return the violations that `holder` takes part in once it is among the holders of a node; empty: it may be.
+
+    Violations of others that are there already are not in the way of a decision that does not touch them.
+    """
+    if holder.allocation is NOTHING:
+        return []
+    return [each for each in violations({**holders, uid: holder}) if uid in each.holders]
+
+
+def _shared_cpus(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
+    owners: dict[int, list[str]] = defaultdict(list)
+    for uid, holder in allocated.items():
+        if holder.allocation.cpuset:
+            for cpu in holder.allocation.cpus:
+                owners[cpu].append(uid)
+    for cpu in sorted(owners):
+        yield from _shared(f"CPU {cpu}", owners[cpu], allocated)
+
+
+def _shared_functions(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
+    owners: dict[tuple[str, int, str], list[str]] = defaultdict(list)
+    for uid, holder in allocated.items():
+        for device in holder.allocation.devices:
+            for function in device.virtual_functions:
+                owners[device.type, device.minor, function.bus_id].append(uid)
+    for key in sorted(owners):
+        type_, minor, bus_id = key
+        yield from _shared(f"virtual function {bus_id} of {type_} {minor}", owners[key], allocated)
+
+
+def _shared(subject: str, owners: Sequence[str], allocated: Mapping[str, Holder]) -> Iterator[Violation]:
+    """A violation if more than one holds the subject, not counting a reservation beside its own users."""
+    if len(owners) > 1:
+        used = {_reservation_of(allocated[uid]) for uid in owners}
+        holders = [uid for uid in owners if uid not in used]
+        if len(holders) > 1:
+            yield Violation(subject, tuple(sorted(holders)))
+
+
+def _exceeded_shares(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
+    shares: dict[tuple[str, int, str], dict[str, int]] = defaultdict(dict)
+    for uid, holder in allocated.items():
+        for device in holder.allocation.devices:
+            for name in PERCENTAGES:
+                if device.amounts.get(name, 0) > 0:
+                    of_device = shares[device.type, device.minor, name]
+                    of_device[uid] = of_device.get(uid, 0) + device.amounts[name]
+    for type_, minor, name in sorted(shares):
+        of_device = shares[type_, minor, name]
+        taken = _taken(of_device, allocated)
+        if taken > WHOLE_DEVICE:
+            yield Violation(f"{name} of {type_} {minor}", tuple(sorted(of_device)), taken, WHOLE_DEVICE)
+
+
+def _taken(shares: Mapping[str, int], allocated: Mapping[str, Holder]) -> int:
+    """The sum of the shares; a reservation counts only as far as its users leave it."""
+    total = sum(shares.values())
+    users: dict[str, int] = defaultdict(int)
+    for uid, share in shares.items():
+        used = _reservation_of(allocated[uid])
+        if used in shares:
+            users[used] += share
+    return total - sum(min(shares[reservation], share) for reservation, share in users.items())
+
+
+def _overdrawn(allocated: Mapping[str, Holder], holders: Mapping[str, Holder]) -> Iterator[Violation]:
+    users: dict[str, list[str]] = defaultdict(list)
+    for uid, holder in allocated.items():
+        if _reservation_of(holder) in holders:
+            users[_reservation_of(holder)].append(uid)
+    for reservation in sorted(users):
+        held = holders[reservation].requests
+        taken: dict[str, int] = defaultdict(int)
+        for uid in users[reservation]:
+            used = allocated[uid].allocation.reservation
+            for name, amount in used.amounts.items() if used is not None else ():
+                taken[name] += amount
+        for name in sorted(taken):
+            if taken[name] > held.get(name, 0):
+                of = tuple(sorted(users[reservation]))
+                yield Violation(f"{name} of reservation {reservation}", of, taken[name], held.get(name, 0))
+
+
+def _reservation_of(holder: Holder) -> str:
+    """Uid of the reservation that the holder uses; empty without one."""
+    used = holder.allocation.reservation
+    return used.uid if used is not None else ""
