@@ -514,8 +514,8 @@ def ledger_sum(state: ClusterState) -> dict[str, dict[str, int]]:
     sums: dict[str, dict[str, int]] = {}
     for token, ledger in state.of_kind(NodeLedger).items():
         total: dict[str, int] = {}
-        for requests in ledger.pods.values():
-            for resource, amount in requests.items():
+        for held in ledger.pods.values():
+            for resource, amount in held.requests.items():
                 total[resource] = total.get(resource, 0) + amount
         sums[token] = total
     return sums

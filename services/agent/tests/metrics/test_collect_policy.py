@@ -7,7 +7,7 @@ import pytest
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.state.collect_policy import CollectPolicy, collect_policy_of
-from koord_agent.domain.state.desired import apply_push, desired_after, view_of
+from koord_agent.domain.state.desired import apply_push, view_of
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
 from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
@@ -62,11 +62,10 @@ def test_a_wrong_field_is_named_with_its_value(field: str, value: object, path: 
 
 
 def test_a_rendered_policy_is_in_force_once_pushed_and_kept_on_disk() -> None:
-    value = DesiredNode(node="n")
-    view = apply_push(view_of(value), push(WRITTEN))
+    view = apply_push(view_of(DesiredNode(node="n")), push(WRITTEN))
     assert view is not None
     assert view.collect == EFFECTIVE
-    assert view_of(desired_after(value, push(WRITTEN))).collect == EFFECTIVE
+    assert view_of(view.desired).collect == EFFECTIVE
 
 
 def test_a_policy_that_cannot_be_read_leaves_the_last_one_and_is_told() -> None:

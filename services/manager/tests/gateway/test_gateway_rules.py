@@ -31,11 +31,12 @@ from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpec
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
-from koordcore.protocol import keys
+from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.values import codec
+from koordcore.values.allocation import Allocation
 from support.histories import NODES as NODE_NAMES
 from support.histories import Recorder, node, pod
 
@@ -285,7 +286,7 @@ def decisive(log: Recorder) -> dict[str, object]:
         "pods": {uid: item.object for uid, item in state.of_kind(PodSpecState).items()},
         "nodes": {key: item.object for key, item in state.of_kind(NodeSpecState).items()},
         "placed": {
-            uid: (item.node, item.requests, item.annotations)
+            uid: (item.node, item.requests, item.allocation, item.annotations)
             for uid, item in state.of_kind(PodState).items()
             if item.node
         },
@@ -294,7 +295,7 @@ def decisive(log: Recorder) -> dict[str, object]:
 
 
 def bound_history(pods: list[tuple[int, str, bool, bool]]) -> Recorder:
-    """Pods of some nodes as gateway and scheduler write them: placed, bound with an annotation, some finished."""
+    """Pods of some nodes as gateway and scheduler write them: placed, bound with their allocation, some finished."""
     log = Recorder()
     for name in NODE_NAMES:
         log.write("nodespec", name_token(name), NodeSpecAdded(object=node(name)))
@@ -303,7 +304,7 @@ def bound_history(pods: list[tuple[int, str, bool, bool]]) -> Recorder:
         log.write("podspec", uid, PodSpecAdded(object=pod(number)))
         if not is_placed:
             continue
-        annotations = {keys.RESOURCE_STATUS: f'{{"cpuset":"{number}"}}'}
+        allocation = Allocation(cpuset=str(number))
         explanation = PlacementExplanation(nodes_considered=3, nodes_feasible=3, policy_version="t", based_on=BasedOn())
         requests = pod_requests(pod(number))
         placed = PodPlaced(
@@ -313,14 +314,14 @@ def bound_history(pods: list[tuple[int, str, bool, bool]]) -> Recorder:
             requests=requests,
             attempt=1,
             queued_at="2026-01-01T00:00:00Z",
-            annotations=annotations,
+            allocation=allocation,
             explanation=explanation,
         )
         log.write("pod", uid, placed)
-        log.write("node", name_token(where), NodeResourcesTaken(pods=[pod_on_node(uid, pod(number))]))
+        log.write("node", name_token(where), NodeResourcesTaken(pods=[pod_on_node(uid, pod(number), allocation)]))
         found = pod(number)
         found.spec.node_name, found.status.phase = where, "Succeeded" if is_finished else "Running"
-        found.metadata.annotations = dict(annotations)
+        found.metadata.annotations = binding_annotations(allocation, None, {}, {})
         log.write("podspec", uid, PodSpecChanged(object=found))
         if is_finished:
             released = PodReleased(namespace="default", name=f"pod-{number}", node=where, reason="finished")

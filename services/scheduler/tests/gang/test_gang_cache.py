@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from koord_scheduler.domain.gang.bind_annotations import bind_annotations
+from koord_scheduler.domain.gang.bound_gang import bound_gang
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Consequences, Reason, Refused, Released, Waits
 from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
@@ -16,6 +16,7 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 from koord_scheduler.domain.gang.topology_layers import Layer
 from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
 from koordcore.values import codec
 
@@ -237,17 +238,15 @@ def test_uninitialized_gang_waits_no_time() -> None:
     assert cache.permit("a") == Waits(0)
 
 
-def test_bind_annotations_name_the_group_and_its_size_until_nobody_waits() -> None:
+def test_members_are_bound_with_their_group_until_nobody_waits() -> None:
     cache = cache_of("a", "b", "c")
     place(cache, "a")
     place(cache, "b")
-    written = bind_annotations(cache, "a")
-    assert written[keys.BIND_GANG_GROUP_ID] == written[keys.BIND_GANG_GROUP_ID_ALIAS] == "ns/g"
-    assert written[keys.BIND_GANG_MEMBER_COUNT] == "2"
-    assert set(bind_annotations(cache, "c").values()) == {None}
+    assert bound_gang(cache, "a") == BoundGang("ns/g", 2)
+    assert bound_gang(cache, "c") is None
     cache.post_bind("a")
     cache.post_bind("b")
-    assert set(bind_annotations(cache, "a").values()) == {None}
+    assert bound_gang(cache, "a") is None
 
 
 @pytest.mark.parametrize("spec", ["", "not JSON"])

@@ -15,6 +15,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.gang import GangPlaced
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
@@ -67,11 +68,8 @@ def test_members_are_told_with_whom_they_are_bound() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, member("m0"), member("m1"), pod("alone", {"cpu": "1"}))
     events = (CATALOGUE.read(stored) for stored in scheduler.log.events)
-    written = {event.name: event.annotations for event in events if isinstance(event, PodPlaced)}
-    assert written["alone"] == {}
-    for name in ("m0", "m1"):
-        assert written[name][keys.BIND_GANG_GROUP_ID] == "default/g"
-        assert written[name][keys.BIND_GANG_MEMBER_COUNT] == "2"
+    bound_with = {event.name: event.gang for event in events if isinstance(event, PodPlaced)}
+    assert bound_with == {"alone": None, "m0": BoundGang("default/g", 2), "m1": BoundGang("default/g", 2)}
 
 
 def test_incomplete_gang_is_gated_and_its_users_are_told() -> None:

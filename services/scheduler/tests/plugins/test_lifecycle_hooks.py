@@ -19,7 +19,7 @@ from koord_scheduler.shell.routes import routes
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.protocol import keys
+from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod
 from koordcore.service.telemetry.logging import logger, set_level
 from starlette.applications import Starlette
@@ -63,7 +63,7 @@ def test_what_plugins_write_on_a_pod_goes_with_its_placement_merged_in_the_order
     assert placed(log)["p"].annotations == {"example.com/rack": "rack of a", "example.com/by": "Overwriting"}
 
 
-def test_members_of_a_gang_keep_what_is_written_because_of_it() -> None:
+def test_what_plugins_write_on_a_member_leaves_its_gang_alone() -> None:
     log = cluster("a")
     own = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
     for uid in "pq":
@@ -72,9 +72,8 @@ def test_members_of_a_gang_keep_what_is_written_because_of_it() -> None:
     framework = scheduler.state.frameworks.first
     framework.profile = replace(framework.profile, pre_binds=(Stamping(),))
     scheduler.run()
-    written = placed(log)["p"].annotations
-    assert written["example.com/rack"] == "rack of a"
-    assert written[keys.BIND_GANG_MEMBER_COUNT] == "2"
+    assert placed(log)["p"].annotations["example.com/rack"] == "rack of a"
+    assert placed(log)["p"].gang == BoundGang("default/g", 2)
 
 
 class Patient(MadeUp):

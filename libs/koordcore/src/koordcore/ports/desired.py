@@ -9,13 +9,15 @@ from typing import Any, Protocol
 import msgspec
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the manager wants on one node.
 
-    pods        pods placed on it
+    pods        pods of its ledger, as of position `as_of["node"]`: the fold of the ledger's events
+    details     uid -> labels and annotations, of pods whose object says otherwise now than the ledger did
+    others      pods that somebody else bound to it, which are in no ledger
     slo         effective NodeSLO spec (wire spelling), None: not rendered yet
     capacity, allocatable   cpu in milli-cores, others in whole units
     annotations node annotations that the agent reads (reservation, system QoS)
@@ -25,6 +27,8 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     node: str
     pods: list[PodOnNode] = []
+    details: dict[str, PodDetails] = {}
+    others: list[PodOnNode] = []
     slo: dict[str, Any] | None = None
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}

@@ -16,9 +16,12 @@ from koordcore.events.management.recommendation import ContainerRecommendation, 
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, PlacedMember
+from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.values.allocation import NOTHING, Allocation
 
 
 class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,6 +63,7 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Where a pod is placed. `node` is "" after a release that leaves the pod to be placed again.
 
     nominated    node that it is nominated to, "" none
+    allocation, gang, annotations   of the placement; see `PodPlaced`
     """
 
     namespace: str
@@ -69,13 +73,15 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     requests: dict[str, int] = {}
     placed_at: str = ""
     placements: int = 0
+    allocation: Allocation = NOTHING
+    gang: BoundGang | None = None
     annotations: dict[str, str] = {}
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What pods hold on a node. `requested` is the sum over `pods` (uid -> requests)."""
+    """What pods hold on a node, by uid. `requested` is the sum of their requests."""
 
-    pods: dict[str, dict[str, int]] = {}
+    pods: dict[str, PodOnNode] = {}
     requested: dict[str, int] = {}
 
 

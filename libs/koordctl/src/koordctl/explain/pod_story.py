@@ -24,6 +24,7 @@ from koordcore.events.scheduling.diagnosis import Diagnosis
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Victim
+from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
 
 from koordctl.explain.decision_lines import victims_text
@@ -40,7 +41,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at              RFC 3339, the writer's clock: the run's, scaled or not
     position        in the facts stream; 0 for a verdict, which is no fact
     victims         of a nomination
-    annotations     that the scheduler writes with a placement: which devices, cpus, reservation were allocated
+    annotations     that the binding writes: which devices, CPUs, reservation were allocated, and what plugins say
     steps           of admission that changed the pod, in their order
     rules           of admission that refused what was asked
     """
@@ -116,7 +117,8 @@ def pod_story(
                 node, status = event.node, "Placed"
                 placed_at = placed_at or stored.occurred_at
                 placed = _moment("placed", stored, f"on {node}", attempt=event.attempt, why=event.explanation)
-                moment = msgspec.structs.replace(placed, annotations=event.annotations)
+                written = binding_annotations(event.allocation, event.gang, event.annotations, {})
+                moment = msgspec.structs.replace(placed, annotations=written)
             case PodBound():
                 moment = _moment("bound", stored, f"to {event.node}")
             case PodBindFailed():

@@ -117,7 +117,7 @@ def node_amounts(node: Node | None) -> dict[str, int]:
 
 def be_pods_of(ledger: NodeLedger) -> int:
     """Pods of the ledger that hold batch resources."""
-    return sum(1 for requests in ledger.pods.values() if BATCH_CPU in requests or BATCH_MEMORY in requests)
+    return sum(1 for pod in ledger.pods.values() if BATCH_CPU in pod.requests or BATCH_MEMORY in pod.requests)
 
 
 class NodeBook:

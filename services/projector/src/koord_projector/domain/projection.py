@@ -215,8 +215,8 @@ class Projection:
         if isinstance(event, NodeResourcesTaken):
             added: dict[str, bool] = {pod.uid: _is_batch(pod.requests) for pod in event.pods}
             count += sum(added.values())
-            return count - sum(1 for uid in added if uid in held and _is_batch(held[uid]))
-        return count - sum(1 for uid in set(event.pods) if uid in held and _is_batch(held[uid]))
+            return count - sum(1 for uid in added if uid in held and _is_batch(held[uid].requests))
+        return count - sum(1 for uid in set(event.pods) if uid in held and _is_batch(held[uid].requests))
 
 
 def _is_batch(requests: dict[str, int]) -> bool:

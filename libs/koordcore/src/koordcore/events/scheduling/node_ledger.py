@@ -14,6 +14,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_limits, pod_requests
 from koordcore.protocol.priority import priority_class
 from koordcore.protocol.qos import kube_qos, qos
+from koordcore.values.allocation import NOTHING, Allocation
 
 USAGE_PROFILE = "simulation.koordstream.io/usage"
 """Pod annotation: how a simulated host lets the pod use what it requests."""
@@ -42,6 +43,7 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     usage_profile     annotation `simulation.koordstream.io/usage`, "" when absent; read by simulated hosts only
     priority          spec.priority, None = not set
     labels, annotations   those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has
+    allocation        what it was given beyond its requests; its cpuset is the agent's to apply
     """
 
     uid: str
@@ -56,9 +58,38 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     priority: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    allocation: Allocation = NOTHING
 
 
-def pod_on_node(uid: str, pod: Pod) -> PodOnNode:
+class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What its user may change about a pod while it runs, as far as an agent reads it.
+
+    Attributes:
+        labels: Those of `AGENT_LABELS`.
+        annotations: Those of `AGENT_ANNOTATIONS`.
+        usage_profile: Text of the annotation `USAGE_PROFILE`; empty if absent.
+    """
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    usage_profile: str = ""
+
+
+def pod_details(pod: Pod) -> PodDetails:
+    """Return the details of a pod object."""
+    return PodDetails(
+        labels=_only(pod.metadata.labels, AGENT_LABELS),
+        annotations=_only(pod.metadata.annotations, AGENT_ANNOTATIONS),
+        usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
+    )
+
+
+def details_of(entry: PodOnNode) -> PodDetails:
+    """Return the details that a ledger entry states: those that the pod had when it was placed."""
+    return PodDetails(labels=entry.labels, annotations=entry.annotations, usage_profile=entry.usage_profile)
+
+
+def pod_on_node(uid: str, pod: Pod, allocation: Allocation = NOTHING) -> PodOnNode:
     """The pod as its node's agent needs to know it."""
     return PodOnNode(
         uid=uid,
@@ -73,6 +104,7 @@ def pod_on_node(uid: str, pod: Pod) -> PodOnNode:
         priority=pod.spec.priority,
         labels=_only(pod.metadata.labels, AGENT_LABELS),
         annotations=_only(pod.metadata.annotations, AGENT_ANNOTATIONS),
+        allocation=allocation,
     )
 
 
@@ -95,3 +127,16 @@ class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True
     """
 
     pods: list[str]
+
+
+def pods_after(
+    pods: Mapping[str, PodOnNode], event: NodeResourcesTaken | NodeResourcesReturned
+) -> dict[str, PodOnNode]:
+    """Return the pods of a node by uid after one event of its ledger.
+
+    The fold of the log and the agent, which applies pushed events, share this function.
+    """
+    if isinstance(event, NodeResourcesTaken):
+        return {**pods, **{pod.uid: pod for pod in event.pods}}
+    gone = set(event.pods)
+    return {uid: pod for uid, pod in pods.items() if uid not in gone}

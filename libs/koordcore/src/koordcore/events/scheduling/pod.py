@@ -13,6 +13,10 @@ import msgspec
 from koordcore.events.envelope import BasedOn, Event
 from koordcore.events.registry import CATALOGUE
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.protocol.annotations.binding import without_typed_annotations
+from koordcore.protocol.annotations.gang import BoundGang
+from koordcore.values import codec
+from koordcore.values.allocation import NOTHING, Allocation
 
 
 class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -54,7 +58,15 @@ def merge_turn(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-@CATALOGUE.register(kind="pod", schema=2, upcasters={1: merge_standing})
+def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a PodPlaced of schema 1 with the annotations that state its allocation and gang typed."""
+    body = merge_standing(body)
+    stated = without_typed_annotations(body.pop("annotations", {}))
+    typed = {"allocation": stated.allocation, "gang": stated.gang, "annotations": stated.others}
+    return {**body, **{name: codec.to_builtins(value) for name, value in typed.items() if value}}
+
+
+@CATALOGUE.register(kind="pod", schema=2, upcasters={1: _type_allocation})
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A node was chosen for the pod; the node's ledger changed in the same atomic batch.
 
@@ -62,8 +74,9 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     requests    what the pod takes: cpu in milli-cores, everything else in whole units
     attempt     number of this scheduling attempt, from 1
     queued_at   RFC 3339 time at which the pod was submitted
-    annotations allocation annotations that the binding carries to the object (protocol spec, 4.2: resource-status,
-                device-allocated, reservation-allocated ...)
+    allocation  what it was given beyond `requests`
+    gang        with whom it is bound; None: alone
+    annotations what PreBind of installed plugins writes on the object
     basis       what the decision was based on; None: not recorded
     """
 
@@ -73,6 +86,8 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     requests: dict[str, int]
     attempt: int
     queued_at: str
+    allocation: Allocation = NOTHING
+    gang: BoundGang | None = None
     annotations: dict[str, str] = {}
     basis: DecisionBasis | None = None
     explanation: PlacementExplanation

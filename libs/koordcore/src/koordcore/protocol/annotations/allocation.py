@@ -35,6 +35,8 @@ from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts, quantity_of
 
+ALLOCATION_KEYS: Final = (keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED, keys.RESERVATION_ALLOCATED)
+"""Annotations that only a binding may set."""
 _DEFAULT_POLICY: Final = "Default"
 _NOT_EXCLUSIVE: Final = "None"
 
@@ -104,7 +106,7 @@ def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -
         allocation: What the pod was given.
         present: Annotations of the pod object.
     """
-    written = {key: "" for key in _PARSERS if present.get(key)} if present else {}
+    written = {key: "" for key in ALLOCATION_KEYS if present.get(key)} if present else {}
     if allocation is NOTHING:
         return written
     if allocation.cpuset or allocation.zones:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.text import parse_present
 from koordcore.values.duration import parse_duration
@@ -92,3 +94,43 @@ def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
     """
     index = parse_present(annotations, keys.GANG_NETWORK_TOPOLOGY_INDEX, parse_decimal)
     return NO_INDEX if index is None else index
+
+
+class BoundGang(msgspec.Struct, frozen=True, gc=False):
+    """The gang group that a pod is bound with.
+
+    Attributes:
+        group: Id of the group.
+        members: How many pods of the group are bound together, at least 2.
+
+    Source: scheduler-core spec, 8.7.
+    """
+
+    group: str
+    members: int
+
+
+_GROUP_KEYS: Final = (keys.BIND_GANG_GROUP_ID, keys.BIND_GANG_GROUP_ID_ALIAS)
+_MEMBER_KEYS: Final = (keys.BIND_GANG_MEMBER_COUNT, keys.BIND_GANG_MEMBER_COUNT_ALIAS)
+BOUND_GANG_KEYS: Final = (*_GROUP_KEYS, *_MEMBER_KEYS)
+
+
+def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that binding a pod with its gang sets; the empty text for those that it must not keep.
+
+    Args:
+        gang: None if the pod is bound alone.
+        present: Annotations of the pod object.
+    """
+    if gang is None:
+        return {key: "" for key in BOUND_GANG_KEYS if key in present} if present else {}
+    return {**dict.fromkeys(_GROUP_KEYS, gang.group), **dict.fromkeys(_MEMBER_KEYS, str(gang.members))}
+
+
+def bound_gang_of(annotations: Mapping[str, str]) -> BoundGang | None:
+    """Read the same from a bound pod; None if it was bound alone, or the number is not a decimal."""
+    group, members = annotations.get(keys.BIND_GANG_GROUP_ID), annotations.get(keys.BIND_GANG_MEMBER_COUNT)
+    try:
+        return BoundGang(group, parse_decimal(members)) if group and members else None
+    except InvalidInput:
+        return None

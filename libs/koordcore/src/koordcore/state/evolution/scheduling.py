@@ -7,7 +7,7 @@ import msgspec
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
@@ -31,6 +31,8 @@ def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> Po
         requests=event.requests,
         placed_at=at.occurred_at,
         placements=(state.placements if state else 0) + 1,
+        allocation=event.allocation,
+        gang=event.gang,
         annotations=event.annotations,
     )
 
@@ -66,21 +68,17 @@ def _added(total: dict[str, int], part: dict[str, int], sign: int) -> dict[str, 
     return result
 
 
-def _resources_taken(state: NodeLedger | None, event: NodeResourcesTaken, at: StoredEvent) -> NodeLedger:
-    pods, requested = (dict(state.pods), state.requested) if state else ({}, {})
-    for pod in event.pods:
-        if pod.uid in pods:
-            requested = _added(requested, pods[pod.uid], -1)
-        pods[pod.uid] = pod.requests
-        requested = _added(requested, pod.requests, 1)
-    return NodeLedger(seq=at.seq, pods=pods, requested=requested)
-
-
-def _resources_returned(state: NodeLedger | None, event: NodeResourcesReturned, at: StoredEvent) -> NodeLedger:
-    pods, requested = (dict(state.pods), state.requested) if state else ({}, {})
-    for uid in event.pods:
+def _ledger_changed(
+    state: NodeLedger | None, event: NodeResourcesTaken | NodeResourcesReturned, at: StoredEvent
+) -> NodeLedger:
+    before, requested = (state.pods, state.requested) if state else ({}, {})
+    pods = pods_after(before, event)
+    touched = [pod.uid for pod in event.pods] if isinstance(event, NodeResourcesTaken) else event.pods
+    for uid in dict.fromkeys(touched):
+        if uid in before:
+            requested = _added(requested, before[uid].requests, -1)
         if uid in pods:
-            requested = _added(requested, pods.pop(uid), -1)
+            requested = _added(requested, pods[uid].requests, 1)
     return NodeLedger(seq=at.seq, pods=pods, requested=requested)
 
 
@@ -99,8 +97,8 @@ OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
     PodReleased: _pod_released,
     PodNominated: _pod_nominated,
     PodNominationCleared: _nomination_cleared,
-    NodeResourcesTaken: _resources_taken,
-    NodeResourcesReturned: _resources_returned,
+    NodeResourcesTaken: _ledger_changed,
+    NodeResourcesReturned: _ledger_changed,
     GangPlaced: _gang_placed,
     GangPhaseChanged: _gang_phase,
     QuotaStatusComputed: lambda _, event, at: QuotaState(seq=at.seq, status=event),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.node_slo import complete_node_slo
@@ -39,15 +39,17 @@ RENDERED_KINDS = 64
 class DesiredView:
     """The agent's desired state.
 
+    desired         the value that this view shows, with the pushes since it was read; it is kept on disk
+    pods            by uid: of the node's ledger, and those that somebody else bound to the node
     policy          None = no valid NodeSLO so far: nothing is enforced and nothing restored
     policy_problem  why the newest NodeSLO was not taken (the last good policy stays in force); "" = it was taken
     collect         how it is measured and reported; collect_problem likewise
     slo             effective NodeSLO in wire spelling, defaults filled in; None as with policy
     host_applications   processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1)
     capacity, allocatable   of the node object: cpu in milli-cores, others in whole units
-    as_of           last sequence per aggregate kind that this value reflects
     """
 
+    desired: DesiredNode
     node: str
     pods: Mapping[str, AgentPod]
     policy: SuppressPolicy | None
@@ -62,7 +64,11 @@ class DesiredView:
     allocatable: Amounts = field(default_factory=dict[str, int])
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    as_of: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def as_of(self) -> Mapping[str, int]:
+        """Last sequence per aggregate kind that this value reflects."""
+        return self.desired.as_of
 
 
 def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
@@ -101,8 +107,12 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
     slo = _slo_or_last(desired.slo, last)
     collect, collect_problem = _collect_or_last(desired.metric_policy, last)
     return DesiredView(
+        desired=desired,
         node=desired.node,
-        pods={entry.uid: agent_pod_of_ledger(entry) for entry in desired.pods},
+        pods={
+            **_others(desired),
+            **{entry.uid: agent_pod_of_ledger(entry, desired.details.get(entry.uid)) for entry in desired.pods},
+        },
         policy=slo.policy,
         policy_problem=slo.problem,
         slo=slo.effective,
@@ -117,8 +127,11 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
         reserved_milli=node_reserved_milli(
             _quantities(desired.capacity), _quantities(desired.allocatable), desired.annotations
         ),
-        as_of=dict(desired.as_of),
     )
+
+
+def _others(desired: DesiredNode) -> dict[str, AgentPod]:
+    return {entry.uid: agent_pod_of_ledger(entry) for entry in desired.others}
 
 
 class _Slo(NamedTuple):
@@ -211,49 +224,34 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
         return view
     if push.last_seq != known:
         return None
-    as_of = {**view.as_of, kind: push.event.seq}
+    desired = msgspec.structs.replace(view.desired, as_of={**view.as_of, kind: push.event.seq})
     match CATALOGUE.read(push.event):
-        case NodeResourcesTaken() as taken:
-            added = {entry.uid: agent_pod_of_ledger(entry) for entry in taken.pods}
-            return replace(view, pods={**view.pods, **added}, as_of=as_of)
-        case NodeResourcesReturned() as returned:
-            gone = set(returned.pods)
-            return replace(view, pods={uid: pod for uid, pod in view.pods.items() if uid not in gone}, as_of=as_of)
+        case NodeResourcesTaken() | NodeResourcesReturned() as event:
+            before = {entry.uid: entry for entry in desired.pods}
+            after = pods_after(before, event)
+            details = {uid: each for uid, each in desired.details.items() if uid in after}
+            desired = msgspec.structs.replace(desired, pods=list(after.values()), details=details)
+            pods = {
+                uid: view.pods[uid] if before.get(uid) is entry else agent_pod_of_ledger(entry, details.get(uid))
+                for uid, entry in after.items()
+            }
+            return replace(view, desired=desired, pods={**_others(desired), **pods})
         case NodeSloRendered() as rendered:
             slo = _slo_or_last(rendered.spec, view)
             return replace(
                 view,
+                desired=msgspec.structs.replace(desired, slo=rendered.spec),
                 policy=slo.policy,
                 policy_problem=slo.problem,
                 slo=slo.effective,
                 host_applications=slo.host_applications,
-                as_of=as_of,
             )
         case NodeMetricPolicyRendered() as rendered:
             collect, problem = _collect_or_last(rendered.spec, view)
-            return replace(view, collect=collect, collect_problem=problem, as_of=as_of)
+            desired = msgspec.structs.replace(desired, metric_policy=rendered.spec)
+            return replace(view, desired=desired, collect=collect, collect_problem=problem)
         case _:
-            return replace(view, as_of=as_of)
-
-
-def desired_after(desired: DesiredNode, push: Push) -> DesiredNode:
-    """The desired state as it is kept on disk after a pushed fact that `apply_push` took."""
-    as_of = {**desired.as_of, push.event.ref.kind: push.event.seq}
-    match CATALOGUE.read(push.event):
-        case NodeResourcesTaken() as taken:
-            added = {entry.uid for entry in taken.pods}
-            pods = [*(entry for entry in desired.pods if entry.uid not in added), *taken.pods]
-            return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
-        case NodeResourcesReturned() as returned:
-            gone = set(returned.pods)
-            pods = [entry for entry in desired.pods if entry.uid not in gone]
-            return msgspec.structs.replace(desired, pods=pods, as_of=as_of)
-        case NodeSloRendered() as rendered:
-            return msgspec.structs.replace(desired, slo=rendered.spec, as_of=as_of)
-        case NodeMetricPolicyRendered() as rendered:
-            return msgspec.structs.replace(desired, metric_policy=rendered.spec, as_of=as_of)
-        case _:
-            return msgspec.structs.replace(desired, as_of=as_of)
+            return replace(view, desired=desired)
 
 
 def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:

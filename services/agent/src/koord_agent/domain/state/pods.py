@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import cached_property
 
 import msgspec
-from koordcore.events.scheduling.node_ledger import USAGE_PROFILE, PodOnNode
-from koordcore.protocol import keys
+from koordcore.events.scheduling.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
+from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Container, Pod, pod_from_json, without_nulls
 from koordcore.protocol.pod_resources import is_sidecar, pod_limits, pod_requests
 from koordcore.protocol.priority import BANDS, band_of_name, priority_class, priority_value
@@ -18,8 +18,7 @@ from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
 from koordcore.protocol.reservation import agent_reserved, node_reservation
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordcore.values import codec
-from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
-from koordcore.values.invalid import InvalidInput
+from koordcore.values.cpuset import CpuSet
 from koordcore.values.quantity import ZERO, Quantity, parse_value
 from koordcore.values.resources import Amounts, parse_amounts
 
@@ -79,7 +78,7 @@ class AgentPod:
     qos, priority       with their defaults applied
     requests            milli-cores for cpu and batch-cpu, bytes for memory
     be_requests_milli   batch-cpu requests of its containers if it is labelled BE, else empty
-    cpuset              CPUs that it owns exclusively (resource-status), empty if none or unparsable
+    cpuset              CPUs that it owns exclusively, empty if none
     usage_profile       text of the simulation annotation, "" without one
     containers          in the order of the pod's spec, init containers last; empty = known from the ledger only
     limits              of the whole pod, as requests; an absent limit is unlimited
@@ -152,12 +151,6 @@ def _known_kube_qos(text: str) -> KubeQos:
     return KubeQos(text) if text in set(KubeQos) else KubeQos.BEST_EFFORT
 
 
-class _ResourceStatus(msgspec.Struct):
-    """The part of the annotation resource-status that the agent reads."""
-
-    cpuset: str = ""
-
-
 def agent_pod_from_json(raw: object) -> AgentPod:
     """The agent's view of a pod as the kubelet serves it, with the ids of its containers.
 
@@ -184,7 +177,7 @@ def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = ()) -> AgentPod:
         priority=priority_class(pod).value,
         requests=pod_requests(pod),
         be_requests_milli=_batch_cpu_requests(pod) if label is QosClass.BE else (),
-        cpuset=_owned_cpuset(pod),
+        cpuset=allocation_of(pod.metadata.annotations).cpus,
         usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
         containers=_containers(pod, statuses),
         limits=pod_limits(pod),
@@ -231,21 +224,16 @@ def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
     return tuple(parse_value(request) for request in requests if request is not None)
 
 
-def _owned_cpuset(pod: Pod) -> CpuSet:
-    text = pod.metadata.annotations.get(keys.RESOURCE_STATUS, "")
-    if not text:
-        return EMPTY
-    try:
-        return parse_cpuset(codec.decode(text, _ResourceStatus).cpuset)
-    except (codec.DecodeError, InvalidInput):
-        return EMPTY
-
-
-def agent_pod_of_ledger(entry: PodOnNode) -> AgentPod:
-    """The agent's view of a pod from its node's ledger (or desired state), which carries classes instead of labels.
+def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> AgentPod:
+    """Return the agent's view of a pod of its node's ledger, which carries classes instead of labels.
 
     A class BE there stands for the label BE or for the Kubernetes class BestEffort; both count as best effort.
+
+    Args:
+        entry: What the ledger says of the pod.
+        details: Labels and annotations as the pod's object has them now; None if they are as in `entry`.
     """
+    known = details or entry
     batch_cpu = entry.requests.get(BATCH_CPU, 0) if entry.qos == QosClass.BE else 0
     return AgentPod(
         uid=entry.uid,
@@ -257,13 +245,13 @@ def agent_pod_of_ledger(entry: PodOnNode) -> AgentPod:
         priority=entry.priority_class,
         requests=entry.requests,
         be_requests_milli=(batch_cpu,) if batch_cpu else (),
-        cpuset=EMPTY,
-        usage_profile=entry.usage_profile,
+        cpuset=entry.allocation.cpus,
+        usage_profile=known.usage_profile,
         limits=entry.limits,
         spec_priority=entry.priority,
         priority_value=entry.priority or _default_priority(entry.priority_class),
-        labels=entry.labels,
-        annotations=entry.annotations,
+        labels=known.labels,
+        annotations=known.annotations,
     )
 
 

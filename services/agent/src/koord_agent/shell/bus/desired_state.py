@@ -24,7 +24,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.state.desired import DesiredView, apply_push, desired_after, is_behind, view_of
+from koord_agent.domain.state.desired import DesiredView, apply_push, is_behind, view_of
 from koord_agent.shell.bus.bus_link import Link, Ports
 
 READS_AT_ONCE = 32
@@ -66,7 +66,6 @@ class DesiredStates:
         self.views: dict[str, DesiredView] = {}
         self.read_once: set[str] = set()
         self._known = frozenset(nodes)
-        self._values: dict[str, DesiredNode] = {}
         self._link = link
         self._logger = logger
         self._jitter = jitter
@@ -93,7 +92,7 @@ class DesiredStates:
     def unsaved(self, most: int) -> list[DesiredNode]:
         """Some values that changed or were confirmed since they were last given here."""
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
-        return [self._values[node] for node in nodes]
+        return [self.views[node].desired for node in nodes]
 
     def not_saved(self, values: Iterable[DesiredNode]) -> None:
         """The disk did not take these: they are given again."""
@@ -162,14 +161,13 @@ class DesiredStates:
 
     def _apply(self, node: str, push: Push) -> bool:
         """Whether the push follows what is known (or is known already)."""
-        view, value = self.views.get(node), self._values.get(node)
-        if view is None or value is None:
+        view = self.views.get(node)
+        if view is None:
             return False
         after = apply_push(view, push)
         if after is None:
             return False
         if after is not view:
-            self._values[node] = desired_after(value, push)
             self.views[node] = after
             for uid in view.pods.keys() - after.pods.keys():
                 self._causes[node].pop(uid, None)
@@ -179,13 +177,13 @@ class DesiredStates:
 
     def _take(self, value: DesiredNode) -> bool:
         """Put a value that was read in force; False if it cannot be acted on (the last one stays)."""
+        last = self.views.get(value.node)
         try:
-            view = view_of(value, self.views.get(value.node))
+            view = view_of(value, last)
         except InvalidInput as error:
             self._logger.warning("desired_refused", node=value.node, reason=error.sentence())
             return False
-        if value != self._values.get(value.node):
-            self._values[value.node] = value
+        if last is None or value != last.desired:
             self.views[value.node] = view
             if value.node not in self._waiting:
                 self._drop_causes(value.node)

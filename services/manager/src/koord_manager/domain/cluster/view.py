@@ -320,6 +320,13 @@ class ManagerView:
         specs = self.state.of_kind(PodSpecState)
         yield from ((uid, specs[uid].object) for uid in sorted(self._uids_on(token)) if uid in specs)
 
+    def others_on(self, token: str) -> Iterator[tuple[str, Pod]]:
+        """Yield uid and object of the pods that somebody else bound to a node: they are not in its ledger."""
+        specs, ledger = self.state.of_kind(PodSpecState), self.ledger(token)
+        ours = ledger.pods if ledger is not None else {}
+        bound = sorted(self._bound_on.get(token, ()))
+        yield from ((uid, specs[uid].object) for uid in bound if uid in specs and uid not in ours)
+
     def _uids_on(self, token: str) -> set[str]:
         """Pods of the node's ledger, and those that the API has there: daemons, pods of other schedulers."""
         ledger = self.ledger(token)

@@ -2,10 +2,10 @@
 
     PodPlaced -> owed_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler takes it back)
 
-The binding carries the pod's uid, so that it never binds another pod of that name, and the allocation annotations, so
-that they stand on the object from the moment it has a node. It is owed as long as the fold says placed and neither the
-mirrored object nor a recorded outcome answers; so a crash at any point leaves it owed, and a repetition is answered
-409, upon which the pod itself is looked at.
+The binding carries the pod's uid, so that it never binds another pod of that name, and the pod's allocation as
+annotations, so that they stand on the object from the moment it has a node. It is owed as long as the fold says placed
+and neither the mirrored object nor a recorded outcome answers; so a crash at any point leaves it owed, and a repetition
+is answered 409, upon which the pod itself is looked at.
 
 source    event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodBindFailed, PodBound
+from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import PodSpecState, PodState
 
@@ -22,7 +23,12 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Binding(NamedTuple):
-    """A binding that is owed. placement: sequence of the `PodPlaced`."""
+    """A binding that is owed.
+
+    Attributes:
+        placement: Sequence of the `PodPlaced`.
+        annotations: What the binding sets on the pod.
+    """
 
     uid: str
     namespace: str
@@ -55,7 +61,8 @@ def owed_binding(view: ManagerView, uid: str) -> Binding | None:
     if spec.binding is not None and spec.binding.placement == placed.seq:
         return None
     meta = spec.object.metadata
-    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, placed.annotations)
+    annotations = binding_annotations(placed.allocation, placed.gang, placed.annotations, meta.annotations)
+    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, annotations)
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:

@@ -3,7 +3,7 @@
     Seen ... -> genesis_drafts -> every mirrored object; every pod on a node as placed there; every node's ledger
 
 The facts are those that the gateway and a scheduler would have written, so every fold reads them as always. A pod that
-runs somewhere counts as placed there, with the allocation annotations that its binding left on the object. Everything
+runs somewhere counts as placed there, with the allocation that its binding left on the object. Everything
 expects a fresh stream: sequence 0.
 
 source    event-bus spec, 9.3
@@ -17,23 +17,14 @@ from koordcore.events.objects.gateway import GENESIS, GenesisRecorded
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import allocation_of
+from koordcore.protocol.annotations.gang import bound_gang_of
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.mirror import Seen, next_draft
-
-ALLOCATION_ANNOTATIONS: Final = (
-    keys.RESOURCE_STATUS,
-    keys.DEVICE_ALLOCATED,
-    keys.RESERVATION_ALLOCATED,
-    keys.BIND_TIMESTAMP,
-    keys.BIND_GANG_GROUP_ID,
-    keys.BIND_GANG_MEMBER_COUNT,
-)
-"""What a binding leaves on the object (protocol spec, 4.2)."""
 
 POLICY: Final = "genesis"
 """Stands where a scheduler's policy version would: nobody decided this, it was found so."""
@@ -59,7 +50,8 @@ def genesis_drafts(seen: Iterable[Seen], *, cluster_epoch: int, now: str) -> Ite
             placed = _placement(item.object, now)
             if placed is not None:
                 yield _counted(observed, Draft(AggregateRef("pod", item.ref.id), placed, 0))
-                on_node.setdefault(placed.node, []).append(pod_on_node(item.ref.id, item.object))
+                entry = pod_on_node(item.ref.id, item.object, placed.allocation)
+                on_node.setdefault(placed.node, []).append(entry)
     for node, pods in on_node.items():
         yield _counted(observed, Draft(AggregateRef("node", name_token(node)), NodeResourcesTaken(pods=pods), 0))
     yield Draft(GENESIS, GenesisRecorded(cluster_epoch=cluster_epoch, observed=observed), 0)
@@ -85,7 +77,8 @@ def _placement(pod: Pod, now: str) -> PodPlaced | None:
         requests=requests,
         attempt=0,
         queued_at=meta.creation_timestamp or now,
-        annotations={key: meta.annotations[key] for key in ALLOCATION_ANNOTATIONS if key in meta.annotations},
+        allocation=allocation_of(meta.annotations),
+        gang=bound_gang_of(meta.annotations),
         explanation=PlacementExplanation(
             nodes_considered=0, nodes_feasible=0, policy_version=POLICY, based_on=BasedOn()
         ),

@@ -85,29 +85,6 @@ class Device(KubeStruct):
     spec: DeviceSpec = msgspec.field(default_factory=DeviceSpec)
 
 
-class _NumaNodeResource(KubeStruct):
-    node: int
-
-
-class _ResourceStatus(KubeStruct):
-    numa_node_resources: list[_NumaNodeResource] | None = None
-
-
-def numa_nodes_of(annotations: Mapping[str, str]) -> frozenset[int]:
-    """The NUMA nodes that a pod's CPUs and memory were taken from; empty when nothing says so, or not readably.
-
-    source    manager spec, 5.4 (2)
-    """
-    text = annotations.get(keys.RESOURCE_STATUS)
-    if not text:
-        return frozenset()
-    try:
-        status = lenient_json.decode(text, _ResourceStatus)
-    except InvalidInput:
-        return frozenset()
-    return frozenset(entry.node for entry in status.numa_node_resources or ())
-
-
 def topology_from(raw: Mapping[str, Any] | None) -> NodeResourceTopology | None:
     """The topology of a stored object; None when there is none, or none that can be read."""
     return _read(raw, NodeResourceTopology)

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
-from koordcore.protocol.objects import Node
+from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.node_resources.amounts import Amount, PodUse, scaled, system_usage
 from koord_manager.domain.node_resources.batch import BATCH_SYSTEM_CLASSES, HighPriorityUse, node_reserved, use_of
-from koord_manager.domain.node_resources.topology import NodeResourceTopology, Zone, numa_nodes_of
+from koord_manager.domain.node_resources.topology import NodeResourceTopology, Zone
 
 _MILLI = 1000
 
@@ -53,7 +54,7 @@ def compute_zones(
     reserved = _split(_fine(node_reserved(node)), count)
     uses = [HighPriorityUse()] * count
     for pod in pods:
-        chosen = numa_nodes_of(pod.pod.metadata.annotations) & ids if pod.pod else frozenset[int]()
+        chosen = _zones_of(pod.pod) & ids if pod.pod else frozenset[int]()
         indices = [index for index, zone in enumerate(zones) if not chosen or zone.id in chosen]
         share = _share(pod, len(indices))
         for index in indices:
@@ -62,6 +63,11 @@ def compute_zones(
         zone.name: _zone_batch(capacity or Amount(), system, reserved, use, strategy)
         for zone, capacity, use in zip(zones, capacities, uses, strict=True)
     }
+
+
+def _zones_of(pod: Pod) -> frozenset[int]:
+    """Return the NUMA zones that a pod was given; empty if its annotation states none, or is invalid."""
+    return frozenset(zone.zone for zone in allocation_of(pod.metadata.annotations).zones)
 
 
 def zone_names(topology: NodeResourceTopology | None) -> Sequence[str]:

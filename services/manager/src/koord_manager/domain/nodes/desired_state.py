@@ -1,17 +1,24 @@
 """What a node's agent is told: the node's pods, policy and reservations as one value, with the positions it reflects.
 
-source    event-bus spec, 2 (KV koord_desired), 3.3
+The pods are those of the node's ledger, exactly as the ledger's events state them, so that the value and the pushes
+agree: what a pod requests, its limits and its allocation are the ledger's word. Pod objects add two things, which
+reach an agent with its next read of the value: labels and annotations that users have changed since, and the pods that
+somebody else bound to the node.
+
+Source: event-bus spec, 2 (KV koord_desired), 3.3.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
+from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode, details_of, pod_details, pod_on_node
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.objects import Node
-from koordcore.state.aggregates import NodePolicyState
+from koordcore.state.aggregates import NodePolicyState, PodSpecState
 from koordcore.state.node_policy import decided_annotations
 from koordcore.values.resources import parse_amounts
 
@@ -26,7 +33,8 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
     node = view.node(token)
     if node is None:
         return None
-    pods: list[PodOnNode] = [pod_on_node(uid, pod) for uid, pod in view.pods_on(token)]
+    ledger = view.ledger(token)
+    pods = ledger.pods if ledger is not None else {}
     policy = view.policy(token)
     rendered = policy.metric_policy if policy else None
     measuring: dict[str, Any] = {
@@ -37,7 +45,9 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
     kinds = ("node", "nodepolicy", "nodespec")
     return DesiredNode(
         node=node_name(token),
-        pods=pods,
+        pods=list(pods.values()),
+        details=_changed_details(view, pods),
+        others=[pod_on_node(uid, pod, allocation_of(pod.metadata.annotations)) for uid, pod in view.others_on(token)],
         slo=policy.slo if policy else None,
         capacity=parse_amounts(node.status.capacity),
         allocatable=parse_amounts(node.status.allocatable),
@@ -46,6 +56,12 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
         metric_policy=measuring,
         as_of={kind: view.state.last_seq(AggregateRef(kind, token)) for kind in kinds},
     )
+
+
+def _changed_details(view: ManagerView, pods: Mapping[str, PodOnNode]) -> dict[str, PodDetails]:
+    specs = view.state.of_kind(PodSpecState)
+    details = {uid: pod_details(specs[uid].object) for uid in pods if uid in specs}
+    return {uid: now for uid, now in details.items() if now != details_of(pods[uid])}
 
 
 def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import DecisionBasis, PodPlaced, PodReleased
+from koordcore.protocol.annotations.gang import BoundGang
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -17,7 +18,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     trigger       event that made the attempt worthwhile
     basis         what the decision was based on; None: not recorded
-    annotations   to be written on the pod when it is bound
+    gang          with whom it is bound; None: alone
+    annotations   of installed plugins, to be written on the pod when it is bound
     """
 
     uid: str
@@ -30,6 +32,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     explanation: PlacementExplanation
     trigger: str
     basis: DecisionBasis | None = None
+    gang: BoundGang | None = None
     annotations: Mapping[str, str] = {}
     traceparent: str = ""
     tracestate: str = ""
@@ -76,6 +79,8 @@ def pod_event(work: Work) -> PodPlaced | PodReleased:
                 requests=work.on_node.requests,
                 attempt=work.attempt,
                 queued_at=work.queued_at,
+                allocation=work.on_node.allocation,
+                gang=work.gang,
                 annotations=dict(work.annotations),
                 basis=work.basis,
                 explanation=work.explanation,

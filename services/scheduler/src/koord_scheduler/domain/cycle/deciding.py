@@ -19,7 +19,7 @@ from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
-from koord_scheduler.domain.gang.bind_annotations import bind_annotations
+from koord_scheduler.domain.gang.bound_gang import bound_gang
 from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
@@ -133,18 +133,14 @@ def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence
 
 
 def _annotated(state: SchedulerState, work: Placement) -> Placement:
-    """The placement with what PreBind writes on the pod.
+    """Return the placement with its gang and with what PreBind of installed plugins writes on the pod.
 
-    Annotations that a pod was made with and must not keep are emptied: a binding can set them, not remove them.
-    source    scheduler-core spec, 8.7
+    Source: scheduler-core spec, 8.7.
     """
     record = state.pods[work.uid]
-    annotations = record.pod.metadata.annotations if record.pod is not None else {}
     written = state.framework_of(record).pre_bind(record, work.node) if record.framework is not None else {}
-    if annotations or state.cluster.gangs.roster.gang_of(work.uid) is not None:
-        wanted = bind_annotations(state.cluster.gangs, work.uid)
-        written |= {key: text or "" for key, text in wanted.items() if text is not None or key in annotations}
-    return msgspec.structs.replace(work, annotations={**work.annotations, **written}) if written else work
+    gang = bound_gang(state.cluster.gangs, work.uid)
+    return msgspec.structs.replace(work, annotations=written, gang=gang) if written or gang is not None else work
 
 
 def _failed(

@@ -5,7 +5,7 @@ group             a gang, its members, and what the gangs of a group share
 roster            who belongs to which gang, in which state
 round             the group that is being scheduled
 cache             GangCache: the plugin's points, as methods that return the values of `outcomes`
-bind_annotations  what PreBind writes on a member
+bound_gang        with whom a member is bound
 phase             status of a PodGroup
 summary           debug view and one-line state
 snapshot          the roster as plain values
