@@ -9,8 +9,8 @@ from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBo
 from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
 from koord_manager.domain.what_if.run import ManagerWhatIf
-from koord_manager.shell.append_decisions import append_all
 from koord_manager.shell.recommender_history import save_checkpoint
+from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
@@ -70,8 +70,8 @@ class Story:
                     nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn()
                 ),
             )
-            world, isolation = self.manager.context, self.manager.policies.isolation
-            await append_all(world, isolation, [Draft(AggregateRef("pod", uid), placed, 0)], world.clock.now())
+            decided = [Decided(uid, [Draft(AggregateRef("pod", uid), placed, 0)])]
+            await append_decided(self.manager.context, "test", decided, self.manager.clock.now())
 
     async def live(self, reports: int, cpu_milli: int, *, every: float = MINUTE) -> None:
         """So many reports of all pods, and a control round after each."""

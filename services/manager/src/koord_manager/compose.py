@@ -42,6 +42,7 @@ from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, o
 from koord_manager.shell.intake import Intake
 from koord_manager.shell.ports import add_ports
 from koord_manager.shell.profile_controller import run_profile_controller
+from koord_manager.shell.queue_metrics import add_queue_metrics
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
@@ -103,6 +104,7 @@ def assemble(
     metrics = ControllerMetrics(shell.metrics.registry, writes_objects=api is not None)
     plugins = enabled_of(PLUGINS, settings.noderesource_plugins)
     metrics.set_up(sorted(plugins))
+    add_queue_metrics(shell.metrics.registry, view.queue)
     context = ManagerContext(
         view=view,
         intake=intake,

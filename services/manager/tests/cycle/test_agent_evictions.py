@@ -6,7 +6,7 @@ import msgspec
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.agent_requests import agent_requests
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
-from koord_manager.domain.pod_evictions.execution import eviction_groups
+from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
 from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
@@ -45,18 +45,19 @@ def test_an_evicted_pod_is_asked_for_once_and_without_an_api_server_its_object_g
     fact = PodsEvictedByAgent(feature="BEMemoryEvict", pods=[victim], reason="memory is short")
     log.write("nodestate", "n_1", fact)
 
-    (request,) = agent_requests(log.view)
+    (request,) = agent_requests(log.view, "n_1")
     assert isinstance(request.event, PodEvictionRequested)
     assert (request.event.node, request.event.initiator) == ("n.1", "agent")
     assert "memory is short" in request.event.message
     log.take([request])
-    assert agent_requests(log.view) == [], "asked for already"
+    assert agent_requests(log.view, "n_1") == [], "asked for already"
 
-    (group,) = eviction_groups(log.view, Budgets(), NOW)
+    group = decide_eviction(log.view, Budgets(), "u", NOW)
+    assert not isinstance(group, BlockedByBudget)
     assert [type(draft.event) for draft in group] == [PodSpecDeleted, PodEvicted]
     log.take(group)
-    assert eviction_groups(log.view, Budgets(), NOW) == []
-    assert agent_requests(log.view) == [], "the pod is gone, whatever its agent still says"
+    assert decide_eviction(log.view, Budgets(), "u", NOW) == []
+    assert agent_requests(log.view, "n_1") == [], "the pod is gone, whatever its agent still says"
     log.write("nodestate", "n_1", PodsStopped(pods=["u"]))
 
 
@@ -67,11 +68,13 @@ def test_a_pod_that_the_api_server_removes_already_is_not_asked_for_again() -> N
     log.write("podspec", "u", PodSpecAdded(object=Pod(metadata=leaving)))
     victim = EvictedPod(uid="u", namespace="default", name="crunch")
     log.write("nodestate", "n_1", PodsEvictedByAgent(feature="CPUEvict", pods=[victim], reason="busy"))
-    assert agent_requests(log.view) == []
+    assert agent_requests(log.view, "n_1") == []
 
 
 def test_a_request_for_a_pod_that_is_gone_is_answered() -> None:
     log = Log()
     log.write("eviction", "u", PodEvictionRequested(namespace="d", name="p", initiator="scheduler", reason="Preempted"))
-    ((answer,),) = eviction_groups(log.view, Budgets(), NOW)
+    decision = decide_eviction(log.view, Budgets(), "u", NOW)
+    assert not isinstance(decision, BlockedByBudget)
+    (answer,) = decision
     assert answer.event == PodEvicted(gone=True)

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
+from koord_manager.domain.controller_names import OVERCOMMIT
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog
@@ -110,7 +111,8 @@ async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_coloca
         assert policy is not None
         assert (policy.batch_cpu_milli, policy.reason) == (None, "degraded: metric expired")
         await manager.clock.advance(1)
-        assert manager.policies.policies.overdue(manager.clock.now()) == set(), "a report grows old once"
+        manager.view.queue.begin(manager.clock.now().timestamp())
+        assert manager.view.queue.take(OVERCOMMIT) == [], "a report grows old once"
 
         manager.report("n.1", cpu_milli=0)
         await run_cycle(manager.context, manager.policies)

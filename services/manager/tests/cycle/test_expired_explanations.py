@@ -10,7 +10,8 @@ from koordcore.events.scheduling.schedule_explanation import ScheduleExplanation
 from support.histories import stored
 
 OBJECT = custom_ref("scheduleexplanations", "default", "why")
-STATUS = AggregateRef("scheduleexplanation", "default=why")
+ID = "default=why"
+STATUS = AggregateRef("scheduleexplanation", ID)
 
 
 def view_of(uid: str, *said: ScheduleExplanationComputed) -> ManagerView:
@@ -29,12 +30,12 @@ def status(*, expired: bool) -> ScheduleExplanationComputed:
 
 
 def test_an_expired_object_is_deleted() -> None:
-    [draft] = expiry_drafts(view_of("u1", status(expired=False), status(expired=True)))
+    [draft] = expiry_drafts(view_of("u1", status(expired=False), status(expired=True)), ID)
     assert (draft.ref, draft.expected_last) == (OBJECT, 1)
     assert draft.event == CustomObjectDeleted(kind="ScheduleExplanation", namespace="default", name="why")
 
 
 def test_others_stay() -> None:
-    assert expiry_drafts(view_of("u1")) == []
-    assert expiry_drafts(view_of("u1", status(expired=False))) == []
-    assert expiry_drafts(view_of("u2", status(expired=True))) == []
+    assert expiry_drafts(view_of("u1"), ID) == []
+    assert expiry_drafts(view_of("u1", status(expired=False)), ID) == []
+    assert expiry_drafts(view_of("u2", status(expired=True)), ID) == []

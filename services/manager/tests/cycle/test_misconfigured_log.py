@@ -45,7 +45,7 @@ async def test_nothing_is_decided_by_a_misconfigured_log_until_it_is_mended() ->
             tried = events.asked
             await run_cycle(manager.context, manager.policies)
         told = [(line["controller"], line["object"]) for line in lines if line["event"] == "decision_failed"]
-        assert told == [("nodes", "(the whole step)"), ("overcommit", "(the whole step)")]
+        assert told == [("node-policies", "(the whole controller)"), ("overcommit", "(the whole controller)")]
         assert events.asked == tried == 2, "not each decision by itself, and not again at once"
 
         events.is_ours = True

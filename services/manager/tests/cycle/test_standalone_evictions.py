@@ -5,7 +5,7 @@ from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
-from koord_manager.domain.pod_evictions.execution import eviction_groups
+from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, seal
@@ -15,9 +15,11 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.state.aggregates import EvictionState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = Origin(causation_id="t", correlation_id="t", actor="t", occurred_at="2026-01-01T00:00:00.000000Z")
+BUDGET = custom_ref("poddisruptionbudgets", "shop", "web")
 EXPLANATION = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn())
 
 
@@ -45,10 +47,9 @@ class Cluster:
         self.view.fold(StoredEvent(self._seq, draft.ref, new.headers, new.body))
 
     def protect(self, **spec: Any) -> None:
-        ref = custom_ref("poddisruptionbudgets", "shop", "web")
         selector = {"matchLabels": {"app": "web"}}
         document = {"metadata": {"namespace": "shop", "name": "web"}, "spec": {"selector": selector, **spec}}
-        self.write(ref.kind, ref.id, CustomObjectObserved(object=document))
+        self.write(BUDGET.kind, BUDGET.id, CustomObjectObserved(object=document))
 
     def ask(self, uid: str, method: str = "evict", *, patience: int = 0, initiator: str = "scheduler") -> None:
         event = PodEvictionRequested(
@@ -66,8 +67,9 @@ class Cluster:
         now = NOW + timedelta(seconds=after)
         self.budgets.refresh(self.view, now.timestamp())
         gone: list[str] = []
-        for group in eviction_groups(self.view, self.budgets, now):
-            for draft in group:
+        for uid in list(self.view.state.of_kind(EvictionState)):
+            decision = decide_eviction(self.view, self.budgets, uid, now)
+            for draft in () if isinstance(decision, BlockedByBudget) else decision:
                 assert draft.expected_last == self.view.state.last_seq(draft.ref)
                 self.write(draft.ref.kind, draft.ref.id, draft.event)
                 if isinstance(draft.event, PodSpecDeleted):
@@ -76,7 +78,7 @@ class Cluster:
 
     def status(self) -> dict[str, int]:
         self.budgets.refresh(self.view, NOW.timestamp())
-        [draft] = self.budgets.status_drafts(self.view)
+        [draft] = self.budgets.status_draft(self.view, BUDGET.id)
         assert isinstance(draft.event, CustomObjectObserved)
         status: dict[str, int] = draft.event.object["status"]
         self.write(draft.ref.kind, draft.ref.id, draft.event)
@@ -121,7 +123,9 @@ def test_eviction_held_up_for_too_long_is_given_up() -> None:
     cluster.ask("a", patience=60)
     assert cluster.carried_out(59) == []
     cluster.budgets.refresh(cluster.view, NOW.timestamp())
-    [[draft]] = eviction_groups(cluster.view, cluster.budgets, NOW + timedelta(seconds=61))
+    decision = decide_eviction(cluster.view, cluster.budgets, "a", NOW + timedelta(seconds=61))
+    assert not isinstance(decision, BlockedByBudget)
+    [draft] = decision
     assert isinstance(draft.event, PodEvictionFailed)
     assert "web" in draft.event.message
 
@@ -129,7 +133,9 @@ def test_eviction_held_up_for_too_long_is_given_up() -> None:
 def test_request_for_a_pod_that_is_gone_is_answered() -> None:
     cluster = Cluster("")
     cluster.ask("x")
-    [[draft]] = eviction_groups(cluster.view, cluster.budgets, NOW)
+    decision = decide_eviction(cluster.view, cluster.budgets, "x", NOW)
+    assert not isinstance(decision, BlockedByBudget)
+    [draft] = decision
     assert draft.event == PodEvicted(gone=True)
 
 
@@ -137,7 +143,7 @@ def test_status_of_a_budget_is_written_once() -> None:
     cluster = Cluster("abc", pending="d")
     cluster.protect(maxUnavailable="25%")
     assert cluster.status() == {"expectedPods": 4, "currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": 0}
-    assert cluster.budgets.status_drafts(cluster.view) == []
+    assert cluster.budgets.status_draft(cluster.view, BUDGET.id) == []
 
 
 def test_budget_that_cannot_be_read_allows_nothing() -> None:

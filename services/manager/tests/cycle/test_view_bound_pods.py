@@ -1,6 +1,7 @@
 """Pods that others bound count on their node like ours, for as long as they live."""
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import WORKLOAD
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import OwnerReference, Pod
 from support.histories import Action, Recorder, history, node, pod
@@ -63,4 +64,4 @@ def test_a_pod_of_an_owner_that_is_no_workload_here_leaves_its_siblings_alone() 
         log.write("podspec", f"uid-{number}", PodSpecAdded(object=replica))
     log.write("podspec", "uid-1", PodSpecDeleted(namespace="default", name="pod-1"))
 
-    assert folded(log).touched_workloads == set()
+    assert folded(log).queue.take(WORKLOAD) == []

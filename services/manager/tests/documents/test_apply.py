@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import WORKLOAD
 from koord_manager.domain.documents.admitting import pod_document
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.documents.delete import Target, decide_delete
@@ -55,6 +56,12 @@ class Cluster:
         applied = decide_apply(self.view, shape_manifest(document), new_uid=next(self.uids), now=NOW)
         self.fold(applied.drafts)
         return applied.action
+
+    def workloads(self) -> list[str]:
+        """Return the uids of the queued workloads, which stay queued."""
+        uids = sorted(self.view.queue.take(WORKLOAD))
+        self.view.queue.add_all(WORKLOAD, uids)
+        return uids
 
     def fold(self, drafts: list[Draft]) -> None:
         self.last = drafts
@@ -222,7 +229,7 @@ def names(cluster: Cluster) -> set[str]:
 
 
 def reconcile(cluster: Cluster) -> int:
-    uids = sorted(cluster.view.touched_workloads)
+    uids = cluster.workloads()
     groups = [group for uid in uids for group in reconcile_workload(cluster.view, uid, now=NOW, limit=100)]
     cluster.fold([draft for group in groups for draft in group])
     return sum(draft.ref.kind == "podspec" for group in groups for draft in group)
@@ -262,7 +269,7 @@ def test_pods_of_a_deleted_workload_go_also_after_a_restart_from_a_snapshot(clus
 
 def test_two_leaders_that_see_the_same_workload_give_its_pods_the_same_uids(cluster: Cluster) -> None:
     cluster.apply(DEPLOYMENT)
-    (uid,) = cluster.view.touched_workloads
+    (uid,) = cluster.workloads()
     (early,) = reconcile_workload(cluster.view, uid, now=NOW, limit=100)
     cluster.apply(POD.replace("name: web", "name: other"))
     (late,) = reconcile_workload(cluster.view, uid, now=NOW, limit=100)

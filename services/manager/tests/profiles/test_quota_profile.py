@@ -4,6 +4,7 @@ from typing import Any
 
 from koord_manager.domain.quota_profiles.controller import QuotaProfileController
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
+from koordcore.events.envelope import Draft
 from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.objects import object_from_json
@@ -20,12 +21,16 @@ def profile(**spec: Any) -> dict[str, Any]:
     }
 
 
-def settle(world: ManagerWorld, rounds: QuotaProfileController) -> list[Any]:
+def drafts(world: ManagerWorld, controller: QuotaProfileController) -> list[Draft]:
+    return [draft for id_ in controller.take(world.view, world.now) for draft in controller.decide(world.view, id_)]
+
+
+def settle(world: ManagerWorld, controller: QuotaProfileController) -> list[Any]:
     """Rounds until nothing is left to say."""
     said: list[Any] = []
     for _ in range(5):
         world.pass_time(10)
-        events = world.take(rounds.drafts(world.view, world.now))
+        events = world.take(drafts(world, controller))
         if not events:
             return said
         said += events
@@ -40,11 +45,11 @@ def quota(world: ManagerWorld) -> dict[str, Any]:
 
 
 def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
-    world, rounds = ManagerWorld(), QuotaProfileController()
+    world, controller = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.plain_node("b", pool="b")
     world.custom("elasticquotaprofiles", profile())
-    said = settle(world, rounds)
+    said = settle(world, controller)
     assert [type(event) for event in said] == [QuotaProfileRendered, CustomObjectObserved, CustomObjectObserved]
     assert quota(world)["spec"]["min"] == {"cpu": "10", "memory": "100Gi"}
     ((_, stored),) = world.view.customs("elasticquotaprofiles")
@@ -54,39 +59,39 @@ def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
     assert quota(world)["metadata"]["labels"]["quota.scheduling.koordinator.sh/is-root"] == "true"
 
     world.plain_node("c", pool="a")
-    settle(world, rounds)
+    settle(world, controller)
     assert quota(world)["spec"]["min"]["cpu"] == "20"
-    assert settle(world, rounds) == []
+    assert settle(world, controller) == []
 
 
 def test_rounds_come_no_faster_than_every_ten_seconds() -> None:
-    world, rounds = ManagerWorld(), QuotaProfileController()
+    world, controller = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
-    assert rounds.drafts(world.view, world.now) == []
+    assert drafts(world, controller) == []
     world.custom("elasticquotaprofiles", profile())
     world.pass_time(9)
-    assert rounds.drafts(world.view, world.now) == []
+    assert drafts(world, controller) == []
     world.pass_time(1)
-    assert len(rounds.drafts(world.view, world.now)) == 1
+    assert len(drafts(world, controller)) == 1
 
 
 def test_what_the_log_refused_is_rendered_again() -> None:
-    world, rounds = ManagerWorld(), QuotaProfileController()
+    world, controller = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
-    settle(world, rounds)
+    settle(world, controller)
     world.plain_node("b", pool="a")
     world.pass_time(10)
-    assert rounds.drafts(world.view, world.now), "and then the log does not take it"
-    settle(world, rounds)
+    assert drafts(world, controller), "and then the log does not take it"
+    settle(world, controller)
     assert quota(world)["spec"]["min"]["cpu"] == "20"
 
 
 def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_put_back() -> None:
-    world, rounds = ManagerWorld(), QuotaProfileController()
+    world, controller = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
-    settle(world, rounds)
+    settle(world, controller)
     changed = quota(world)
     changed = {
         **changed,
@@ -94,29 +99,29 @@ def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_p
         "spec": {**changed["spec"], "min": {"cpu": "1"}},
     }
     world.custom("elasticquotas", changed)
-    settle(world, rounds)
+    settle(world, controller)
     assert quota(world)["spec"]["min"] == {"cpu": "10", "memory": "100Gi"}
     assert quota(world)["metadata"]["labels"]["team"] == "x"
 
 
 def test_a_profile_that_says_nothing_readable_is_said_once_and_keeps_its_quota() -> None:
-    world, rounds = ManagerWorld(), QuotaProfileController()
+    world, controller = ManagerWorld(), QuotaProfileController()
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
-    settle(world, rounds)
+    settle(world, controller)
     before = quota(world)
     bad = {"matchExpressions": [{"key": "x", "operator": "Sometimes"}]}
     world.custom("elasticquotaprofiles", profile(nodeSelector=bad))
-    (event,) = settle(world, rounds)
+    (event,) = settle(world, controller)
     assert "Sometimes" in event.fault
     assert quota(world) == before
 
 
 def test_where_somebody_else_keeps_the_objects_only_the_decision_is_said() -> None:
-    world, rounds = ManagerWorld(), QuotaProfileController(keeps_objects=False)
+    world, controller = ManagerWorld(), QuotaProfileController(keeps_objects=False)
     world.plain_node("a", pool="a")
     world.custom("elasticquotaprofiles", profile())
-    assert [type(event) for event in settle(world, rounds)] == [QuotaProfileRendered]
+    assert [type(event) for event in settle(world, controller)] == [QuotaProfileRendered]
 
 
 def test_the_tree_id_is_fnv_of_the_profiles_name() -> None:

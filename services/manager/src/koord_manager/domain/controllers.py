@@ -1,6 +1,6 @@
-"""What the control rounds keep between them: the configuration in force, and when each slower round is due.
+"""State that the controllers keep between cycles: the configuration in force, and when each periodic one is due.
 
-Nothing here is a fact: a restart begins with an empty one and decides the same.
+Nothing of it is a fact: after a restart it is empty, and the controllers decide the same.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from koord_manager.domain.enabled import CONTROLLERS
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.quota_profiles.controller import QuotaProfileController
 from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.retry_backoff import Isolation
 from koord_manager.domain.slo_adjust.controller import HealthController
 
 
@@ -18,8 +17,13 @@ from koord_manager.domain.slo_adjust.controller import HealthController
 class Controllers:
     """The controllers of one process.
 
-    enabled     names of those that run (`enabled.CONTROLLERS`)
-    isolation   what of them fails at present
+    Attributes:
+        enabled: Names of the controllers that run (`enabled.CONTROLLERS`).
+        policies: The configuration in force, resolved for each node.
+        health: Node health.
+        quotas: Root quotas of ElasticQuotaProfiles.
+        recommender: Recommendations.
+        budgets: PodDisruptionBudgets, without an API server.
     """
 
     enabled: frozenset[str] = frozenset(CONTROLLERS)
@@ -28,4 +32,3 @@ class Controllers:
     quotas: QuotaProfileController = field(default_factory=QuotaProfileController)
     recommender: RecommenderController = field(default_factory=RecommenderController)
     budgets: Budgets = field(default_factory=Budgets)
-    isolation: Isolation = field(default_factory=Isolation)

@@ -52,12 +52,16 @@ class ProfileUpdates:
         at = self._done.get((profile.version, uid))
         return at is None or now - at >= self._policy.force_update
 
-    def take(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Whether there is room for one more pod; if so it counts as done, else it is left for the next round."""
+    def has_room(self, now: float) -> bool:
+        """Return whether the rate limit allows one more update."""
         passed = now - self._filled_at if self._filled_at is not None else 0.0
         self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
         self._filled_at = now
-        if self._room < 1:
+        return self._room >= 1
+
+    def take(self, profile: ColocationProfile, uid: str, now: float) -> bool:
+        """Count an update if the rate limit allows it, and return whether it does."""
+        if not self.has_room(now):
             return False
         self._room -= 1
         self._done[profile.version, uid] = now

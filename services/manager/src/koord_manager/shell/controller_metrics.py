@@ -24,8 +24,8 @@ from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.node_resources.decide import Overcommit
 from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
-from koord_manager.domain.retry_backoff import Failure
 from koord_manager.domain.slo_adjust.step import Level
+from koord_manager.domain.work_queue import Failure
 
 KEPT_SECONDS: Final = 300
 _ACTIONS: Final[dict[type[Event], tuple[str, str]]] = {

@@ -18,6 +18,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.admission.context.profiles import ColocationProfile
+from koord_manager.domain.controller_names import COLOCATION_PROFILE
 from koord_manager.domain.documents.admitting import pod_document
 from koord_manager.domain.documents.apply import refuse_immutable_changes
 from koord_manager.domain.profile_controller import (
@@ -33,7 +34,7 @@ from koord_manager.shell.context import ManagerContext, reason_not_to_decide
 from koord_manager.shell.gateway.api import Answer, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 
-PODS_PER_TURN: Final = 500
+PODS_AT_ONCE: Final = 500
 """Pods looked at before others may run."""
 CONFLICTS: Final = 3
 """Times that one pod is read and patched in a round."""
@@ -44,13 +45,13 @@ async def run_profile_controller(
     context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
 ) -> None:
     """A round every interval, for ever, while this instance leads."""
-    rounds = ProfileUpdates(policy)
+    updates = ProfileUpdates(policy)
     while True:
         await asyncio.sleep(policy.interval)
         if await reason_not_to_decide(context) is not None:
             continue
         try:
-            await reconcile_profiles(context, policy, rounds, api, steady)
+            await reconcile_profiles(context, policy, updates, api, steady)
         except Exception as error:
             context.logger.error("profile_round_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
 
@@ -58,38 +59,50 @@ async def run_profile_controller(
 async def reconcile_profiles(
     context: ManagerContext,
     policy: ControllerPolicy,
-    rounds: ProfileUpdates,
+    updates: ProfileUpdates,
     api: ObjectsApi | None,
     steady: Callable[[], float],
 ) -> int:
     """One round; how many pods were changed."""
     facts = context.view.admission
+    queue, refused = context.view.queue, context.logger.warning
     profiles = managed_profiles(facts, policy)
-    rounds.begin(steady())
+    updates.begin(steady())
+    queue.begin(context.clock.now().timestamp())
     changed = 0
-    if not profiles:
-        return 0
-    for number, (uid, pod) in enumerate(waiting_pods(context.view)):
-        if number % PODS_PER_TURN == PODS_PER_TURN - 1:
+    pods = dict(waiting_pods(context.view)) if profiles else {}
+    queue.resync(COLOCATION_PROFILE, pods)
+    uids = queue.take(COLOCATION_PROFILE)
+    for number, uid in enumerate(uids):
+        if number % PODS_AT_ONCE == PODS_AT_ONCE - 1:
             await asyncio.sleep(0)
-        if context.leadership.term is None:
-            return changed
+        if context.leadership.term is None or not updates.has_room(steady()):
+            queue.add_all(COLOCATION_PROFILE, uids[number:])  # the first ones of the next interval
+            break
+        pod, failed = pods.get(uid), False
         for profile in profiles:
+            if pod is None:
+                break
             try:
-                if not rounds.is_due(profile, uid, steady()) or not is_wanted(profile, uid, pod, facts):
+                if not updates.is_due(profile, uid, steady()) or not is_wanted(profile, uid, pod, facts):
                     continue
-                if not rounds.take(profile, uid, steady()):
-                    return changed
+                if not updates.take(profile, uid, steady()):
+                    queue.add(COLOCATION_PROFILE, uid)
+                    break
                 changed += await _change(context, uid, pod, profile, api)
-            except InvalidInput as error:
-                context.logger.warning(
-                    "profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence()
-                )
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
-                context.logger.error(
-                    "profile_not_applied", profile=profile.name, pod_uid=uid, reason=reason, exc_info=error
-                )
+                failed = True
+                if isinstance(error, InvalidInput):
+                    refused("profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence())
+                else:
+                    reason = f"{type(error).__name__}: {error}"
+                    context.logger.error(
+                        "profile_not_applied", profile=profile.name, pod_uid=uid, reason=reason, exc_info=error
+                    )
+        if failed:
+            queue.add_rate_limited(COLOCATION_PROFILE, uid)
+        else:
+            queue.forget(COLOCATION_PROFILE, uid)
     if changed:
         context.logger.info("profiles_applied", pods=changed)
     return changed

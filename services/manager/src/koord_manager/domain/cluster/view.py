@@ -1,6 +1,7 @@
-"""The manager's look at the cluster: the fold of the log, and the indexes that its decisions need.
+"""The fold of the log with the indexes that the manager's decisions read.
 
-Every index is maintained from the event that changes it, at a cost that does not grow with the cluster.
+Every index is maintained from the event that changes it, at a cost that does not grow with the cluster. The same events
+add the keys of the objects they concern to the work queue.
 """
 
 from collections.abc import Iterator
@@ -30,23 +31,39 @@ from koordcore.events.objects.mirror import (
     WorkloadObserved,
 )
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     ConfigState,
     CustomObjectState,
+    EvictionState,
     NodeAgentState,
     NodeLedger,
     NodePolicyState,
     NodeSpecState,
     PodSpecState,
     PodState,
-    PriorityClassState,
+    ScheduleExplanationState,
     WorkloadState,
 )
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
+from koord_manager.domain.cluster.pod_index import PodIndex
+from koord_manager.domain.controller_names import (
+    AGENT_EVICTION,
+    CONFIGURATION,
+    DESIRED_STATE,
+    EVICTION,
+    EXPLANATION_EXPIRY,
+    NODE_POLICIES,
+    OVERCOMMIT,
+    QUOTA_PROFILE,
+    RECOMMENDER,
+    REPLACEMENT,
+    WORKLOAD,
+)
 from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
 from koord_manager.domain.node_resources.topology import (
     Device,
@@ -55,39 +72,39 @@ from koord_manager.domain.node_resources.topology import (
     topology_from,
     topology_of_agent,
 )
+from koord_manager.domain.work_queue import WorkQueue
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
-_FINISHED = ("Succeeded", "Failed")
-KEPT_EVICTIONS = 32
-"""Evictions by an agent that are remembered for each node: those of ten minutes are asked for."""
+_CONTROLLERS_OF = {
+    "elasticquotaprofiles": (QUOTA_PROFILE,),
+    "recommendations": (RECOMMENDER, REPLACEMENT),
+    "scheduleexplanations": (EXPLANATION_EXPIRY,),
+}
+"""Plural of a custom resource -> the controllers that reconcile its objects."""
+MAX_EVICTIONS = 32
+"""Evictions that are remembered for each node; the controllers read those of the last ten minutes."""
 
 
 class ManagerView:
-    """The folded cluster with indexes by name, by workload and by node, and the newest report of each node.
+    """The folded cluster, its indexes, the newest usage report of each node, and the queue of changed objects.
 
-    reports         node token -> newest report (from observations, may be lost: absent means never seen)
-    obs_position    last folded observation
-    touched_desired nodes (tokens) whose desired state changed since it was last taken
-    touched_nodes   nodes (tokens) whose object changed since they were last taken
-    touched_inputs  nodes (tokens) whose overcommit inputs changed since they were last taken
-    config_touched  whether a ConfigMap changed since it was last taken
-    node_version    grows whenever a node object changes
-    evictions       node (token) -> (time, best-effort pods evicted by its agent), newest last
-    admission       what admission knows beside an object, from the same fold
+    Attributes:
+        state: The fold of the facts.
+        queue: Keys of the objects that changed, for the controllers that reconcile them.
+        reports: Node token -> newest usage report. Reports are observations and may be lost: absent means never seen.
+        obs_position: Position of the last folded observation.
+        node_version: Grows with each change of a node object.
+        evictions: Node token -> (time, number of best-effort pods evicted by the node agent), newest last.
+        admission: Cluster state that admission reads besides the object, from the same fold.
     """
 
     def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
         self._config_names = config_names or ConfigNames()
         self._recommend: Recommend | None = None
+        self.queue = WorkQueue()
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
-        self.touched_desired: set[str] = set()
-        self.touched_nodes: set[str] = set()
-        self.touched_inputs: set[str] = set()
-        self.touched_workloads: set[str] = set()
-        self._held_workloads: set[str] = set()
-        self.config_touched = True
         self.node_version = 0
         self.evictions: dict[str, list[tuple[str, int]]] = {}
         self.load(state if state is not None else ClusterState())
@@ -98,15 +115,11 @@ class ManagerView:
         return self._config_names.slo_namespace, self._config_names.slo_name
 
     def load(self, state: ClusterState) -> None:
-        """Take over a whole state, e.g. a snapshot's; every node and workload counts as changed."""
+        """Replace the state, for example by a snapshot's, and queue every object."""
         self.state = state
-        self._pod_uids: dict[tuple[str, str], str] = {}
+        self._pods = PodIndex()
         self._workload_uids: dict[tuple[str, str, str], str] = {}
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
-        self._pods_of_owner: dict[str, set[str]] = {}
-        self._owners: dict[str, tuple[str, ...]] = {}
-        self._bound_on: dict[str, set[str]] = {}
-        self._bound: dict[str, str] = {}
         self._pod_facts: dict[str, tuple[Pod, PodFacts]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
@@ -119,171 +132,167 @@ class ManagerView:
         self.admission = facts_of(state, self._config_names)
         self.admission.recommend = self._recommend
         for uid, spec in state.of_kind(PodSpecState).items():
-            self._index_pod(uid, spec.object)
+            self._pods.put(uid, spec.object)
         for uid, workload in state.of_kind(WorkloadState).items():
             meta = workload.object.metadata
             key = (workload.object.kind, meta.namespace, meta.name)
             self._workload_uids[key] = uid
             self._workload_keys[uid] = key
-        self.touched_workloads.update(state.of_kind(WorkloadState))
-        self.touched_workloads.update(self._pods_of_owner)  # also of workloads whose deletion is not carried out yet
-        self.touched_desired.update(state.of_kind(NodeSpecState))
-        self.touched_nodes.update(state.of_kind(NodeSpecState))
-        self.touched_inputs.update(state.of_kind(NodeSpecState))
-        self.config_touched = True
+        self._queue_everything()
+
+    def _queue_everything(self) -> None:
+        queue, state = self.queue, self.state
+        self._queue_configuration()
+        queue.add_all(WORKLOAD, state.of_kind(WorkloadState))
+        queue.add_all(WORKLOAD, self._pods.owners())  # also of workloads whose deletion is not carried out yet
+        for controller in (*NODE_POLICIES, OVERCOMMIT, DESIRED_STATE):
+            queue.add_all(controller, state.of_kind(NodeSpecState))
+        queue.add_all(EVICTION, state.of_kind(EvictionState))
+        queue.add_all(AGENT_EVICTION, state.of_kind(NodeAgentState))
+        queue.add_all(EXPLANATION_EXPIRY, state.of_kind(ScheduleExplanationState))
 
     def recommend_with(self, recommend: Recommend) -> None:
-        """Let new pods be given what is recommended for them, see `Facts.recommend`."""
+        """Set the function that recommends requests for new pods, see `Facts.recommend`."""
         self._recommend = self.admission.recommend = recommend
 
     # -- folding ----------------------------------------------------------------------------------------------------
 
     def fold(self, stored: StoredEvent) -> Event | None:
-        """Apply one event of the facts stream. Raises UnreadableEvent with the view unchanged."""
+        """Apply one event of the facts stream.
+
+        Raises:
+            UnreadableEvent: The event cannot be decoded; the view is unchanged.
+        """
         event = self.state.apply(stored)
         ref = stored.ref
         if event is not None:
             fold_fact(self.admission, ref, event)
         match event:
             case PodSpecAdded() | PodSpecChanged():
-                self._index_pod(ref.id, event.object)
-                self._touch_pod(ref.id)
+                for node in self._pods.put(ref.id, event.object):
+                    self._queue_inputs(node)
+                self._queue_node_of(ref.id)
             case PodSpecDeleted():
                 self._drop_pod(ref.id, event)
             case NodeResourcesTaken() | NodeResourcesReturned():
-                self._touch_node(ref.id)
+                self._queue_inputs(ref.id)
             case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
-                self._touch_node(ref.id)
-                self.touched_nodes.add(ref.id)
+                self._queue_inputs(ref.id)
+                self._queue_policies(ref.id)
                 self.node_version += 1
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
                     self.evictions.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
-                self.touched_desired.add(ref.id)
+                self.queue.add(DESIRED_STATE, ref.id)
             case NodeRatiosComputed():
-                self._touch_node(ref.id)
-                self.touched_nodes.add(ref.id)
+                self._queue_inputs(ref.id)
+                self._queue_policies(ref.id)
             case NodeHealthAssessed() if event.cause in ("level", "offsets", "off"):
-                self._touch_node(ref.id)
-                self.touched_nodes.add(ref.id)
+                self._queue_inputs(ref.id)
+                self._queue_policies(ref.id)
             case NodeTopologyReported():
                 self._topologies.pop(ref.id, None)
-                self.touched_nodes.add(ref.id)
-                self.touched_inputs.add(ref.id)
+                self._queue_policies(ref.id)
+                self.queue.add(OVERCOMMIT, ref.id)
             case PodsEvictedByAgent():
                 self._evicted(ref.id, event, stored.occurred_at)
+                self.queue.add(AGENT_EVICTION, ref.id)
             case CustomObjectObserved() | CustomObjectDeleted():
                 self._custom_changed(ref, is_gone=isinstance(event, CustomObjectDeleted))
                 if plural_of(ref.id) in ADMISSION_KINDS:
-                    self._release_workloads()
+                    self.queue.retry_now(WORKLOAD)
+            case ScheduleExplanationComputed():
+                self.queue.add(EXPLANATION_EXPIRY, ref.id)
             case WorkloadObserved():
                 meta = event.object.metadata
                 key = (event.object.kind, meta.namespace, meta.name)
                 self._workload_uids[key] = ref.id
                 self._workload_keys[ref.id] = key
-                self.touched_workloads.add(ref.id)
+                self.queue.add(WORKLOAD, ref.id)
             case WorkloadDeleted():
                 key = self._workload_keys.pop(ref.id, None)
                 if key is not None and self._workload_uids.get(key) == ref.id:
                     del self._workload_uids[key]
-                self.touched_workloads.add(ref.id)
+                self.queue.add(WORKLOAD, ref.id)
             case PriorityClassObserved() | NamespaceObserved():
-                self._release_workloads()
+                self.queue.retry_now(WORKLOAD)  # admission may accept pods that it refused
             case _:
                 if ref.kind == "config":
-                    self.config_touched = True
+                    self._queue_configuration()
+                elif ref.kind == "eviction":
+                    self.queue.add(EVICTION, ref.id)
+                    self._queue_agent_eviction(ref.id)
         return event
 
-    def hold_workload(self, uid: str) -> None:
-        """Leave a workload whose pods are refused alone, until something changes that admission goes by."""
-        self.touched_workloads.discard(uid)
-        self._held_workloads.add(uid)
-
-    def _release_workloads(self) -> None:
-        self.touched_workloads |= self._held_workloads
-        self._held_workloads.clear()
-
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
-        """Take in one report of a node (token)."""
+        """Take in one usage report of a node (token); no-op if a newer one is known."""
         self.obs_position = max(self.obs_position, position)
         known = self.reports.get(node)
         if known is not None and known.updated_at > report.updated_at:
-            return  # what is followed again after a restart is older than what was asked for at its beginning
+            return  # after a restart, the follower delivers reports older than the newest one, which was read first
         self.reports[node] = report
-        self.touched_inputs.add(node)
+        self.queue.add(OVERCOMMIT, node)
 
     def _evicted(self, node: str, event: PodsEvictedByAgent, at: str) -> None:
         if event.feature.startswith("BE"):
-            kept = self.evictions.setdefault(node, [])
-            kept.append((at, len(event.pods)))
-            del kept[:-KEPT_EVICTIONS]
+            evictions = self.evictions.setdefault(node, [])
+            evictions.append((at, len(event.pods)))
+            del evictions[:-MAX_EVICTIONS]
 
     def _custom_changed(self, ref: AggregateRef, *, is_gone: bool) -> None:
-        plural = plural_of(ref.id)
+        plural, id_ = plural_of(ref.id), ref.id.partition("=")[2]
         known = self._customs.setdefault(plural, set())
         (known.discard if is_gone else known.add)(ref.id)
         self._custom_versions[plural] = self.state.position
         if plural in (TOPOLOGIES, DEVICES):
-            token = ref.id.partition("=")[2]
-            self._topologies.pop(token, None)
-            self._devices.pop(token, None)
-            self.touched_nodes.add(token)
-            self.touched_inputs.add(token)
-
-    def _index_pod(self, uid: str, pod: Pod) -> None:
-        self._pod_uids[pod.metadata.namespace, pod.metadata.name] = uid
-        owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
-        if owners:
-            self._owners[uid] = owners
-            for owner_uid in owners:
-                self._pods_of_owner.setdefault(owner_uid, set()).add(uid)
-
-        self._index_bound(uid, name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else "")
-
-    def _index_bound(self, uid: str, node: str) -> None:
-        """Where the API says that a pod runs; "" nowhere. Pods that others bound are in no ledger of ours."""
-        before = self._bound.get(uid, "")
-        if node == before:
-            return
-        if before:
-            del self._bound[uid]
-            self._bound_on[before].discard(uid)
-        if node:
-            self._bound[uid] = node
-            self._bound_on.setdefault(node, set()).add(uid)
-        self._touch_node(before)
-        self._touch_node(node)
+            self._topologies.pop(id_, None)
+            self._devices.pop(id_, None)
+            self._queue_policies(id_)
+            self.queue.add(OVERCOMMIT, id_)
+        for controller in _CONTROLLERS_OF.get(plural, ()):
+            self.queue.add(controller, id_)
 
     def _drop_pod(self, uid: str, event: PodSpecDeleted) -> None:
         self._pod_facts.pop(uid, None)
-        self._index_bound(uid, "")
-        if self._pod_uids.get((event.namespace, event.name)) == uid:
-            del self._pod_uids[event.namespace, event.name]
+        node, owners = self._pods.drop(uid, event.namespace, event.name)
+        self._queue_inputs(node)
         workloads = self.state.of_kind(WorkloadState)
-        for owner_uid in self._owners.pop(uid, ()):  # the spec is gone from the fold by now
-            pods = self._pods_of_owner[owner_uid]
-            pods.discard(uid)
-            if not pods:
-                del self._pods_of_owner[owner_uid]
-            if owner_uid in workloads:  # an owner that is not mirrored as a workload keeps its pods itself
-                self.touched_workloads.add(owner_uid)
+        for owner in owners:
+            if owner in workloads:  # an owner that is not mirrored as a workload keeps its pods itself
+                self.queue.add(WORKLOAD, owner)
 
-    def _touch_pod(self, uid: str) -> None:
+    # -- queueing ---------------------------------------------------------------------------------------------------
+
+    def _queue_configuration(self) -> None:
+        self.queue.add(CONFIGURATION, "/".join(self.slo_config_name))
+
+    def _queue_node_of(self, uid: str) -> None:
         placed = self.state.get(AggregateRef("pod", uid))
         if isinstance(placed, PodState) and placed.node:
-            self._touch_node(name_token(placed.node))
+            self._queue_inputs(name_token(placed.node))
 
-    def _touch_node(self, node: str) -> None:
+    def _queue_agent_eviction(self, uid: str) -> None:
+        placed = self.state.get(AggregateRef("pod", uid))
+        node = name_token(placed.node) if isinstance(placed, PodState) and placed.node else self._pods.node(uid)
         if node:
-            self.touched_desired.add(node)
-            self.touched_inputs.add(node)
+            self.queue.add(AGENT_EVICTION, node)
+
+    def _queue_inputs(self, node: str) -> None:
+        """Queue a node whose overcommit inputs and desired state changed."""
+        if node:
+            self.queue.add(DESIRED_STATE, node)
+            self.queue.add(OVERCOMMIT, node)
+
+    def _queue_policies(self, node: str) -> None:
+        for controller in NODE_POLICIES:
+            self.queue.add(controller, node)
 
     # -- looking up -------------------------------------------------------------------------------------------------
 
     def pod(self, namespace: str, name: str) -> tuple[str, PodSpecState] | None:
         """(uid, spec) of a pod by name; None when there is none."""
-        uid = self._pod_uids.get((namespace, name))
+        uid = self._pods.uid(namespace, name)
         spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
         return (uid, spec) if uid and spec else None
 
@@ -296,7 +305,7 @@ class ManagerView:
     def pods_of_workload(self, uid: str) -> list[str]:
         """Uids of the live pods that a workload controls, oldest first."""
         specs = self.state.of_kind(PodSpecState)
-        return sorted(self._pods_of_owner.get(uid, ()), key=lambda pod: (specs[pod].added_seq, pod))
+        return sorted(self._pods.of_owner(uid), key=lambda pod: (specs[pod].added_seq, pod))
 
     def node(self, token: str) -> Node | None:
         """The node as mirrored; None when it is unknown or gone."""
@@ -324,13 +333,13 @@ class ManagerView:
         """Yield uid and object of the pods that somebody else bound to a node: they are not in its ledger."""
         specs, ledger = self.state.of_kind(PodSpecState), self.ledger(token)
         ours = ledger.pods if ledger is not None else {}
-        bound = sorted(self._bound_on.get(token, ()))
+        bound = sorted(self._pods.bound_on(token))
         yield from ((uid, specs[uid].object) for uid in bound if uid in specs and uid not in ours)
 
     def _uids_on(self, token: str) -> set[str]:
         """Pods of the node's ledger, and those that the API has there: daemons, pods of other schedulers."""
         ledger = self.ledger(token)
-        bound = self._bound_on.get(token, set())
+        bound = self._pods.bound_on(token)
         return bound.union(ledger.pods) if ledger is not None else bound
 
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
@@ -388,10 +397,6 @@ class ManagerView:
         """Uids of the pods that the node's agent says are running, ascending."""
         agent = self.state.of_kind(NodeAgentState).get(token)
         return agent.running if agent else []
-
-    def priority_class(self, name: str) -> PriorityClassState | None:
-        """A priority class by name, also when it is gone (object None)."""
-        return self.state.of_kind(PriorityClassState).get(name_token(name))
 
     def config(self, namespace: str, name: str) -> ConfigState | None:
         """A ConfigMap's state."""

@@ -5,7 +5,6 @@ What follows from it for a node is in `node_drafts`.
 source    protocol spec, 6; manager spec, 3, 4 and 5.2
 """
 
-import heapq
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -43,8 +42,6 @@ class NodePolicies:
         self.config: SloControllerConfig = default_config()
         self._strategies = NodeStrategies(self.config)
         self.slo_adjust = _slo_adjust(self.config)
-        self._ages: list[tuple[float, str]] = []
-        self._due: dict[str, float] = {}
 
     def refresh(self, view: ManagerView) -> None:
         """Take in the ConfigMap as folded; a section that cannot be read keeps its previous value.
@@ -103,24 +100,10 @@ class NodePolicies:
         strategy = self.config.strategy_for(SectionName.COLOCATION, node.metadata.labels, node.metadata.annotations)
         return strategy if strategy is not None and strategy["enable"] is True else _DEFAULT_COLOCATION
 
-    def watch_age(self, token: str, report: NodeUsageReported | None, strategy: ColocationStrategy) -> None:
-        """Remember when the node's report will be too old to rely on, so that `overdue` names the node then, once."""
-        if report is None:
-            return
-        updated = datetime.fromisoformat(report.updated_at).timestamp()
-        due = updated + strategy.degrade_time_minutes * 60
-        if self._due.get(token) != due:
-            self._due[token] = due
-            heapq.heappush(self._ages, (due, token))
 
-    def overdue(self, now: datetime) -> set[str]:
-        """Nodes whose newest watched report has become too old since the last call."""
-        found: set[str] = set()
-        while self._ages and self._ages[0][0] < now.timestamp():
-            due, token = heapq.heappop(self._ages)
-            if self._due.get(token) == due:
-                found.add(token)
-        return found
+def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> float:
+    """Return the time, in seconds, after which a node's report is too old to rely on."""
+    return datetime.fromisoformat(report.updated_at).timestamp() + strategy.degrade_time_minutes * 60
 
 
 def slo_config_state(view: ManagerView) -> ConfigState | None:

@@ -17,10 +17,11 @@ from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.selectors import Selector, compile_selector
-from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState, WorkloadState
+from koordcore.state.aggregates import CustomObjectState, NodeAgentState, PodSpecState, PodState, WorkloadState
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import DISRUPTION_BUDGET
 
 PLURAL: Final = "poddisruptionbudgets"
 LOOK_SECONDS: Final = 1.0
@@ -52,16 +53,27 @@ class Budgets:
     """The budgets as they stand, worked out anew when time has passed and something happened."""
 
     by_namespace: dict[str, list[Budget]] = field(default_factory=dict[str, list[Budget]])
+    _by_id: dict[str, Budget] = field(default_factory=dict[str, Budget])
     _position: int = -1
     _next_look: float = 0.0
 
     def refresh(self, view: ManagerView, now: float) -> None:
-        """Works out what each allows; costs nothing without a budget, or when nothing happened. now: unix seconds."""
+        """Compute what each budget allows, at most once a second, and queue the budgets.
+
+        No-op if no event was folded since the last time.
+
+        Args:
+            view: The cluster.
+            now: Unix time in seconds.
+        """
         if not view.customs(PLURAL):
-            self.by_namespace = {}
+            self.by_namespace, self._by_id = {}, {}
         elif now >= self._next_look and view.state.position != self._position:
             self._next_look, self._position = now + LOOK_SECONDS, view.state.position
             self.by_namespace = _worked_out(view)
+            budgets = (budget for some in self.by_namespace.values() for budget in some)
+            self._by_id = {custom_ref(PLURAL, one.namespace, one.name).id: one for one in budgets}
+            view.queue.resync(DISRUPTION_BUDGET, self._by_id)
 
     def take(self, uid: str, namespace: str) -> str:
         """One eviction of a pod: the budget that does not allow it, "" when it may be; then it counts."""
@@ -74,25 +86,24 @@ class Budgets:
                 budget.allowed -= 1
         return ""
 
-    def status_drafts(self, view: ManagerView) -> list[Draft]:
-        """The budgets whose object says something else."""
-        drafts: list[Draft] = []
-        for budget in (each for budgets in self.by_namespace.values() for each in budgets):
-            state = view.custom(PLURAL, budget.namespace, budget.name)
-            if state is None or state.object is None:
-                continue
-            before: dict[str, Any] = state.object.get("status") or {}
-            status = {
-                **before,
-                "expectedPods": budget.expected,
-                "currentHealthy": budget.healthy,
-                "desiredHealthy": budget.desired,
-                "disruptionsAllowed": budget.allowed,
-            }
-            if status != before:
-                event = CustomObjectObserved(object={**state.object, "status": status})
-                drafts.append(Draft(custom_ref(PLURAL, budget.namespace, budget.name), event, state.seq))
-        return drafts
+    def status_draft(self, view: ManagerView, id_: str) -> list[Draft]:
+        """Return the fact that updates the status of a budget (id of its aggregate); none if it is up to date."""
+        state = view.state.of_kind(CustomObjectState).get(id_)
+        budget = self._by_id.get(id_)
+        if budget is None or state is None or state.object is None:
+            return []
+        before: dict[str, Any] = state.object.get("status") or {}
+        status = {
+            **before,
+            "expectedPods": budget.expected,
+            "currentHealthy": budget.healthy,
+            "desiredHealthy": budget.desired,
+            "disruptionsAllowed": budget.allowed,
+        }
+        if status == before:
+            return []
+        event = CustomObjectObserved(object={**state.object, "status": status})
+        return [Draft(custom_ref(PLURAL, budget.namespace, budget.name), event, state.seq)]
 
 
 def _worked_out(view: ManagerView) -> dict[str, list[Budget]]:

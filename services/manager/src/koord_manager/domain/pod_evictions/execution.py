@@ -9,7 +9,7 @@ source    event-bus spec, 2.1; scheduler-core spec, 6, 10.8
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
@@ -20,35 +20,43 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.agent_requests import INITIATOR as AGENT
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 
-MOST_PER_ROUND: Final = 200
 HELD_UP: Final = "DisruptionBudget"
 
 
-def eviction_groups(view: ManagerView, budgets: Budgets, now: datetime) -> list[list[Draft]]:
-    """What is carried out or given up now, each request with its answer in one append."""
-    groups: list[list[Draft]] = []
-    specs = view.state.of_kind(PodSpecState)
-    for uid, asked in view.state.of_kind(EvictionState).items():
-        if len(groups) >= MOST_PER_ROUND:
-            break
-        ref, spec = AggregateRef("eviction", uid), specs.get(uid)
-        if spec is None:
-            groups.append([Draft(ref, PodEvicted(gone=True), asked.seq)])
-            continue
-        meta, request = spec.object.metadata, asked.request
-        if request.method == "evict" and request.initiator != AGENT:
-            held_by = budgets.take(uid, meta.namespace)
-            if held_by:
-                if _is_over(asked, now):
-                    message = f"disruption budget {held_by} did not allow it for {request.give_up_after_seconds} s"
-                    groups.append([Draft(ref, PodEvictionFailed(reason=HELD_UP, message=message), asked.seq)])
-                continue
-        gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
-        groups.append([Draft(AggregateRef("podspec", uid), gone, spec.seq), Draft(ref, PodEvicted(), asked.seq)])
-    return groups
+class BlockedByBudget(NamedTuple):
+    """A disruption budget does not allow the eviction now.
+
+    Attributes:
+        budget: Name of the budget.
+    """
+
+    budget: str
 
 
-def _is_over(asked: EvictionState, now: datetime) -> bool:
-    """Whether the request may be given up; one without an end is kept up for ever."""
-    patience = asked.request.give_up_after_seconds
-    return patience > 0 and (now - datetime.fromisoformat(asked.requested_at)).total_seconds() > patience
+def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime) -> list[Draft] | BlockedByBudget:
+    """Return the facts that carry out or give up the eviction of a pod (uid), which belong in one append.
+
+    Without a request for the pod there are no facts.
+    """
+    request_state = view.state.of_kind(EvictionState).get(uid)
+    if request_state is None:
+        return []
+    ref, spec = AggregateRef("eviction", uid), view.state.of_kind(PodSpecState).get(uid)
+    if spec is None:
+        return [Draft(ref, PodEvicted(gone=True), request_state.seq)]
+    meta, request = spec.object.metadata, request_state.request
+    if request.method == "evict" and request.initiator != AGENT:
+        budget = budgets.take(uid, meta.namespace)
+        if budget and not _is_over(request_state, now):
+            return BlockedByBudget(budget)
+        if budget:
+            message = f"disruption budget {budget} did not allow it for {request.give_up_after_seconds} s"
+            return [Draft(ref, PodEvictionFailed(reason=HELD_UP, message=message), request_state.seq)]
+    gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
+    return [Draft(AggregateRef("podspec", uid), gone, spec.seq), Draft(ref, PodEvicted(), request_state.seq)]
+
+
+def _is_over(state: EvictionState, now: datetime) -> bool:
+    """Return whether the request may be given up; a request without a time limit never is."""
+    patience = state.request.give_up_after_seconds
+    return patience > 0 and (now - datetime.fromisoformat(state.requested_at)).total_seconds() > patience

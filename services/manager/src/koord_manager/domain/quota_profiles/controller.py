@@ -6,9 +6,8 @@
 source    manager spec, 14
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Draft
@@ -21,14 +20,12 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import QUOTA_PROFILE
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, RootQuota, root_quota
-from koord_manager.domain.retry_backoff import Attempt, directly
 
 PROFILES: Final = "elasticquotaprofiles"
 QUOTAS: Final = "elasticquotas"
-CONTROLLER: Final = "quotaprofile"
 INTERVAL_SECONDS: Final = 10
-Nodes = Sequence[Node]
 _API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
 
 
@@ -41,29 +38,28 @@ class QuotaProfileController:
     def __init__(self, *, keeps_objects: bool = True) -> None:
         self._keeps_objects = keeps_objects
         self._last: datetime | None = None
+        self._nodes: list[Node] | None = None
         self._rendered: dict[str, tuple[int, int]] = {}
 
-    def drafts(self, view: ManagerView, now: datetime, attempt: Attempt = directly) -> list[Draft]:
-        """The facts of the round that is due; none when none is."""
+    def take(self, view: ManagerView, now: datetime) -> list[str]:
+        """Return the ids of the profiles to reconcile: every 10 seconds all of them, except those in a back-off."""
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
-        self._last = now
-        nodes: list[Node] | None = None
-        drafts: list[Draft] = []
-        for id_, stored in view.customs(PROFILES):
-            state = view.state.of_kind(QuotaProfileState).get(id_)
-            if nodes is None and (state is None or self._rendered.get(id_) != (stored.seq, view.node_version)):
-                nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
-            decide = partial(self._of_profile, view, id_, stored, state, nodes or ())
-            drafts += attempt(CONTROLLER, id_, decide) or ()
-        return drafts
+        self._last, self._nodes = now, None
+        view.queue.resync(QUOTA_PROFILE, (id_ for id_, _ in view.customs(PROFILES)))
+        return view.queue.take(QUOTA_PROFILE)
 
-    def _of_profile(
-        self, view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState | None, nodes: Nodes
-    ) -> list[Draft]:
+    def decide(self, view: ManagerView, id_: str) -> list[Draft]:
+        """Return the facts that bring the root quota of a profile up to date; none if the profile is gone."""
+        stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
+        if stored is None or stored.object is None:
+            return []
+        state = view.state.of_kind(QuotaProfileState).get(id_)
         inputs = (stored.seq, view.node_version)
         if self._rendered.get(id_) != inputs or state is None:
-            event = render(view, stored, nodes)
+            if self._nodes is None:
+                self._nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
+            event = render(view, stored, self._nodes)
             if is_news(state, event):
                 return [Draft(AggregateRef("quotaprofile", id_), event, state.seq if state else 0)]
             self._rendered[id_] = inputs  # only now: what the log refuses is rendered again in the next round

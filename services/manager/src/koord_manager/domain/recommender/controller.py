@@ -11,13 +11,12 @@ from koordcore.events.envelope import Draft
 from koordcore.state.aggregates import PodSpecState, RecommendationState
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import REPLACEMENT
 from koord_manager.domain.recommender.apply import replacement_drafts
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.recommender.decide import recommendation_drafts
-from koord_manager.domain.retry_backoff import Attempt, directly
 
 INTERVAL_SECONDS: Final = 60
-REPLACEMENT: Final = "replacement"
 MATCHED_AT_ONCE: Final = 2000
 """Pods matched with Recommendations in one control round."""
 
@@ -41,7 +40,7 @@ class RecommenderController:
         """Whether a minute has passed since the last round, or that one is not over."""
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
-    def drafts(self, view: ManagerView, now: datetime, attempt: Attempt = directly) -> list[Draft]:
+    def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
         """The facts of the round that is due; none when none is, or while more pods are to be matched.
 
         A Recommendation that cannot be worked out stays as it was.
@@ -58,9 +57,9 @@ class RecommenderController:
             uid = self._waiting.pop()
             for wanted in book.targets.of_pod(view, uid):
                 self._live.setdefault(wanted.id, []).append((uid, specs[uid]))
-        return [] if self._waiting else self._decide(view, now, attempt)
+        return [] if self._waiting else self._decide(view, now)
 
-    def _decide(self, view: ManagerView, now: datetime, attempt: Attempt) -> list[Draft]:
+    def _decide(self, view: ManagerView, now: datetime) -> list[Draft]:
         book, specs = self.book, view.state.of_kind(PodSpecState)
         live = {
             id_: sorted(
@@ -70,11 +69,17 @@ class RecommenderController:
         }
         self._live = {}
         book.forget(view, now.timestamp())
-        drafts = recommendation_drafts(book, view, live, now, loading=self.loading, attempt=attempt)
+        drafts = recommendation_drafts(book, view, live, now, loading=self.loading)
         if not self.loading:
-            states = view.state.of_kind(RecommendationState)
-            for wanted in book.targets.all():
+            states, queue = view.state.of_kind(RecommendationState), view.queue
+            targets = {wanted.id: wanted for wanted in book.targets.all()}
+            queue.resync(REPLACEMENT, targets)
+            for id_ in queue.take(REPLACEMENT):
+                wanted = targets.get(id_)
+                if wanted is None:
+                    queue.forget(REPLACEMENT, id_)
+                    continue
                 state = states.get(wanted.id)
                 decide = partial(replacement_drafts, view, wanted, live.get(wanted.id, []), now, state)
-                drafts += attempt(REPLACEMENT, wanted.id, decide) or ()
+                drafts += queue.attempt(REPLACEMENT, id_, decide) or ()
         return drafts

@@ -24,12 +24,11 @@ from koordcore.values.resources import parse_amounts
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import RECOMMENDER
 from koord_manager.domain.recommender.book import RecommenderBook
 from koord_manager.domain.recommender.estimate import CONFIDENT_DAYS, Amounts, estimate
 from koord_manager.domain.recommender.targets import Wanted
-from koord_manager.domain.retry_backoff import Attempt, directly
 
-CONTROLLER: Final = "recommender"
 REFRESH_SECONDS: Final = 600
 NEWS_OF_BOUNDS: Final = 0.05
 """Relative change of a lower or upper bound that is said at once; a smaller one waits for the next refresh."""
@@ -50,7 +49,6 @@ def recommendation_drafts(
     now: datetime,
     *,
     loading: bool,
-    attempt: Attempt = directly,
 ) -> list[Draft]:
     """Facts for those Recommendations that say something else than before, or whose status grew old.
 
@@ -59,14 +57,21 @@ def recommendation_drafts(
     """
     drafts: list[Draft] = []
     known = view.state.of_kind(RecommendationState)
+    queue = view.queue
+    queue.resync(RECOMMENDER, (wanted.id for wanted in book.targets.all()))
+    keys = set(queue.take(RECOMMENDER))
     for wanted in book.targets.all():
+        if wanted.id not in keys:
+            continue
         state = known.get(wanted.id)
         pods = live.get(wanted.id, [])
         decide = partial(computed, book, wanted, pods, state, now, loading=loading)
-        event = attempt(CONTROLLER, wanted.id, decide)
+        event = queue.attempt(RECOMMENDER, wanted.id, decide)
         if event is not None:
             drafts.append(Draft(AggregateRef("recommendation", wanted.id), event, state.seq if state else 0))
     present = {wanted.id for wanted in book.targets.all()}
+    for id_ in keys - present:
+        queue.forget(RECOMMENDER, id_)
     for id_, state in known.items():
         if id_ not in present and (state.target or state.conditions):
             namespace, _, name = id_.partition("=")

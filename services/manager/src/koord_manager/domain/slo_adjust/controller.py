@@ -23,9 +23,9 @@ from koordcore.values import codec
 from koord_manager.domain.cluster.view import ManagerView, node_name
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.configuration.slo_adjust_policy import SloAdjustPolicy
+from koord_manager.domain.controller_names import HEALTH
 from koord_manager.domain.node_resources.amounts import node_capacity
 from koord_manager.domain.node_resources.decide import degradation
-from koord_manager.domain.retry_backoff import Attempt, directly
 from koord_manager.domain.slo_adjust.guard import Guarded, NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.signals import node_signals
 from koord_manager.domain.slo_adjust.step import (
@@ -42,7 +42,6 @@ from koord_manager.domain.slo_adjust.step import (
 SMALLEST_MOVE: Final = 0.001
 """Of the abnormality: a smaller one is not written."""
 WRITTEN_WEIGHT_STEP: Final = 5
-CONTROLLER: Final = "health"
 LOOKS_AT_ONCE: Final = 200
 """Nodes looked at in one control round."""
 _EXAMPLES: Final = 10
@@ -65,12 +64,10 @@ class HealthController:
     def __init__(self) -> None:
         self._last: datetime | None = None
         self._adjusted = True
-        self._waiting: list[str] = []
+        self._is_looking = False
         self._seen: dict[str, Seen] = {}
 
-    def drafts(
-        self, policies: NodePolicies, view: ManagerView, now: datetime, attempt: Attempt = directly
-    ) -> list[Draft]:
+    def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
         """The facts of the round that is due; none when none is, or while more nodes are to be looked at.
 
         Some nodes are looked at in each call, so that a large cluster never holds up who else is waiting. A node that
@@ -81,23 +78,26 @@ class HealthController:
             if not self._adjusted:
                 return []
             self._adjusted = False
-            self._waiting, self._seen = [], {}
+            self._is_looking, self._seen = False, {}
             return _switched_off(view)
         self._adjusted = True
-        if not self._waiting:
+        queue = view.queue
+        if not self._is_looking:
             if self._last is not None and (now - self._last).total_seconds() < policy.interval_seconds:
                 return []
             self._last = now
-            self._waiting, self._seen = view.nodes()[::-1], {}
-        for _ in range(min(LOOKS_AT_ONCE, len(self._waiting))):
-            token = self._waiting.pop()
+            self._is_looking, self._seen = True, {}
+            queue.resync(HEALTH, view.nodes())
+        for token in queue.take(HEALTH, LOOKS_AT_ONCE):
             if view.node(token) is None:
+                queue.forget(HEALTH, token)
                 continue
-            look = attempt(CONTROLLER, node_name(token), partial(_look, policies, policy, view, token, now))
+            look = queue.attempt(HEALTH, token, partial(_look, policies, policy, view, token, now))
             if look is not None:
                 self._seen[token] = look
-        if self._waiting:
+        if queue.depth(HEALTH):
             return []
+        self._is_looking = False
         present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
         return health_drafts(policies, policy, view, present)
 

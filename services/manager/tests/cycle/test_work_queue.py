@@ -1,4 +1,4 @@
-"""A bad object, or a controller that fails, is held apart and tried again; everything else is decided as ever."""
+"""The work queue: deduplicated and fair; failing objects are retried with back-off, and all others are decided."""
 
 import asyncio
 import itertools
@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.retry_backoff import FORGOTTEN_SECONDS, LONGEST_DELAY_SECONDS, Isolation
-from koord_manager.shell.append_decisions import append_groups
+from koord_manager.domain.work_queue import LONGEST_DELAY_SECONDS, WorkQueue
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.documents.processing import process_documents
 from koord_manager.shell.folding import read_report
+from koord_manager.shell.queue_metrics import add_queue_metrics
+from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft
@@ -122,26 +123,27 @@ async def test_a_step_that_fails_waits_longer_each_time_and_the_others_go_on() -
         manager.policies.quotas = broken
         await manager.clock.advance(LONGEST_DELAY_SECONDS)
         await run_cycle(manager.context, manager.policies)
-        assert list(manager.policies.isolation.failing()) == []
+        assert list(manager.view.queue.failing()) == []
 
 
 async def test_a_fact_that_cannot_be_sent_holds_up_no_other() -> None:
-    def named(name: str, label: str) -> list[Draft]:
+    def named(name: str, label: str) -> Decided:
         meta = ObjectMeta(name=name, labels={"l": label})
-        return [Draft(AggregateRef("namespace", name), NamespaceObserved(object=Namespace(metadata=meta)), 0)]
+        event = NamespaceObserved(object=Namespace(metadata=meta))
+        return Decided(name, [Draft(AggregateRef("namespace", name), event, 0)])
 
     async with counted_manager() as (manager, _):
-        groups = [named("a", "1"), named("b", "\ud800"), named("c", "1")]  # half a character: not UTF-8
-        isolation = manager.policies.isolation
-        isolation.begin(0)
-        sent = await append_groups(manager.context, isolation, groups, manager.clock.now())
+        decided = [named("a", "1"), named("b", "\ud800"), named("c", "1")]  # half a character: not UTF-8
+        queue = manager.view.queue
+        sent = await append_decided(manager.context, "c", decided, manager.clock.now())
 
         assert [draft.ref.id for draft in sent] == ["a", "c"]
-        assert list(isolation.failing()) == [("append", "namespace.b")]
-        assert await append_groups(manager.context, isolation, [named("b", "1")], manager.clock.now()) == []
-        isolation.begin(1)
-        assert len(await append_groups(manager.context, isolation, [named("b", "1")], manager.clock.now())) == 1
-        assert list(isolation.failing()) == []
+        assert list(queue.failing()) == [("c", "b")]
+        assert queue.take("c") == []
+        queue.begin(1)
+        assert queue.take("c") == ["b"]
+        assert len(await append_decided(manager.context, "c", [named("b", "1")], manager.clock.now())) == 1
+        assert list(queue.failing()) == []
 
 
 async def test_a_document_that_cannot_be_decided_fails_by_itself() -> None:
@@ -179,18 +181,87 @@ def test_a_report_without_a_time_that_can_be_compared_is_not_taken_in(at: str) -
 
 
 @given(st.lists(st.floats(0, 1000), max_size=30))
-def test_what_fails_is_due_again_after_at_most_the_longest_delay_and_never_before_it_was_told(
-    steps: Sequence[float],
-) -> None:
-    isolation, now = Isolation(), 0.0
-    told: list[float] = []
+def test_what_fails_is_ready_again_after_at_most_the_longest_delay_and_never_before(steps: Sequence[float]) -> None:
+    queue, now = WorkQueue(), 0.0
+    reported: list[float] = []
     for step in steps:
         now += step
-        isolation.begin(now)
-        isolation.failed("c", "o", ValueError())
-        told += [now for failure in isolation.take_failures() if failure.is_news]
-    assert all(after - before >= 1 for before, after in itertools.pairwise(told))
-    isolation.begin(now + LONGEST_DELAY_SECONDS)
-    assert isolation.due("c") == ({"o"} if steps else set())
-    isolation.begin(now + LONGEST_DELAY_SECONDS + FORGOTTEN_SECONDS + 1)
-    assert not list(isolation.failing())
+        queue.begin(now)
+        queue.fail("c", "o", ValueError())
+        reported += [now for failure in queue.take_failures() if failure.is_new]
+    assert all(after - before >= 1 for before, after in itertools.pairwise(reported))
+    queue.begin(now + LONGEST_DELAY_SECONDS)
+    assert queue.take("c") == (["o"] if steps else [])
+    queue.forget("c", "o")
+    assert not list(queue.failing())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "fail", "resync", "after"]))))
+def test_no_key_is_lost_or_queued_twice(steps: list[tuple[str, str]]) -> None:
+    """Every key that was added, failed or given a timer since it was last taken is taken once in the end."""
+    queue, pending = WorkQueue(), set[str]()
+    for number, (name, step) in enumerate(steps):
+        queue.begin(number / 10)
+        match step:
+            case "take":
+                taken = queue.take("c", 1)
+                assert set(taken) <= pending
+                pending.difference_update(taken)
+                continue
+            case "add":
+                queue.add("c", name)
+            case "resync":
+                queue.resync("c", [name])
+            case "after":
+                queue.add_after("c", name, number / 10 + 5)
+            case _:
+                queue.fail("c", name, ValueError())
+        pending.add(name)
+    queue.begin(1_000_000)
+    assert sorted(queue.take("c")) == sorted(pending)
+
+
+def test_keys_are_taken_in_the_order_in_which_they_were_added_and_skipped_ones_stay() -> None:
+    queue = WorkQueue()
+    queue.add_all("c", "abca")
+    assert queue.take("c", 1, skip={"a"}) == ["b"]
+    queue.add("c", "b")
+    assert queue.take("c") == ["a", "c", "b"]
+
+
+def test_a_change_makes_a_failing_object_ready_at_once_and_a_resync_does_not() -> None:
+    queue = WorkQueue()
+    queue.fail("c", "a", ValueError())
+    queue.resync("c", "ab")
+    assert queue.take("c") == ["b"]
+    queue.add("c", "a")
+    assert queue.take("c") == ["a"]
+    queue.fail("c", "a", ValueError())
+    assert [failure.is_new for failure in queue.take_failures()] == [True, False]
+    queue.begin(1)
+    assert queue.take("c") == ["a"], "one timer, however often it failed"
+
+
+def test_the_next_timer_is_known() -> None:
+    queue = WorkQueue()
+    assert queue.next_due is None
+    queue.add_after("c", "a", 5)
+    queue.add_after("c", "b", 7)
+    assert queue.next_due == 5
+    queue.add("c", "a")
+    assert queue.next_due == 7
+
+
+def test_metrics_have_the_names_of_client_go() -> None:
+    registry, queue = CollectorRegistry(), WorkQueue()
+    add_queue_metrics(registry, queue)
+    queue.add_all("c", "ab")
+    queue.begin(3)
+    label = {"name": "c"}
+    assert registry.get_sample_value("workqueue_depth", label) == 2
+    assert registry.get_sample_value("workqueue_longest_wait_seconds", label) == 3
+    queue.take("c")
+    queue.fail("c", "a", ValueError())
+    assert registry.get_sample_value("workqueue_adds_total", label) == 2
+    assert registry.get_sample_value("workqueue_retries_total", label) == 1
+    assert registry.get_sample_value("workqueue_queue_duration_seconds_sum", label) == 6

@@ -1,0 +1,72 @@
+"""Index of pods by name, by controlling owner, and by the node that the API binds them to."""
+
+from koordcore.events.envelope import name_token
+from koordcore.protocol.objects import Pod
+
+_FINISHED = ("Succeeded", "Failed")
+
+
+class PodIndex:
+    """Uids of pods by name, owner and node. Each change costs the same in a cluster of any size."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._by_owner: dict[str, set[str]] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+        self._by_node: dict[str, set[str]] = {}
+        self._nodes: dict[str, str] = {}
+
+    def put(self, uid: str, pod: Pod) -> tuple[str, str]:
+        """Index a pod and return the tokens of the nodes it was and is bound to, both empty if the node is the same."""
+        self._by_name[pod.metadata.namespace, pod.metadata.name] = uid
+        owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
+        if owners:
+            self._owners[uid] = owners
+            for owner in owners:
+                self._by_owner.setdefault(owner, set()).add(uid)
+        return self._bind(uid, name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else "")
+
+    def drop(self, uid: str, namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
+        """Remove a pod and return the token of its node, empty without one, and the uids of its owners."""
+        before, _ = self._bind(uid, "")
+        if self._by_name.get((namespace, name)) == uid:
+            del self._by_name[namespace, name]
+        owners = self._owners.pop(uid, ())
+        for owner in owners:
+            pods = self._by_owner[owner]
+            pods.discard(uid)
+            if not pods:
+                del self._by_owner[owner]
+        return before, owners
+
+    def _bind(self, uid: str, node: str) -> tuple[str, str]:
+        before = self._nodes.get(uid, "")
+        if node == before:
+            return "", ""
+        if before:
+            del self._nodes[uid]
+            self._by_node[before].discard(uid)
+        if node:
+            self._nodes[uid] = node
+            self._by_node.setdefault(node, set()).add(uid)
+        return before, node
+
+    def uid(self, namespace: str, name: str) -> str | None:
+        """Return the uid of the pod with a name; None if there is none."""
+        return self._by_name.get((namespace, name))
+
+    def of_owner(self, uid: str) -> set[str]:
+        """Return the uids of the pods that an owner controls."""
+        return self._by_owner.get(uid, set())
+
+    def owners(self) -> list[str]:
+        """Return the uids of the owners that control a pod."""
+        return list(self._by_owner)
+
+    def node(self, uid: str) -> str:
+        """Return the token of the node that the API binds a pod to; empty if there is none."""
+        return self._nodes.get(uid, "")
+
+    def bound_on(self, node: str) -> set[str]:
+        """Return the uids of the unfinished pods that the API binds to a node (token)."""
+        return self._by_node.get(node, set())

@@ -1,0 +1,24 @@
+"""Names of the manager's controllers: their queues in the work queue and the label `controller` of their metrics."""
+
+from typing import Final
+
+from koord_manager.domain.enabled import COLOCATION_PROFILE, NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
+
+__all__ = ["COLOCATION_PROFILE", "NODE_METRIC", "NODE_RESOURCE", "NODE_SLO", "QUOTA_PROFILE"]
+
+CONFIGURATION: Final = "configuration"
+WORKLOAD: Final = "workload"
+RATIOS: Final = "ratios"
+DEVICES: Final = "devices"
+OVERCOMMIT: Final = "overcommit"
+HEALTH: Final = "health"
+RECOMMENDER: Final = "recommender"
+REPLACEMENT: Final = "replacement"
+AGENT_EVICTION: Final = "agent-eviction"
+EVICTION: Final = "eviction"
+DISRUPTION_BUDGET: Final = "disruption-budget"
+EXPLANATION_EXPIRY: Final = "explanation-expiry"
+DESIRED_STATE: Final = "desired-state"
+
+NODE_POLICIES: Final = (NODE_SLO, NODE_METRIC, RATIOS, DEVICES)
+"""Controllers that render a node's policy from its object and the configuration; in this order."""

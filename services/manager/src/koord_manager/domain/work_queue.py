@@ -1,0 +1,241 @@
+"""The work queue of the manager: keys of changed objects, with per-object exponential back-off.
+
+Controllers take keys of objects and compare each object with its policy, whatever event made the key. So a key is
+queued once, however often its object changes. The operations have the names of client-go's work queue.
+
+    add -> ready -> take -> forget       the object is up to date
+                         -> fail         its decision raised: ready again after 1, 2, 4 ... 300 seconds
+                         -> add          decide again in the next cycle
+
+A change of the object (`add`) makes its key ready at once, also during a back-off. The queue is pure: `begin` sets the
+time, and nothing of the queue survives a restart.
+"""
+
+import heapq
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar
+
+FIRST_DELAY_SECONDS: Final = 1.0
+LONGEST_DELAY_SECONDS: Final = 300.0
+
+T = TypeVar("T")
+
+
+class Failure(NamedTuple):
+    """One decision that raised an error.
+
+    Attributes:
+        controller: Name of the controller that decided.
+        name: Name of the object; empty for the controller as a whole.
+        error: The error.
+        retries: How often the object has failed in a row.
+        delay_seconds: Time until the next attempt, unless the object changes before.
+        is_new: False if the object changed during its back-off and failed again.
+    """
+
+    controller: str
+    name: str
+    error: Exception
+    retries: int
+    delay_seconds: float
+    is_new: bool
+
+
+class _BackOff:
+    """Back-off of one key: number of retries, last delay, and when the next attempt is due."""
+
+    __slots__ = ("delay", "due", "is_failure", "retries")
+
+    def __init__(self) -> None:
+        self.retries = 0
+        self.delay = 0.0
+        self.due = 0.0
+        self.is_failure = False
+
+
+class WorkQueue:
+    """Keys (controller, name) that wait for a controller, first in, first out within each controller.
+
+    Attributes:
+        now: Time of the last `begin` in seconds.
+        on_take: Called for each key that is taken, with its controller and the seconds that it was ready.
+    """
+
+    def __init__(
+        self,
+        first_delay: float = FIRST_DELAY_SECONDS,
+        longest_delay: float = LONGEST_DELAY_SECONDS,
+        jitter: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        """Create an empty queue.
+
+        Args:
+            first_delay: Seconds before the first retry; each further delay is twice as long.
+            longest_delay: Upper bound of the delay in seconds.
+            jitter: Factor of each delay, drawn anew for each.
+        """
+        self.now = 0.0
+        self._first, self._longest, self._jitter = first_delay, longest_delay, jitter
+        self._ready: dict[str, dict[str, float]] = {}
+        self._due: dict[tuple[str, str], float] = {}
+        self._timers: list[tuple[float, str, str]] = []
+        self._back_offs: dict[tuple[str, str], _BackOff] = {}
+        self._failures: list[Failure] = []
+        self.on_take: Callable[[str, float], None] | None = None
+        self._adds: dict[str, int] = {}
+        self._retries: dict[str, int] = {}
+
+    def begin(self, now: float) -> None:
+        """Set the time in seconds and make the keys ready whose timer is over."""
+        self.now = now
+        while self._timers and self._timers[0][0] <= now:
+            due, controller, name = heapq.heappop(self._timers)
+            if self._due.get((controller, name)) == due:
+                self.add(controller, name)
+
+    def add(self, controller: str, name: str) -> None:
+        """Make a key ready now; no-op if it is ready."""
+        ready = self._ready.get(controller)
+        if ready is None:
+            ready = self._ready[controller] = {}
+        if name not in ready:
+            ready[name] = self.now
+            self._adds[controller] = self._adds.get(controller, 0) + 1
+            if self._due:
+                self._due.pop((controller, name), None)
+
+    def add_all(self, controller: str, names: Iterable[str]) -> None:
+        """Make keys ready now."""
+        for name in names:
+            self.add(controller, name)
+
+    def resync(self, controller: str, names: Iterable[str]) -> None:
+        """Make all keys of a periodic controller ready, except those that wait for their back-off."""
+        for name in names:
+            if not self.is_backing_off(controller, name):
+                self.add(controller, name)
+
+    def add_after(self, controller: str, name: str, due: float) -> None:
+        """Make a key ready at a time in seconds, replacing an earlier timer of the key; no-op if it is ready."""
+        if name not in self._ready.get(controller, ()):
+            self._due[controller, name] = due
+            heapq.heappush(self._timers, (due, controller, name))
+
+    def take(self, controller: str, limit: int | None = None, skip: Container[str] = ()) -> list[str]:
+        """Remove and return ready keys of a controller, longest waiting first.
+
+        Args:
+            controller: Name of the controller.
+            limit: Maximum number of keys; None for all.
+            skip: Keys that stay in the queue.
+        """
+        ready = self._ready.get(controller)
+        if not ready:
+            return []
+        names: list[str] = []
+        for name in ready:
+            if limit is not None and len(names) >= limit:
+                break
+            if name not in skip:
+                names.append(name)
+        for name in names:
+            since = ready.pop(name)
+            if self.on_take is not None:
+                self.on_take(controller, self.now - since)
+        return names
+
+    def forget(self, controller: str, name: str) -> None:
+        """End the back-off of a key, because its object is up to date; no-op if it did not fail."""
+        if self._back_offs:
+            self._back_offs.pop((controller, name), None)
+
+    def add_rate_limited(
+        self, controller: str, name: str, least_delay: float = 0.0, *, requeue: bool = True
+    ) -> tuple[int, float, bool]:
+        """Make a key ready after its back-off.
+
+        If the object changed during its back-off, the back-off goes on and the attempt does not count as a retry.
+
+        Args:
+            controller: Name of the controller.
+            name: Name of the object.
+            least_delay: Lower bound of the delay in seconds.
+            requeue: False to start only the back-off, for what is not a key.
+
+        Returns:
+            Number of retries, delay in seconds, and whether this attempt counts as a retry.
+        """
+        key = (controller, name)
+        back_off = self._back_offs.get(key)
+        if back_off is None:
+            back_off = self._back_offs[key] = _BackOff()
+        is_new = self.now >= back_off.due
+        if is_new:
+            back_off.retries += 1
+            back_off.delay = min(back_off.delay * 2 or self._first, self._longest)
+            back_off.due = self.now + max(back_off.delay * self._jitter(), least_delay)
+            self._retries[controller] = self._retries.get(controller, 0) + 1
+        if requeue:
+            self.add_after(controller, name, back_off.due)
+        return back_off.retries, back_off.delay, is_new
+
+    def fail(self, controller: str, name: str, error: Exception) -> None:
+        """Record that the decision about an object raised, and make its key ready after its back-off.
+
+        With an empty name, record the failure of the controller as a whole; it has a back-off and no key.
+        """
+        retries, delay, is_new = self.add_rate_limited(controller, name, requeue=bool(name))
+        self._back_offs[controller, name].is_failure = True
+        self._failures.append(Failure(controller, name, error, retries, delay, is_new))
+
+    def attempt(self, controller: str, name: str, decide: Callable[[], T]) -> T | None:
+        """Return what `decide` returns for an object; None if it raised, which is recorded by `fail`."""
+        try:
+            decided = decide()
+        except Exception as error:  # noqa: BLE001 - the failure of one object must not stop the others
+            self.fail(controller, name, error)
+            return None
+        self.forget(controller, name)
+        return decided
+
+    def is_backing_off(self, controller: str, name: str) -> bool:
+        """Whether an object failed and its next attempt is not due."""
+        back_off = self._back_offs.get((controller, name))
+        return back_off is not None and self.now < back_off.due
+
+    def retry_now(self, controller: str) -> None:
+        """Make all keys of a controller ready that wait for their back-off."""
+        self.add_all(controller, [name for of, name in self._back_offs if of == controller])
+
+    def failing(self) -> Iterator[tuple[str, str]]:
+        """Yield (controller, name) of the objects whose last decision failed."""
+        yield from (key for key, back_off in self._back_offs.items() if back_off.is_failure)
+
+    def take_failures(self) -> list[Failure]:
+        """Return the failures since the last call."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def depth(self, controller: str) -> int:
+        """Return the number of ready keys of a controller."""
+        return len(self._ready.get(controller, ()))
+
+    def longest_wait(self, controller: str) -> float:
+        """Return for how many seconds the oldest ready key of a controller waits; 0 if none is ready."""
+        ready = self._ready.get(controller)
+        return max(0.0, self.now - next(iter(ready.values()))) if ready else 0.0
+
+    def controllers(self) -> Iterator[str]:
+        """Yield the names of the controllers that ever had a key."""
+        yield from self._adds
+
+    def counts(self, controller: str) -> tuple[int, int]:
+        """Return how many keys of a controller were added, and how many attempts were retried."""
+        return self._adds.get(controller, 0), self._retries.get(controller, 0)
+
+    @property
+    def next_due(self) -> float | None:
+        """Time in seconds when the next timer is over; None if there is none. May be too early, never too late."""
+        while self._timers and self._due.get(self._timers[0][1:]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None

@@ -1,0 +1,73 @@
+"""The node policy controllers: NodeSLO, how the agent measures, ratios, devices, and the overcommitted resources."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from koordcore.events.envelope import Draft
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.configuration.node_policies import NodePolicies, report_expiry
+from koord_manager.domain.controller_names import DEVICES, NODE_METRIC, NODE_RESOURCE, NODE_SLO, OVERCOMMIT, RATIOS
+from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.nodes.policy_drafts import (
+    device_drafts,
+    measuring_drafts,
+    overcommit_of,
+    ratio_drafts,
+    slo_drafts,
+)
+from koord_manager.shell.context import ManagerContext
+from koord_manager.shell.reconcile import reconcile
+
+Drafts = Callable[[NodePolicies, ManagerView, Iterable[str]], list[Draft]]
+POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
+    (NODE_SLO, NODE_SLO, slo_drafts),
+    (NODE_METRIC, NODE_METRIC, measuring_drafts),
+    (NODE_RESOURCE, RATIOS, ratio_drafts),
+    (NODE_RESOURCE, DEVICES, device_drafts),
+)
+"""The controller as the flags name it, its queue, and what it decides for a node; in this order."""
+
+
+async def reconcile_node_policies(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
+    """Render the NodeSLO, the measuring policy, the ratios and the devices of changed nodes."""
+    rendered = 0
+    for enabled_as, controller, drafts_of in POLICIES:
+        tokens = context.view.queue.take(controller)
+
+        def decide(token: str, drafts_of: Drafts = drafts_of) -> list[list[Draft]]:
+            return [[draft] for draft in drafts_of(controllers.policies, context.view, [token])]
+
+        if enabled_as in controllers.enabled:
+            rendered += len(await reconcile(context, controller, tokens, decide, now))
+    return rendered
+
+
+async def reconcile_overcommit(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
+    """Compute the batch and mid resources of nodes whose inputs changed or whose report became too old."""
+    view, policies, metrics = context.view, controllers.policies, context.metrics
+    tokens = view.queue.take(OVERCOMMIT)
+    if NODE_RESOURCE not in controllers.enabled:
+        return 0
+
+    def decide(token: str) -> list[list[Draft]]:
+        node = view.node(token)
+        if node is None:
+            if metrics is not None:
+                metrics.not_found()
+            return []
+        report = view.reports.get(token)
+        if report is not None:
+            expires = report_expiry(report, policies.colocation(token, node))
+            if expires >= now.timestamp():  # after that the report is not used any more
+                view.queue.add_after(OVERCOMMIT, token, expires)
+        found, draft = overcommit_of(policies, view, token, now)
+        if metrics is not None:
+            metrics.lent(node.metadata.name, found, now.timestamp())
+        return [[draft]] if draft is not None else []
+
+    stored = await reconcile(context, OVERCOMMIT, tokens, decide, now)
+    if tokens and metrics is not None:
+        metrics.forget_before(now.timestamp())
+    return len(stored)

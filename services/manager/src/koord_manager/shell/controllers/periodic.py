@@ -1,0 +1,49 @@
+"""The periodic controllers: node health, root quotas, recommendations. Each queues all its objects at its interval."""
+
+import time
+from datetime import datetime
+
+from koordcore.events.envelope import Draft
+
+from koord_manager.domain.controller_names import HEALTH, QUOTA_PROFILE, RECOMMENDER
+from koord_manager.domain.controllers import Controllers
+from koord_manager.shell.context import ManagerContext
+from koord_manager.shell.reconcile import Decided, append_decided, reconcile
+
+
+async def reconcile_health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
+    """Assess the health of nodes and return how many changed; their policies follow in the next cycle."""
+    drafts = controllers.health.drafts(controllers.policies, context.view, now)
+    assessed = len(await append_decided(context, HEALTH, _each(drafts), now))
+    if assessed and context.metrics is not None:
+        context.metrics.assessed(context.view)
+    return assessed
+
+
+async def reconcile_quota_profiles(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
+    """Bring the root quotas of ElasticQuotaProfiles up to date with the nodes that these select."""
+    if QUOTA_PROFILE not in controllers.enabled:
+        context.view.queue.take(QUOTA_PROFILE)
+        return 0
+    view, quotas = context.view, controllers.quotas
+
+    def decide(id_: str) -> list[list[Draft]]:
+        return [[draft] for draft in quotas.decide(view, id_)]
+
+    return len(await reconcile(context, QUOTA_PROFILE, quotas.take(view, now), decide, now))
+
+
+async def reconcile_recommendations(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
+    """Compute every Recommendation, and replace one pod at a time that does not follow its Recommendation."""
+    recommender = controllers.recommender
+    if not recommender.is_due(now):
+        return 0
+    began = time.perf_counter()
+    drafts = recommender.drafts(context.view, now)
+    if context.metrics is not None:
+        context.metrics.recommended(recommender, context.view, time.perf_counter() - began)
+    return len(await append_decided(context, RECOMMENDER, _each(drafts), now))
+
+
+def _each(drafts: list[Draft]) -> list[Decided]:
+    return [Decided(draft.ref.id, [draft]) for draft in drafts]

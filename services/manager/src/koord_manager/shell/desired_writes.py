@@ -1,0 +1,57 @@
+"""Write the desired state of nodes, which their agents read from the key-value store.
+
+Source: event-bus spec, 2 (KV koord_desired).
+"""
+
+import asyncio
+from typing import Final
+
+from koordcore.bus.adapters.desired import BucketRefused
+from koordcore.bus.client.connection import NoAnswer, NotConnected
+
+from koord_manager.domain.cluster.view import node_name
+from koord_manager.domain.configuration.node_policies import NodePolicies
+from koord_manager.domain.controller_names import DESIRED_STATE
+from koord_manager.domain.nodes.desired_state import desired_node
+from koord_manager.shell.context import ManagerContext
+
+WRITES_AT_ONCE: Final = 64
+
+
+async def write_desired_states(context: ManagerContext, policies: NodePolicies) -> int:
+    """Write the desired state of the nodes that changed, and return how many.
+
+    The first state of a node is written at once. Later states are gathered for `desired_seconds`, because every change
+    also reaches the agent as a push.
+    """
+    view, term_state = context.view, context.term_state
+    queue = view.queue
+    now = asyncio.get_running_loop().time()
+    if now - term_state.flushed_at >= context.desired_seconds:
+        term_state.flushed_at = now
+        tokens = queue.take(DESIRED_STATE)
+    else:
+        tokens = queue.take(DESIRED_STATE, skip=term_state.nodes)
+    slots = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def write(token: str) -> None:
+        node = view.node(token)
+        async with slots:
+            try:
+                desired = desired_node(view, token, policies.colocation(token, node)) if node else None
+                if desired is None:
+                    await context.desired.delete(node_name(token))
+                    term_state.nodes.discard(token)
+                else:
+                    await context.desired.put(desired)
+                    term_state.nodes.add(token)
+            except (NoAnswer, NotConnected, BucketRefused) as error:
+                context.logger.warning("desired_state_not_written", node=token, error=str(error))
+                queue.add(DESIRED_STATE, token)
+            except Exception as error:  # noqa: BLE001 - reported with its cause; the agent keeps the last state
+                queue.fail(DESIRED_STATE, token, error)
+            else:
+                queue.forget(DESIRED_STATE, token)
+
+    await asyncio.gather(*(write(token) for token in tokens))
+    return len(tokens)

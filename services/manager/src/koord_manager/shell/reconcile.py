@@ -1,0 +1,125 @@
+"""One way for every controller to reconcile its keys: decide each one, append the facts, wait until they are folded.
+
+A key whose decision raises or cannot be sent is retried with back-off. A key whose facts the log refuses, because an
+aggregate has moved, is decided again in the next cycle.
+
+Source: event-bus spec, 4.2, 4.3.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from koordcore.events.envelope import Draft, Origin
+from koordcore.ports.eventlog import Appended
+from koordcore.values.timestamps import rfc3339
+
+from koord_manager.shell.appender import Decision, NotAppended, append_each
+from koord_manager.shell.context import ManagerContext, epoch_of, reached
+
+KEYS_AT_ONCE: Final = 20
+"""Keys that are decided before other tasks run; some milliseconds."""
+
+
+class Decided(NamedTuple):
+    """Facts of one object that are stored together or not at all.
+
+    Attributes:
+        name: Name of the key.
+        drafts: The facts, not empty.
+    """
+
+    name: str
+    drafts: list[Draft]
+
+
+Decide = Callable[[str], list[list[Draft]] | None]
+"""Returns the groups of facts of one key; None if it has queued the key again itself."""
+
+
+async def reconcile(
+    context: ManagerContext, controller: str, names: Sequence[str], decide: Decide, now: datetime
+) -> list[Draft]:
+    """Decide keys of a controller and append the facts.
+
+    Other tasks run after every `KEYS_AT_ONCE` keys, so admission answers while a whole cluster is decided. Facts that
+    are folded meanwhile queue their objects again.
+
+    Args:
+        context: The manager.
+        controller: Name of the queue that the keys were taken from.
+        names: The keys.
+        decide: Decides one key.
+        now: Time of the cycle.
+
+    Returns:
+        The facts that were stored.
+    """
+    queue = context.view.queue
+    try:
+        decided: list[Decided] = []
+        for number, name in enumerate(names):
+            if number and number % KEYS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            try:
+                groups = decide(name)
+            except Exception as error:  # noqa: BLE001 - reported with its cause; one object must not stop the others
+                queue.fail(controller, name, error)
+                continue
+            if groups:
+                decided += (Decided(name, group) for group in groups)
+            elif groups is not None:
+                queue.forget(controller, name)
+        return await append_decided(context, controller, decided, now)
+    except BaseException:
+        queue.add_all(controller, names)
+        raise
+
+
+async def append_decided(
+    context: ManagerContext, controller: str, decided: Sequence[Decided], now: datetime
+) -> list[Draft]:
+    """Append decisions and return the facts that were stored; none if the term is over.
+
+    Raises:
+        Misconfigured: The log cannot store anything.
+    """
+    queue = context.view.queue
+    if not decided:
+        return []
+    if context.leadership.term is None:
+        queue.add_all(controller, (name for name, _ in decided))
+        return []
+    decisions = [_decision(context, drafts, now) for _, drafts in decided]
+    outcomes = await append_each(context.log, decisions)
+    await context.folded(max((reached(outcome) for outcome in outcomes), default=0))
+    stored: list[Draft] = []
+    for (name, drafts), outcome in zip(decided, outcomes, strict=True):
+        if context.metrics is not None:
+            context.metrics.decided((draft.event for draft in drafts), stored=isinstance(outcome, Appended))
+        if isinstance(outcome, Appended):
+            queue.forget(controller, name)
+            stored += drafts
+            continue
+        context.logger.warning("decision_refused", aggregate=str(drafts[0].ref), outcome=type(outcome).__name__)
+        if isinstance(outcome, NotAppended):
+            queue.fail(controller, name, outcome.error)
+        else:
+            queue.add(controller, name)
+    return stored
+
+
+def _decision(context: ManagerContext, drafts: list[Draft], now: datetime) -> Decision:
+    first, position = drafts[0], context.view.state.position
+    with context.tracer.span(f"manager.{type(first.event).__name__}") as span:
+        origin = Origin(
+            causation_id=f"control/{first.ref}/{first.expected_last}/{position}",
+            correlation_id=first.ref.id,
+            actor=context.actor,
+            epoch=epoch_of(context),
+            occurred_at=rfc3339(now),
+            based_on=position,
+            traceparent=span.context.traceparent,
+        )
+    return Decision(drafts, origin)
