@@ -167,7 +167,7 @@ def subjects() -> dict[str, Subject]:
     return {
         "state": Subject(cluster.apply, lambda: cluster.position, cluster.hash),
         "manager": Subject(view.fold, lambda: view.state.position, lambda: view.state.hash()),
-        "scheduler": Subject(partial(fold, scheduler), lambda: scheduler.position, lambda: sorted(scheduler.pods)),
+        "scheduler": Subject(partial(fold, scheduler), lambda: scheduler.log.position, lambda: sorted(scheduler.pods)),
         "projector": Subject(projection.apply, lambda: projection.position, lambda: projection.totals),
     }
 

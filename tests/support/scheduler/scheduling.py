@@ -15,15 +15,13 @@ from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import NodeWork
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.cycle.appending import BatchDrafts, confirmed, drafts_of, refused
-from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue, release_due
+from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
-from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_refused, status_write_stored
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.folding.log import fold, fold_ahead
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.queueing_hints import wake
+from koord_scheduler.domain.state.commits import BatchDrafts
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
@@ -181,10 +179,10 @@ class Scheduler:
 
     def follow(self, most: int | None = None) -> None:
         """Fold the next events."""
-        behind = self.log.events[self.state.position :]
+        behind = self.log.events[self.state.log.position :]
         for stored in behind[:most]:
             fold(self.state, stored)
-        wake(self.state)
+        self.state.hints.wake()
 
     def decide(self, now: float = 0.0) -> object:
         """One decision: work, explanations or None."""
@@ -196,16 +194,16 @@ class Scheduler:
 
     def send(self, most: int = 200) -> None:
         """Seal the next batch: one append per node, or one for a whole gang; and every status write."""
-        while (taken := next_status_write(self.state)) is not None:
+        while (taken := self.state.status.next()) is not None:
             self._notify(taken)
-        drafts = drafts_of(self.state, self.state.outbox.take(most))
+        drafts = self.state.commits.drafts_of(self.state.assumed.outbox.take(most))
         for part in [drafts] if drafts.gang is not None else [BatchDrafts([node]) for node in drafts.nodes]:
             gang = [part.gang] if part.gang is not None else []
             events = [draft for node in part.nodes for draft in (*node.pods, node.node)] + gang
             works = [node.work for node in part.nodes]
             # As in the product: two schedulers that decide because of the same event give their events the same ids.
             sealed = CATALOGUE.seal(events, self._origin(works[0].node, works[0].items[0].trigger))
-            self.state.own.sent(sealed)
+            self.state.log.own.sent(sealed)
             self.in_flight.append((works, sealed))
 
     def _origin(self, about: str, cause: str = "") -> Origin:
@@ -221,9 +219,9 @@ class Scheduler:
         stored = self.log.append(CATALOGUE.seal(list(taken.drafts), self._origin(taken.write.uid)))
         if stored is None:
             self._refold([draft.ref for draft in taken.drafts])
-            status_write_refused(self.state, taken)
+            self.state.status.refused(taken)
         else:
-            status_write_stored(self.state, taken, [one.seq for one in stored])
+            self.state.status.stored(taken, [one.seq for one in stored])
             for draft in taken.drafts:
                 if draft.ref.kind == "eviction" and self.log.last_seq(AggregateRef("podspec", draft.ref.id)):
                     self.log.remove_pod(draft.ref.id)
@@ -242,25 +240,25 @@ class Scheduler:
             self.follow()
         if stored is None:
             self.conflicts += 1
-            for early in self.state.own.refused(events):
+            for early in self.state.log.own.refused(events):
                 fold_ahead(self.state, early)
             self._refold([event.ref for event in events])
             for work in works:
-                refused(self.state, work, now)
+                self.state.commits.refused(work, now)
             return
-        self.state.own.stored(events)
+        self.state.log.own.stored(events)
         at = 0
         for work in works:
             until = at + len(work.items)
             seqs = [one.seq for one in stored[at:until]]
-            confirmed(self.state, work, stored[until].seq, seqs, stored[until].event_id)
+            self.state.commits.confirmed(work, stored[until].seq, seqs, stored[until].event_id)
             at = until + 1
 
     def run(self, now: float = 0.0) -> None:
         """Follow, decide and append until nothing is left to do."""
         for _ in range(1000):
             self.follow()
-            release_due(self.state)
+            self.state.assumed.release_due()
             self.explanations += give_up_overdue(self.state, now)
             while self.decide(now) is not None:
                 pass
@@ -268,8 +266,10 @@ class Scheduler:
             while self.in_flight:
                 self.land(now=now)
             idle = (
-                not len(self.state.outbox) and not len(self.state.status_writes) and not self.state.queue.has_active()
+                not len(self.state.assumed.outbox)
+                and not len(self.state.status.writes)
+                and not self.state.queue.has_active()
             )
-            if idle and self.state.position == len(self.log.events) and not self.state.to_release:
+            if idle and self.state.log.position == len(self.log.events) and not self.state.assumed.to_release:
                 return
         raise AssertionError("the scheduler does not come to rest")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
-from koord_scheduler.domain.cycle.deciding import give_up_overdue, release_due
+from koord_scheduler.domain.cycle.deciding import give_up_overdue
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.folding.log import fold_report
 from koordcore.events import CATALOGUE
@@ -128,7 +128,7 @@ def step(world: World, what: str) -> None:
             _pass_time(world, 1.0)
             scheduler.decide(world.now)
         case "release":
-            release_due(scheduler.state)
+            scheduler.state.assumed.release_due()
             scheduler.explanations += give_up_overdue(scheduler.state, world.now)
         case "send":
             scheduler.send(1 + number)

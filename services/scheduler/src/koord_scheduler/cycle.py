@@ -20,11 +20,9 @@ from koordcore.service.telemetry.logging import Logger
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.controllers.schedule_explanations import hear
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
-from koord_scheduler.domain.cycle.appending import withdraw_all
-from koord_scheduler.domain.cycle.deciding import decide_next, gated, give_up_overdue, release_due
+from koord_scheduler.domain.cycle.deciding import decide_next, gated, give_up_overdue
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.runtime.timed import Stopwatch, measured
-from koord_scheduler.domain.state.queueing_hints import wake
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -86,10 +84,10 @@ class Cycle:
             term = await self.leadership.acquired()
             # What the leader before us wrote comes first (scheduler-core spec, 3, sync barrier).
             await self.fold.reached((await patiently(self.log.head)).last_seq)
-            self.logger.info("leading", epoch=term.epoch, position=self.state.position)
+            self.logger.info("leading", epoch=term.epoch, position=self.state.log.position)
             await self._lead(term)
             await self.publisher.flush()
-            withdraw_all(self.state)  # the next leader decides about these
+            self.state.commits.withdraw_all()  # the next leader decides about these
 
     async def _lead(self, term: Term) -> None:
         state = self.state
@@ -104,9 +102,9 @@ class Cycle:
             now = self.clock.unix()
             state.frameworks.advance(now)
             state.queue.tick(now)
-            wake(state)
+            state.hints.wake()
             # 3. what is gone gives its place back, and so does who has waited in vain
-            release_due(state)
+            state.assumed.release_due()
             explanations = give_up_overdue(state, now)
             # 4. decide a burst; every placement is assumed at once
             refused, is_cut_off = self._decide_burst()
@@ -142,13 +140,13 @@ class Cycle:
                 is_cut_off = False
                 break
             after = _HOST.monotonic()
-            while self.state.plugin_faults:
-                fault = self.state.plugin_faults.popleft()
+            while self.state.reports.plugin_faults:
+                fault = self.state.reports.plugin_faults.popleft()
                 self.logger.error(
                     "plugin_failed", plugin=fault.plugin, pod=fault.pod, error=fault.error, trace=fault.trace
                 )
-            if self.state.job_attempts:
-                self.metrics.jobs_attempted(self.state.job_attempts, after - before)
+            if self.state.reports.job_attempts:
+                self.metrics.jobs_attempted(self.state.reports.job_attempts, after - before)
             if isinstance(decision, list):
                 explanations += decision
                 profile = self.state.profile_of(decision[0].uid) if decision else ""
@@ -175,7 +173,7 @@ class Cycle:
         began = _HOST.monotonic()
         status_writes = status_facts(self.state, now)
         for write in status_writes:
-            self.state.status_writes.put(write)
+            self.state.status.writes.put(write)
         if status_writes:
             self.metrics.status_seconds.observe(_HOST.monotonic() - began)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from koord_scheduler.domain.controllers.statuses import chosen_controllers, next_status_due, status_facts
-from koord_scheduler.domain.cycle.appending import withdraw_all
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
@@ -71,7 +70,7 @@ def look(scheduler: Scheduler, now: float) -> list[Event]:
     scheduler.run(now)
     status_writes = status_facts(scheduler.state, now)
     for write in status_writes:
-        scheduler.state.status_writes.put(write)
+        scheduler.state.status.writes.put(write)
     scheduler.run(now)
     return [event for write in status_writes for _, event in write.facts]
 
@@ -190,8 +189,8 @@ def test_what_the_log_refuses_is_said_again() -> None:
     facts = status_facts(scheduler.state, 1.0)
     assert len(facts) == 2
     for write in facts:
-        scheduler.state.status_writes.put(write)
-    withdraw_all(scheduler.state)
+        scheduler.state.status.writes.put(write)
+    scheduler.state.commits.withdraw_all()
     assert {type(event) for event in look(scheduler, 2.0)} == {QuotaStatusComputed, GangPhaseChanged}
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from koord_scheduler.domain.controllers.schedule_explanations import hear
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
-from koord_scheduler.domain.cycle.appending import withdraw_all
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
@@ -32,7 +31,7 @@ def look(scheduler: Scheduler, seconds: float) -> list[ScheduleExplanationComput
     scheduler.explanations.clear()
     status_writes = status_facts(scheduler.state, now)
     for write in status_writes:
-        scheduler.state.status_writes.put(write)
+        scheduler.state.status.writes.put(write)
     scheduler.run(now)
     said = [event for write in status_writes for _, event in write.facts]
     return [event for event in said if isinstance(event, ScheduleExplanationComputed)]
@@ -196,7 +195,7 @@ def test_a_status_written_to_the_object_is_no_news() -> None:
     scheduler = Scheduler(log)
     look(scheduler, 0.0)
     ref = custom_ref("scheduleexplanations", "default", "why")
-    document = dict(scheduler.state.objects[ref.id].object)
+    document = dict(scheduler.state.mirror.objects[ref.id].object)
     log.say(ref.kind, ref.id, CustomObjectObserved(object={**document, "status": {"failedMessage": "x"}}))
     assert look(scheduler, 2.0) == []
 
@@ -214,8 +213,8 @@ def test_what_the_log_refuses_is_said_again() -> None:
     scheduler = Scheduler(log)
     scheduler.run(CREATED)
     for write in status_facts(scheduler.state, CREATED):
-        scheduler.state.status_writes.put(write)
-    withdraw_all(scheduler.state)
+        scheduler.state.status.writes.put(write)
+    scheduler.state.commits.withdraw_all()
     assert len(look(scheduler, 2.0)) == 1
 
 
@@ -228,7 +227,7 @@ def test_another_leader_keeps_an_answer_until_it_has_a_newer_one() -> None:
     other = Scheduler(log)
     other.state = SchedulerState(frameworks())
     load_state(other.state, b"".join(Picture(scheduler.state).pieces()))
-    assert other.state.explanations.said == {"default=why": said}
+    assert other.state.status.explanations.said == {"default=why": said}
     facts = [event for write in status_facts(other.state, CREATED + 1) for _, event in write.facts]
     [kept] = [event for event in facts if isinstance(event, ScheduleExplanationComputed)]
     assert kept.failed_message == said.failed_message

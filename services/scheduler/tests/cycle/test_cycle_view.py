@@ -204,7 +204,7 @@ def test_a_resized_pod_leaves_room_for_those_that_are_nominated() -> None:
     scheduler = fitted("a")
     scheduler.log.add_pod(pod("promised", {"cpu": "3"}, schedulingGates=[{"name": "later"}]))
     scheduler.run()
-    scheduler.state.nominations.put("promised", "a", 0)
+    scheduler.state.nominator.put("promised", "a", 0)
     assert node_of(scheduler, sized("p", "2")) == ""
     assert refusal(scheduler).message == "node a: the pod does not fit with what it is to ask for"
     assert node_of(scheduler, sized("q", "1")) == "a"

@@ -93,11 +93,11 @@ def test_11_member_may_wait_longer_than_a_quarter_of_an_hour() -> None:
         for index in range(2)
     ]
     submit(scheduler, *members)
-    waiting = scheduler.state.waiting.uids()
+    waiting = scheduler.state.assumed.waiting.uids()
     scheduler.run(29 * 60.0)
-    assert scheduler.state.waiting.uids() == waiting
+    assert scheduler.state.assumed.waiting.uids() == waiting
     scheduler.run(31 * 60.0)
-    assert scheduler.state.waiting.uids() != waiting
+    assert scheduler.state.assumed.waiting.uids() != waiting
 
 
 def test_20_victim_that_node_and_quota_both_need_goes_once() -> None:

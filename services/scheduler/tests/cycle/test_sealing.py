@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_scheduler.domain.commit.work import NodeWork
-from koord_scheduler.domain.cycle.appending import NodeDrafts
+from koord_scheduler.domain.state.commits import NodeDrafts
 from koord_scheduler.shell.sealing import Part, Sealed, fitting
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent
 from koordcore.events.scheduling.gang import GangPlaced

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.cycle.appending import MOST_REFOLDS, refused
-from koord_scheduler.domain.cycle.deciding import decide_next, release_due
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.cycle.deciding import decide_next
+from koord_scheduler.domain.cycle.pod_explanations import abandoned
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.queue.scheduling_queue import QueueState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.queueing_hints import wake
+from koord_scheduler.domain.state.commits import MOST_REFOLDS, Abandoned
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
@@ -31,14 +30,14 @@ def picture(state: SchedulerState) -> dict[str, Any]:
     """Everything that a decision depends on, by name instead of by row."""
     nodes = state.nodes
     return {
-        "position": state.position,
+        "position": state.log.position,
         "nodes": {
             name: {
                 resource: (int(nodes.allocatable[column, row]), int(nodes.requested[column, row]))
                 for column, resource in enumerate(nodes.resources)
                 if nodes.allocatable[column, row] or nodes.requested[column, row]
             }
-            | {"non_zero": nodes.non_zero[:, row].tolist(), "pods": sorted(state.ledgers.pods(name))}
+            | {"non_zero": nodes.non_zero[:, row].tolist(), "pods": sorted(state.assumed.ledgers.pods(name))}
             for name in sorted(nodes.node_names())
             if (row := nodes.row(name)) is not None
         },
@@ -46,11 +45,11 @@ def picture(state: SchedulerState) -> dict[str, Any]:
         "known": {
             (name, pod_info.uid)
             for name in nodes.node_names()
-            for pod_info in state.ledgers.pod_infos(name)
+            for pod_info in state.assumed.ledgers.pod_infos(name)
             if pod_info.kind is not None
         },
-        "nominations": sorted(state.nominations.items()),
-        "evictions": state.evictions,
+        "nominations": sorted(state.nominator.items()),
+        "evictions": state.nominator.evictions,
     }
 
 
@@ -109,11 +108,11 @@ def test_assumption_taken_back_leaves_what_was_there() -> None:
     before = picture(scheduler.state)
     scheduler.decide()
     assert picture(scheduler.state) != before
-    [work] = scheduler.state.outbox.take().works
-    refused(scheduler.state, work, 0.0)
+    [work] = scheduler.state.assumed.outbox.take().works
+    scheduler.state.commits.refused(work, 0.0)
     assert picture(scheduler.state) == before
     assert scheduler.state.queue.counts()[QueueState.ACTIVE] == 1
-    assert len(scheduler.state.outbox) == 0
+    assert len(scheduler.state.assumed.outbox) == 0
 
 
 def test_second_work_for_a_node_waits_for_the_first() -> None:
@@ -125,7 +124,7 @@ def test_second_work_for_a_node_waits_for_the_first() -> None:
     scheduler.decide()
     scheduler.send()
     scheduler.decide()
-    assert scheduler.state.outbox.take().works == []
+    assert scheduler.state.assumed.outbox.take().works == []
     scheduler.land()
     scheduler.send()
     scheduler.land()
@@ -225,7 +224,7 @@ def test_snapshot_keeps_what_decides() -> None:
     restored = Scheduler(log)
     load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
     assert picture(restored.state) == picture(scheduler.state)
-    assert restored.state.to_release == scheduler.state.to_release
+    assert restored.state.assumed.to_release == scheduler.state.assumed.to_release
     assert restored.state.queue.get("be") is not None
     log.set_batch("n", 600, 1 << 30)
     restored.run(now=20.0)
@@ -290,13 +289,13 @@ def test_decision_that_is_refused_eight_times_is_abandoned_for_a_while() -> None
     log.add_pod(pod("p"))
     scheduler = Scheduler(log)
     scheduler.follow()
-    explanations: list[PodExplanation] = []
+    given_up: list[Abandoned] = []
     for _ in range(MOST_REFOLDS):
-        assert not explanations
+        assert not given_up
         scheduler.decide()
-        [work] = scheduler.state.outbox.take().works
-        explanations = refused(scheduler.state, work, now=100.0)
-    assert [type(explanation.event) for explanation in explanations] == [DecisionAbandoned]
+        [work] = scheduler.state.assumed.outbox.take().works
+        given_up = scheduler.state.commits.refused(work, now=100.0)
+    assert [type(abandoned(*each).event) for each in given_up] == [DecisionAbandoned]
     assert decide_next(scheduler.state, 100.0) is None
     assert scheduler.state.queue.counts()[QueueState.BACKOFF] == 1
 
@@ -380,11 +379,11 @@ class Painted(Scheduler):
         return [b"".join((*pieces, *coming)) for _, coming, pieces in self._pictures]
 
     def follow(self, most: int | None = None) -> None:
-        for stored in self.log.events[self.state.position :][:most]:
+        for stored in self.log.events[self.state.log.position :][:most]:
             for taken, _, _ in self._pictures:
                 taken.keep(stored.ref)
             fold(self.state, stored)
-        wake(self.state)
+        self.state.hints.wake()
 
 
 @settings(max_examples=150, deadline=None)
@@ -428,7 +427,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
                 now += 1.0
                 scheduler.decide(now)
             case "release":
-                release_due(scheduler.state)
+                scheduler.state.assumed.release_due()
             case "send":
                 scheduler.send(1 + op.number)
             case "land" | "land_last":
@@ -458,7 +457,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     for data in [data for scheduler in schedulers for data in scheduler.painted()]:
         restored = SchedulerState(frameworks())
         load_state(restored, data)
-        for stored in log.events[restored.position :]:
+        for stored in log.events[restored.log.position :]:
             fold(restored, stored)
         assert picture(restored) == picture(fresh)
     for scheduler in schedulers:

@@ -85,7 +85,7 @@ def test_gang_that_does_not_fit_gives_its_nodes_back_and_rests() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, member("m0", cpu="3"), member("m1", cpu="3"))
     assert placed(scheduler) == []
-    assert not len(scheduler.state.waiting)
+    assert not len(scheduler.state.assumed.waiting)
     assert not scheduler.state.queue.has_active()
     assert all("GangGroup default/g gets rejected" in said(scheduler)[uid] for uid in ("m0", "m1"))
     submit(scheduler, pod("other", {"cpu": "3"}))
@@ -127,12 +127,12 @@ def test_strict_gang_loses_all_nodes_and_non_strict_keeps_them_until_its_time_is
         member("m0", cpu="3", mode="NonStrict", waiting_time="60s"),
         member("m1", cpu="3", mode="NonStrict", waiting_time="60s"),
     )
-    assert (len(strict.state.waiting), len(lenient.state.waiting)) == (0, 1)
+    assert (len(strict.state.assumed.waiting), len(lenient.state.assumed.waiting)) == (0, 1)
     lenient.run(now=59.0)
-    assert len(lenient.state.waiting) == 1
-    waited = lenient.state.waiting.uids()
+    assert len(lenient.state.assumed.waiting) == 1
+    waited = lenient.state.assumed.waiting.uids()
     lenient.run(now=60.5)
-    assert lenient.state.waiting.uids() != waited or not len(lenient.state.waiting)
+    assert lenient.state.assumed.waiting.uids() != waited or not len(lenient.state.assumed.waiting)
     lenient.log.add_node(node("b"))
     lenient.run(now=100.0)
     assert placed(lenient) == ["m0", "m1"]
@@ -141,7 +141,7 @@ def test_strict_gang_loses_all_nodes_and_non_strict_keeps_them_until_its_time_is
 def test_member_that_has_waited_in_vain_is_told_for_how_long_and_where() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, *(member(name, cpu="3", mode="NonStrict", waiting_time="30s") for name in ("m0", "m1")))
-    [waits] = scheduler.state.waiting.uids()
+    [waits] = scheduler.state.assumed.waiting.uids()
     scheduler.run(now=31.0)
     events = [explanation.event for explanation in scheduler.explanations if explanation.uid == waits]
     told = [event.message for event in events if isinstance(event, PodUnschedulable)]
@@ -195,10 +195,10 @@ def test_late_member_of_an_only_waiting_gang_waits_for_others() -> None:
 def test_node_that_goes_takes_the_waiting_members_with_it() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, member("m0", cpu="3", mode="NonStrict"), member("m1", cpu="3", mode="NonStrict"))
-    assert len(scheduler.state.waiting) == 1
+    assert len(scheduler.state.assumed.waiting) == 1
     scheduler.log.remove_node("a")
     scheduler.run()
-    assert not len(scheduler.state.waiting)
+    assert not len(scheduler.state.assumed.waiting)
     scheduler.log.add_node(node("b", cpu="8"))
     scheduler.run(now=20.0)
     assert placed(scheduler) == ["m0", "m1"]
@@ -207,7 +207,7 @@ def test_node_that_goes_takes_the_waiting_members_with_it() -> None:
 def test_waiting_member_that_is_deleted_gives_its_node_back() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, *(member(f"m{index}", cpu="3", mode="NonStrict") for index in range(2)))
-    scheduler.log.remove_pod(scheduler.state.waiting.uids()[0])
+    scheduler.log.remove_pod(scheduler.state.assumed.waiting.uids()[0])
     scheduler.run()
     submit(scheduler, pod("other", {"cpu": "3"}))
     assert placed(scheduler) == ["other"]
@@ -220,10 +220,10 @@ def test_restart_in_the_middle_of_a_gang_begins_it_anew() -> None:
     scheduler.follow()
     scheduler.decide()
     scheduler.decide()
-    assert len(scheduler.state.waiting) == 2
+    assert len(scheduler.state.assumed.waiting) == 2
     again = Scheduler(scheduler.log)
     load_state(again.state, b"".join(Picture(scheduler.state).pieces()))
-    assert not len(again.state.waiting)
+    assert not len(again.state.assumed.waiting)
     again.run()
     assert placed(again) == ["m0", "m1", "m2"]
 
@@ -311,7 +311,7 @@ def test_gang_is_placed_whole_or_not_at_all_by_two_schedulers(steps: list[Step],
                 uid = f"{gang}{submitted.setdefault(gang, 0)}"
                 submitted[gang] += 1
                 log.add_pod(member(uid, gang=gang, least=LEAST[gang]))
-            case "gone" if (uids := sorted(live_uids(scheduler))) and scheduler.state.position == len(log.events):
+            case "gone" if (uids := sorted(live_uids(scheduler))) and scheduler.state.log.position == len(log.events):
                 log.remove_pod(uids[choice % len(uids)])
             case "node":
                 log.add_node(node(f"n{choice}", cpu="3"))
@@ -357,7 +357,7 @@ def test_every_gang_that_fits_by_itself_is_placed_in_the_end(gangs: list[tuple[i
             log.remove_pod(uid)
         scheduler.run(now=number * 1000.0 + 500.0)
         assert placed(scheduler) == []
-        assert not len(scheduler.state.waiting)
+        assert not len(scheduler.state.assumed.waiting)
 
 
 def test_pods_of_a_gang_keep_their_uids_apart_when_a_name_comes_back() -> None:

@@ -105,7 +105,7 @@ def test_job_that_no_block_can_take_is_placed_nowhere(gates: SchedulerGates) -> 
     text = refusals(scheduler)[0]
     assert "no candidate topology nodes can accommodate job, desiredOfferSlot: 3" in text
     assert "topology topologyNode BlockLayer/a: 2" in text
-    assert not len(scheduler.state.waiting)
+    assert not len(scheduler.state.assumed.waiting)
     # a node more in one of the blocks helps
     scheduler.log.add_node(node("a1", cpu="1", labels={"spine": "s", "block": "a"}))
     assert run(scheduler, [], now=20.0) == {"g0": "a0", "g1": "a0", "g2": "a1"}
@@ -192,7 +192,7 @@ def test_jobs_are_placed_whole_in_one_domain_or_not_at_all(
             if must:
                 assert len({node.partition("x")[0] if layer == "BlockLayer" else _spine(node) for node in nodes}) <= 1
         assert (scheduler.state.nodes.free >= 0).all()
-        assert not len(scheduler.state.waiting)
+        assert not len(scheduler.state.assumed.waiting)
         outcomes.append(placed)
     assert outcomes[0] == outcomes[1]
 
@@ -206,7 +206,7 @@ def domains_said(scheduler: Scheduler, now: float) -> list[list[tuple[str, str, 
     scheduler.run(now)
     status_writes = status_facts(scheduler.state, now)
     for write in status_writes:
-        scheduler.state.status_writes.put(write)
+        scheduler.state.status.writes.put(write)
     scheduler.run(now)
     events = [event for write in status_writes for _, event in write.facts]
     return [
@@ -252,7 +252,7 @@ def test_attempts_about_a_whole_job_are_counted_with_their_result() -> None:
     assert len(run(scheduler, job(2, ("BlockLayer", "MustGather")))) == 2
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, ["koord-scheduler"])
-    metrics.jobs_attempted(scheduler.state.job_attempts, 0.5)
+    metrics.jobs_attempted(scheduler.state.reports.job_attempts, 0.5)
     name = "scheduler_inline_batch_schedule_duration_seconds_sum"
     assert registry.get_sample_value(name, {"result": "success"}) == 0.5
-    assert not scheduler.state.job_attempts
+    assert not scheduler.state.reports.job_attempts

@@ -167,7 +167,7 @@ def test_a_controller_runs_at_its_interval_and_asks_each_pod_once() -> None:
     [asked] = asked_to_leave(scheduler, 100.0)
     assert (asked.name, asked.node, asked.reason, asked.message) == ("untidy", "a", "Tidy", "untidy at 100")
     assert next_status_due(scheduler.state) == 130.0
-    scheduler.state.evictions.clear()
+    scheduler.state.nominator.evictions.clear()
     assert asked_to_leave(scheduler, 129.0) == []
     assert len(asked_to_leave(scheduler, 130.0)) == 1
     assert asked_to_leave(scheduler, 160.0) == []
@@ -255,8 +255,10 @@ def test_an_exception_of_a_plugin_fails_the_attempt_of_its_pod_alone(where: str)
         f"bad-{number}": f"0/2 nodes are available: plugin Broken failed: LookupError: in {where}."
         for number in range(3)
     }
-    assert [fault.pod for fault in scheduler.state.plugin_faults] == [f"default/bad-{number}" for number in range(3)]
-    assert f"in {where}" in scheduler.state.plugin_faults[0].trace
+    assert [fault.pod for fault in scheduler.state.reports.plugin_faults] == [
+        f"default/bad-{number}" for number in range(3)
+    ]
+    assert f"in {where}" in scheduler.state.reports.plugin_faults[0].trace
     log.add_pod(pod("good", {"cpu": "1"}))
     log.add_pod(with_metadata(pod("bad-0", {"cpu": "1"}), labels={"at": "nowhere"}))
     scheduler.run(now=60.0)

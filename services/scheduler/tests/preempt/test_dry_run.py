@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemption
 from koord_scheduler.domain.preempt.dry_run import DryRuns
-from koord_scheduler.domain.state.nominees import nominated
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
@@ -58,7 +57,7 @@ def test_sums_name_the_victims_that_the_plugins_name(
     if is_rivalled:
         scheduler.log.add_pod(sized("rival", 1, 1, 9, "free"))
         scheduler.follow()
-        nominated(state, state.pods["rival"], "n0")
+        state.nominator.nominate(state.pods["rival"], "n0")
     scheduler.log.add_pod(sized("high", *wanted, 9, "free"))
     scheduler.follow()
     high = state.pods["high"]

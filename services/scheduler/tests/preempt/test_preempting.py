@@ -111,7 +111,7 @@ def test_room_of_a_nominated_pod_is_kept_from_its_equals() -> None:
     scheduler.log.add_pod(pod("high", {"cpu": "3"}, priority=9))
     scheduler.follow()
     scheduler.decide(30.0)
-    assert scheduler.state.nominations.node_of("high") == "n0"
+    assert scheduler.state.nominator.node_of("high") == "n0"
     scheduler.log.add_pod(pod("equal", {"cpu": "2"}, priority=9))
     scheduler.run(60.0)
     scheduler.run(90.0)
@@ -144,11 +144,11 @@ def test_promise_of_another_scheduler_ends_with_the_pods_placement_or_deletion_a
         log.add_pod(promised_elsewhere(uid, 10, "n0"))
     scheduler = Scheduler(log, gates=SchedulerGates(cross_scheduler_nomination=True))
     scheduler.run()
-    assert len(scheduler.state.nominations) == 3
+    assert len(scheduler.state.nominator) == 3
     log.add_pod(pod("bound", {"cpu": "3"}, priority=10, schedulerName="other", nodeName="n0"))
     log.remove_pod("gone")
     submit(scheduler, pod("high", {"cpu": "4"}, priority=20))
-    assert [uid for uid, _, _ in scheduler.state.nominations.items()] == ["kept"]
+    assert [uid for uid, _, _ in scheduler.state.nominator.items()] == ["kept"]
     assert not any(stored.type == "PodNominationCleared" for stored in log.events)
     assert where(scheduler) == {"high": "n0"}
 
@@ -179,8 +179,8 @@ def test_job_that_no_eviction_can_help_evicts_nobody() -> None:
     submit(scheduler, pod("low", {"cpu": "4"}, priority=1), pod("high", {"cpu": "4"}, priority=99))
     submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
     assert evicted(scheduler.log) == []
-    assert not len(scheduler.state.waiting)
-    assert not len(scheduler.state.nominations)
+    assert not len(scheduler.state.assumed.waiting)
+    assert not len(scheduler.state.nominator)
 
 
 def test_job_spares_pods_that_say_so() -> None:

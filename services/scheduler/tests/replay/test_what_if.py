@@ -86,7 +86,7 @@ def test_stories_of_which_every_decision_came_into_the_log_are_decided_the_same_
     for seed in range(60):
         world = play(seed)
         recording = recording_of(world.log.events, explanations_of(world))
-        if world.scheduler.state.decisions != recording.decided:
+        if world.scheduler.state.assumed.decisions != recording.decided:
             continue
         what_if = WhatIf(SchedulerState(frameworks()))
         what_if.rerun(what_if.window(world.log.events), recording, world.observed)
@@ -131,4 +131,4 @@ def test_whatever_happened_the_ledgers_hold_what_was_placed_and_two_runs_agree(s
     nodes = one.state.nodes
     for uid, name in one.placed.items():
         row = nodes.row(name)
-        assert row is None or uid in one.state.ledgers.pods(name)
+        assert row is None or uid in one.state.assumed.ledgers.pods(name)

@@ -241,7 +241,7 @@ def test_decision_without_an_outcome_is_complained_about_once() -> None:
         timeout_seconds=-1.0,
         profile_of=scheduler.state.profile_of,
     )
-    [works] = [work.items for work in scheduler.state.outbox.take().works]
+    [works] = [work.items for work in scheduler.state.assumed.outbox.take().works]
     key = monitor.begin(works)
     monitor.look()
     monitor.look()

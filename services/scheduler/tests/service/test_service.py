@@ -233,7 +233,7 @@ async def refusals_of_a_race() -> float:
         room = nodes * 40
         await until(lambda: len(where(shared)) == room, 30.0)
         for running in (one, other):
-            await until(lambda running=running: len(running.cycle.state.outbox) == 0)
+            await until(lambda running=running: len(running.cycle.state.assumed.outbox) == 0)
             free = running.cycle.state.nodes.free[1, :nodes]
             assert (free == 0).all()
         refused = one.shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total")

@@ -37,7 +37,7 @@ class StateFold:
             return
         began = _HOST.monotonic()
         fold(self._state, stored)
-        is_gone = stored.ref.id not in self._state.objects
+        is_gone = stored.ref.id not in self._state.mirror.objects
         (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:
@@ -58,7 +58,7 @@ class StateFold:
 
     def fresh(self) -> "StateFold":
         """The same fold; its state has to be empty."""
-        assert self._state.position == 0, "a running fold cannot begin again"
+        assert self._state.log.position == 0, "a running fold cannot begin again"
         return self
 
     def restore(self, data: bytes) -> "StateFold":

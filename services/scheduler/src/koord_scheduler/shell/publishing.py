@@ -29,9 +29,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_scheduler.domain.commit.outbox import MOST_PER_BATCH
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import Placement, node_ref, pod_ref
-from koord_scheduler.domain.cycle.appending import confirmed, drafts_of, refused
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
-from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_refused, status_write_stored
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, abandoned
 from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.monitoring import Monitor
@@ -92,7 +90,7 @@ class Publisher:
 
     def is_busy(self) -> bool:
         """Whether further decisions would only wait."""
-        return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.outbox) >= MOST_PER_BATCH
+        return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:
         """Raises what ended an append that must not fail: a bug or a misconfiguration."""
@@ -101,16 +99,16 @@ class Publisher:
 
     def pump(self) -> None:
         """Append what may be appended now; returns at once."""
-        while self._may_start() and self._state.outbox.has_ready():
+        while self._may_start() and self._state.assumed.outbox.has_ready():
             for parts in fitting(self._taken()):
                 for part in parts:
-                    self._state.own.sent([event for node in part.nodes for event in node.events()])
+                    self._state.log.own.sent([event for node in part.nodes for event in node.events()])
                 is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
                 work = self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos())
                 batch = self._start(work)
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
-        while (taken := next_status_write(self._state)) is not None:
+        while (taken := self._state.status.next()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
         self._metrics.in_flight.set(len(self._tasks))
 
@@ -119,17 +117,17 @@ class Publisher:
 
         Every batch costs the log server more than many placements: a store of its own, in files, until it is whole.
         """
-        is_worth_it = not self._batches or len(self._state.outbox) >= WORTH_A_BATCH
+        is_worth_it = not self._batches or len(self._state.assumed.outbox) >= WORTH_A_BATCH
         return is_worth_it and len(self._tasks) < MOST_IN_FLIGHT
 
     def _taken(self) -> list[Part]:
         """Sealed work of about one append: gangs, and nodes that stand for themselves."""
         header, room = self._header(), MOST_PER_BATCH
         parts: list[Part] = []
-        while room > 0 and self._state.outbox.has_ready():
-            batch = self._state.outbox.take(room)
+        while room > 0 and self._state.assumed.outbox.has_ready():
+            batch = self._state.assumed.outbox.take(room)
             room -= len(batch.items)
-            drafts = drafts_of(self._state, batch)
+            drafts = self._state.commits.drafts_of(batch)
             nodes = [seal_work(node, header, self._tracer) for node in drafts.nodes]
             if drafts.gang is None:
                 parts += [Part([node]) for node in nodes]
@@ -138,7 +136,7 @@ class Publisher:
         return parts
 
     def _header(self) -> Header:
-        return Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.position)
+        return Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.log.position)
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -162,7 +160,7 @@ class Publisher:
             actor=self._actor,
             occurred_at=rfc3339(at),
             epoch=self._epoch(),
-            based_on=self._state.position,
+            based_on=self._state.log.position,
             traceparent=parent,
             tracestate=explanation.tracestate,
         )
@@ -180,17 +178,17 @@ class Publisher:
         except TooLarge as error:
             # Not decided anew, which would come to the same: what it tells of is stated when it changes.
             self._logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
-            self._state.status_writes.landed(taken)
+            self._state.status.writes.landed(taken)
             return
         match outcome:
             case Appended(seqs=seqs):
-                status_write_stored(self._state, taken, seqs)
+                self._state.status.stored(taken, seqs)
             case Conflict():
                 for event in events:
                     await self._read_ahead(event.ref, event.expected_last)
-                status_write_refused(self._state, taken)
+                self._state.status.refused(taken)
             case Full():
-                status_write_refused(self._state, taken)
+                self._state.status.refused(taken)
 
     async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
@@ -219,7 +217,7 @@ class Publisher:
                         self._confirm(node, seqs[until], seqs[at:until], started_nanos)
                         at = until + 1
                     if part.gang is not None:
-                        self._state.status_writes.seqs[part.gang.ref] = seqs[at]
+                        self._state.status.writes.seqs[part.gang.ref] = seqs[at]
                         at += 1
             case Conflict(moved=moved):
                 await self._one_by_one(parts, {ref for ref, _ in moved}, started_nanos)
@@ -262,8 +260,8 @@ class Publisher:
             self._logger.warning("log_unavailable", events=len(events), reason=outcome.reason)
 
     def _confirm(self, part: Sealed, node_seq: int, pod_seqs: Sequence[int], started_nanos: int) -> None:
-        self._state.own.stored(part.events())
-        confirmed(self._state, part.drafts.work, node_seq, pod_seqs, part.node.event_id)
+        self._state.log.own.stored(part.events())
+        self._state.commits.confirmed(part.drafts.work, node_seq, pod_seqs, part.node.event_id)
         now = self._clock.unix()
         for item, (context, parent) in zip(part.drafts.work.items, part.spans, strict=True):
             if not isinstance(item, Placement):
@@ -310,13 +308,13 @@ class Publisher:
         at_fault    those that are told and wait; the others are decided anew at once. None: all
         """
         work, now = part.drafts.work, self._clock.unix()
-        for explanation in refused(self._state, work, now, hopeless=hopeless, at_fault=at_fault):
-            self._metrics.of(self._state.profile_of(explanation.uid)).refused.inc()
-            self._logger.warning("decision_abandoned", pod_uid=explanation.uid, node=part.drafts.work.node)
-            await self.say(explanation)
+        for placement, reason in self._state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):
+            self._metrics.of(self._state.profile_of(placement.uid)).refused.inc()
+            self._logger.warning("decision_abandoned", pod_uid=placement.uid, node=work.node)
+            await self.say(abandoned(placement, reason))
 
     def _fold_others(self, part: Sealed) -> None:
-        for stored in self._state.own.refused(part.events()):
+        for stored in self._state.log.own.refused(part.events()):
             fold_ahead(self._state, stored)
 
     async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
@@ -335,7 +333,7 @@ class Publisher:
         self.is_full = True
         for node in (node for part in parts for node in part.nodes):
             self._fold_others(node)
-            refused(self._state, node.drafts.work, self._clock.unix(), blame=False)
+            self._state.commits.refused(node.drafts.work, self._clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False
 

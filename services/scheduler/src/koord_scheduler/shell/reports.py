@@ -26,12 +26,12 @@ async def follow_reports(
     changed        called after every batch
     """
     await nodes_known()
-    nodes = [AggregateRef("node", name_token(name)) for name in state.node_objects]
+    nodes = [AggregateRef("node", name_token(name)) for name in state.mirror.nodes]
     newest = await patiently(lambda: observations.latest(nodes))
     for stored in sorted(newest, key=lambda each: each.seq):
         _observe(state, stored, logger)
     changed()
-    async for batch in observations.follow(state.observed):
+    async for batch in observations.follow(state.log.observed):
         for stored in batch:
             _observe(state, stored, logger)
         changed()

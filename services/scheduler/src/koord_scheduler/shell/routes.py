@@ -47,7 +47,7 @@ def routes(
 
     def queue(_: Request) -> object:
         counts = {place.name.lower(): count for place, count in state.queue.counts().items()}
-        return {**counts, "outbox": len(state.outbox), "position": state.position}
+        return {**counts, "outbox": len(state.assumed.outbox), "position": state.log.position}
 
     def node(request: Request) -> object:
         name = request.path_params["node"]

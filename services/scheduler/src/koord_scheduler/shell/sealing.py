@@ -20,7 +20,7 @@ from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_trac
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import Placement, Work
-from koord_scheduler.domain.cycle.appending import NodeDrafts
+from koord_scheduler.domain.state.commits import NodeDrafts
 
 _PLACED_INDEX: Final = 0
 _RELEASED_INDEX: Final = 1

@@ -52,7 +52,7 @@ def node_page(state: SchedulerState, name: str) -> NodePage | None:
         for column, resource in enumerate(nodes.resources)
     }
     shown = {resource: both for resource, both in amounts.items() if any(both)}
-    pod_infos = state.ledgers.pod_infos(name)
+    pod_infos = state.assumed.ledgers.pod_infos(name)
     return NodePage(
         node=name,
         pods=_names(pod_infos),
@@ -71,7 +71,7 @@ def node_page(state: SchedulerState, name: str) -> NodePage | None:
             for (namespace, claim), rows in sorted(state.cluster.volumes.users.items())
             if row in rows
         },
-        generation=state.ledgers.seq(name),
+        generation=state.assumed.ledgers.seq(name),
     )
 
 

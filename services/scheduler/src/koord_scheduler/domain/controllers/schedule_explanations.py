@@ -39,7 +39,7 @@ MOST_NAMED: Final = 100
 
 def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
     """Take in what was said about pods, as far as somebody asks; the nodes are as they were in the attempts."""
-    book = state.explanations
+    book = state.status.explanations
     if not book.questions:
         return
     for explanation in explanations:
@@ -58,7 +58,7 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
 
 def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[AggregateRef, ScheduleExplanationComputed]]:
     """The statuses that are to be said now; they count as said. now: unix seconds of the run's clock."""
-    book = state.explanations
+    book = state.status.explanations
     if not book.questions:
         return
     _seek(state, book.take_new())
@@ -75,7 +75,7 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
 
 def _seek(state: SchedulerState, wanted: set[str]) -> None:
     """The pods of new questions: one pass over all."""
-    book, roster = state.explanations, state.cluster.gangs.roster
+    book, roster = state.status.explanations, state.cluster.gangs.roster
     for pod in state.pods.values() if wanted else ():
         if wanted.isdisjoint(keys_of(pod, roster)):
             continue
@@ -90,9 +90,9 @@ def _seek(state: SchedulerState, wanted: set[str]) -> None:
 
 
 def _status(state: SchedulerState, id_: str, question: Question, moment: str) -> ScheduleExplanationComputed:
-    answers = state.explanations.answers_to(question.key, state.pods)
+    answers = state.status.explanations.answers_to(question.key, state.pods)
     failed = [answer for answer in answers if not answer.node]
-    said = state.explanations.said.get(id_)
+    said = state.status.explanations.said.get(id_)
     if not answers and said is not None:
         return msgspec.structs.replace(said, last_update_time=moment)
     if failed:
@@ -195,7 +195,7 @@ def _victims(state: SchedulerState, diagnosis: Diagnosis) -> list[PossibleVictim
             namespace=victim.namespace,
             name=victim.name,
             uid=victim.uid,
-            is_nominated=bool(state.nominations.node_of(victim.uid)),
+            is_nominated=bool(state.nominator.node_of(victim.uid)),
         )
         for victim in victims
     ]

@@ -65,7 +65,7 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
 
     now    unix seconds of the run's clock
     """
-    chosen, said = state.settings.controllers, state.said
+    chosen, said = state.settings.controllers, state.status.published
     facts = _controlled(state, now)
     if "ElasticQuota" in chosen:
         _let_expire(state, now)
@@ -75,7 +75,7 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
     if now < said.next_look:
         return facts
     said.next_look = now + LOOK_SECONDS
-    if "ElasticQuota" in chosen and state.quota_changes:
+    if "ElasticQuota" in chosen and state.status.quota_changes:
         facts += _quota_statuses(state)
     if "Coscheduling" in chosen:
         facts += _gang_phases(state, now)
@@ -88,8 +88,8 @@ def _controlled(state: SchedulerState, now: float) -> list[StatusWrite]:
     """What the controllers of plugins want whose turn it is."""
     status_writes: list[StatusWrite] = []
     for key, plugin in state.frameworks.controllers.items():
-        if plugin.name in state.settings.controllers and now >= state.said.next_control.get(key, 0.0):
-            state.said.next_control[key] = now + max(plugin.control_seconds, LOOK_SECONDS)
+        if plugin.name in state.settings.controllers and now >= state.status.published.next_control.get(key, 0.0):
+            state.status.published.next_control[key] = now + max(plugin.control_seconds, LOOK_SECONDS)
             for eviction in plugin.control(now):
                 pod = state.pods.get(eviction.uid)
                 if pod is None or not (pod.node or pod.bound_node):
@@ -104,22 +104,22 @@ def next_status_due(state: SchedulerState) -> float | None:
     dues: list[float] = []
     if "ElasticQuota" in chosen:
         if quotas.settings.revokes_overuse:
-            dues.append(state.said.next_revoke)
+            dues.append(state.status.published.next_revoke)
         expiry = quotas.next_expiry()
         if expiry is not None:
             dues.append(expiry)
-        if state.quota_changes:
-            dues.append(state.said.next_look)
+        if state.status.quota_changes:
+            dues.append(state.status.published.next_look)
     if "Coscheduling" in chosen and state.cluster.gangs.roster.touched:
-        dues.append(state.said.next_look)
+        dues.append(state.status.published.next_look)
     dues += [
-        state.said.next_control.get(key, 0.0)
+        state.status.published.next_control.get(key, 0.0)
         for key, plugin in state.frameworks.controllers.items()
         if plugin.name in chosen
     ]
     if _owes_topology(state):
-        dues.append(state.said.next_topology)
-    explanations = state.explanations.next_due(state.said.next_look)
+        dues.append(state.status.published.next_topology)
+    explanations = state.status.explanations.next_due(state.status.published.next_look)
     if explanations is not None:
         dues.append(explanations)
     return min(dues, default=None)
@@ -134,21 +134,21 @@ def _let_expire(state: SchedulerState, now: float) -> None:
 def _quota_statuses(state: SchedulerState) -> list[StatusWrite]:
     reports = QuotaReports(state.cluster.quotas)
     status_writes: list[StatusWrite] = []
-    for name in state.quota_changes.take():
+    for name in state.status.quota_changes.take():
         status = reports.status_of(name)
         ref = AggregateRef("quota", name_token(name))
         if not _is_object(state, name, status.namespace):
             continue
         event = QuotaStatusComputed(**{field: getattr(status, field) for field in _STATUS_FIELDS})
-        if state.said.quotas.get(name) != event:
-            state.said.quotas[name] = event
+        if state.status.published.quotas.get(name) != event:
+            state.status.published.quotas[name] = event
             status_writes.append(_notice(state, ref, event))
     return status_writes
 
 
 def _is_object(state: SchedulerState, name: str, namespace: str) -> bool:
     """Whether somebody wrote the quota; the built-in ones are there without."""
-    return name not in BUILT_IN or f"elasticquotas={namespaced_token(namespace, name)}" in state.objects
+    return name not in BUILT_IN or f"elasticquotas={namespaced_token(namespace, name)}" in state.mirror.objects
 
 
 def _gang_phases(state: SchedulerState, now: float) -> list[StatusWrite]:
@@ -190,12 +190,12 @@ def _owes_topology(state: SchedulerState) -> bool:
     )
     if topology is None or not is_wanted:
         return False
-    return state.said.topology is None or state.said.topology_seen != (topology, topology.moves)
+    return state.status.published.topology is None or state.status.published.topology_seen != (topology, topology.moves)
 
 
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
     """How the nodes span the network, when that has changed. source    scheduler-core spec, 9"""
-    topology, said = state.cluster.topology, state.said
+    topology, said = state.cluster.topology, state.status.published
     ref = AggregateRef("clustertopology", DEFAULT_TOPOLOGY)
     if topology is None or now < said.next_topology or not _owes_topology(state):
         return []
@@ -226,7 +226,7 @@ def _revocations(state: SchedulerState, now: float) -> list[StatusWrite]:
 def _eviction(state: SchedulerState, uid: str, reason: str, message: str) -> list[StatusWrite]:
     """A pod is asked to leave; nothing for one that has been asked, or is not there."""
     pod = state.pods.get(uid)
-    if pod is None or uid in state.evictions:
+    if pod is None or uid in state.nominator.evictions:
         return []
     event = PodEvictionRequested(
         namespace=pod.namespace,
@@ -237,13 +237,13 @@ def _eviction(state: SchedulerState, uid: str, reason: str, message: str) -> lis
         reason=reason,
         message=message,
     )
-    state.evictions[uid] = reason
+    state.nominator.evictions[uid] = reason
     return [_notice(state, AggregateRef("eviction", uid), event)]
 
 
 def _notice(state: SchedulerState, ref: AggregateRef, event: Event) -> StatusWrite:
     """Caused by all that is folded: which fact it was cannot be told."""
-    return StatusWrite(facts=((ref, event),), trigger=f"{ref}/{state.position}")
+    return StatusWrite(facts=((ref, event),), trigger=f"{ref}/{state.log.position}")
 
 
 def _moment(text: str, otherwise: datetime) -> datetime:

@@ -27,7 +27,6 @@ from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.preempt.nominating import nominate
 from koord_scheduler.domain.preempt.preemption import Preemption, preempt
 from koord_scheduler.domain.state.cycle_view import CycleView, seen
-from koord_scheduler.domain.state.nominees import clear_nomination, rivals_on
 from koord_scheduler.domain.state.offers import NodeOffers
 from koord_scheduler.domain.state.state import SchedulerState
 
@@ -89,7 +88,7 @@ class Attempt:
             if fault is None:
                 raise
         self._engine.forget()
-        self._state.plugin_faults.append(fault)
+        self._state.reports.plugin_faults.append(fault)
         return replace(self._rejected(Rejection(plugin=fault.plugin, message=fault.message), based_on), is_fault=True)
 
     def _run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
@@ -127,7 +126,7 @@ class Attempt:
 
     def _looked(self, restriction: Restriction, based_on: BasedOn) -> Found | NotFound:
         """Filter, score, choose."""
-        barred = tuple(self._barred()) if len(self._state.nominations) else ()
+        barred = tuple(self._barred()) if len(self._state.nominator) else ()
         if barred:
             restriction = replace(restriction, barred=barred)
         uid, sight = self._pod.uid, self._sight
@@ -190,7 +189,7 @@ class Attempt:
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:
             if not found.keeps_nomination:
-                clear_nomination(self._state, self._pod, "unhelpful")
+                self._state.nominator.clear(self._pod, "unhelpful")
             message = f"{message} preemption: {found.message}" if found.message else message
         diagnosis = diagnosis_of(self._state, self._pod, self._sight, found, rejection)
         return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
@@ -198,7 +197,7 @@ class Attempt:
     # --- which nodes come into question ------------------------------------------------------------------------------
 
     def _restriction(self, found: list[tuple[str, Candidates]]) -> Restriction:
-        nominated = self._state.nominations.node_of(self._pod.uid)
+        nominated = self._state.nominator.node_of(self._pod.uid)
         if not found and not nominated:
             return UNRESTRICTED
         rows: Rows | None = None
@@ -227,14 +226,14 @@ class Attempt:
         source    scheduler-core spec, 1.3 (pass 1)
         """
         state = self._state
-        for node in state.nominations.nodes():
+        for node in state.nominator.nodes():
             row = state.nodes.row(node)
             if row is not None and self._is_barred(node, row, self._sight.at(row)):
                 yield row
 
     def _is_barred(self, node: str, row: int, subject: Subject) -> bool:
         state, accounting = self._state, self._state.cluster.accounting
-        rivals = rivals_on(state, node, self._pod)
+        rivals = state.nominator.rivals_on(node, self._pod)
         if not rivals:
             return False
         if subject not in self._needs:

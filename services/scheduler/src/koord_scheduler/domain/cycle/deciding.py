@@ -13,7 +13,7 @@ from koordcore.events.envelope import BasedOn
 from koordcore.events.scheduling.explanations import PodGated
 from koordcore.events.scheduling.node_ledger import pod_on_node
 
-from koord_scheduler.domain.commit.work import Placement, Release
+from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
 from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain
@@ -25,7 +25,6 @@ from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord
 from koord_scheduler.domain.queue.scheduling_queue import MAY_BE_TAKEN, Block, QueuedPod
-from koord_scheduler.domain.state.forget import give_up_late, reject, take_back
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -42,7 +41,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     if queued is None:
         return None
     pod = state.pods[queued.uid]
-    based_on = BasedOn(state.position, state.observed)
+    based_on = BasedOn(state.log.position, state.log.observed)
     # 2. pre-filter, filter, score, choose
     attempt = Attempt(state, pod, queued.subject, now)
     found = attempt.run(based_on)
@@ -58,9 +57,9 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
             _let_go(state, [work], waiting, gang)
             state.queue.activate(activate)
         case Wait(seconds=seconds):
-            state.waiting.hold(work, now + seconds)
+            state.assumed.waiting.hold(work, now + seconds)
         case Rejection() as rejection:
-            take_back(state, [work])
+            state.assumed.forget([work])
             if state.queue.get(pod.uid) is not None:
                 state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
             own = refusal(pod, queued, rejection.message, found, now, work.basis)
@@ -80,7 +79,7 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
             if watch is not None:
                 watch.next_pod_seconds.append(watch.clock() - began)
             return taken
-        reject(state, chosen.rejected)
+        state.assumed.reject(chosen.rejected)
     if not turn:
         return state.queue.pop()
     queued = state.queue.get(turn)
@@ -89,12 +88,12 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
 
 def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Placement:
     """The pod counts on its node from now on, for the columns and for every plugin."""
-    state.decisions += 1
+    state.assumed.decisions += 1
     work = _place(state, pod, queued, found, now)
     pod.placed_at = now
     pod.phase = Phase.ASSUMED
     pod.work_node = found.placed.node
-    state.ledgers.hold(work.node, pod_info_with(state.nodes, pod, work.on_node.requests), Source.ASSUMED)
+    state.assumed.ledgers.hold(work.node, pod_info_with(state.nodes, pod, work.on_node.requests), Source.ASSUMED)
     state.framework_of(pod).reserve(pod, work.node)
     state.queue.assumed(queued, state.has_room)
     return work
@@ -122,14 +121,14 @@ def _place_job(
 def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
     """The pods may go, and with them those that waited for them; more than one of them all or none."""
     if not waiting and len(works) == 1:
-        state.outbox.put(_annotated(state, works[0]))
+        state.assumed.outbox.put(_annotated(state, works[0]))
         return
-    waited = (state.waiting.let_go(uid) for uid in waiting if uid in state.waiting)
+    waited = (state.assumed.waiting.let_go(uid) for uid in waiting if uid in state.assumed.waiting)
     together = [_annotated(state, work) for work in (*waited, *works)]
     if len(together) > 1:
-        state.outbox.put_together(together, gang)
+        state.assumed.outbox.put_together(together, gang)
     else:
-        state.outbox.put(together[0])
+        state.assumed.outbox.put(together[0])
 
 
 def _annotated(state: SchedulerState, work: Placement) -> Placement:
@@ -155,8 +154,8 @@ def _failed(
         state.queue.unschedulable(pod.uid, now, block, refused_by)
     framework = state.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
-    lost = {uid: work.basis for uid in failure.rejected if (work := state.waiting.work_of(uid)) is not None}
-    reject(state, failure.rejected)
+    lost = {uid: work.basis for uid in failure.rejected if (work := state.assumed.waiting.work_of(uid)) is not None}
+    state.assumed.reject(failure.rejected)
     basis = basis_of(state, found.explanation.based_on, now)
     own = refusal(pod, queued, failure.message or found.message, found, now, basis)
     explanations = _heard(state, own, found.message)
@@ -225,39 +224,13 @@ def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
 
     source    scheduler-core spec, 1 (step 13)
     """
-    overdue = state.waiting.overdue(now)
+    overdue = state.assumed.waiting.overdue(now)
     if not overdue:
         return []
-    held = [work for uid in state.waiting.uids() if (work := state.waiting.work_of(uid)) is not None]
+    held = [work for uid in state.assumed.waiting.uids() if (work := state.assumed.waiting.work_of(uid)) is not None]
     for uid in overdue:
-        if uid in state.waiting:
-            give_up_late(state, state.pods[uid], now)
-    lost = (work for work in held if work.uid not in state.waiting and state.queue.get(work.uid) is not None)
+        if uid in state.assumed.waiting:
+            state.assumed.give_up_late(state.pods[uid], now)
+    lost = (work for work in held if work.uid not in state.assumed.waiting and state.queue.get(work.uid) is not None)
     explanations = [waited_in_vain(work, now) for work in lost]
     return [told for explanation in explanations for told in _heard(state, explanation, explanation.message)]
-
-
-def release_due(state: SchedulerState) -> int:
-    """Put the releases of pods that are deleted, finished or without their node into the outbox; returns how many."""
-    released = 0
-    for uid, (reason, trigger) in state.to_release.items():
-        pod = state.pods[uid]
-        if pod.phase is not Phase.PLACED:
-            continue
-        pod.phase = Phase.RELEASING
-        pod.work_node = pod.node
-        state.outbox.put(
-            Release(
-                uid=uid,
-                node=pod.node,
-                namespace=pod.namespace,
-                name=pod.name,
-                reason=reason,
-                trigger=trigger,
-                traceparent=pod.traceparent,
-                tracestate=pod.tracestate,
-            )
-        )
-        released += 1
-    state.to_release.clear()
-    return released

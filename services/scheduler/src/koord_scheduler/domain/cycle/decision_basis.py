@@ -20,10 +20,10 @@ def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: boo
     """
     return DecisionBasis(
         based_on=based_on,
-        ordinal=state.decisions,
+        ordinal=state.assumed.decisions,
         decided_at=now,
-        retracted=state.retracted,
-        acknowledged=state.acknowledged,
-        read_ahead=state.read_ahead,
+        retracted=state.assumed.retracted,
+        acknowledged=state.log.acknowledged,
+        read_ahead=state.log.read_ahead,
         found=found,
     )

@@ -33,7 +33,7 @@ def diagnosis_of(
     refusals = [] if rejection is not None else sight.refusals(engine)
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
-    waiting_on = state.waiting.on_nodes() if gang is not None else {}
+    waiting_on = state.assumed.waiting.on_nodes() if gang is not None else {}
     return Diagnosis(
         questioned_key=key,
         pre_filter_message=rejection.message if rejection is not None else "",
@@ -70,7 +70,7 @@ def _told(state: SchedulerState, detail: Detail) -> str:
     if detail.row < 0:
         return detail.text
     node = state.nodes.names[detail.row]
-    for uid in state.ledgers.pods(node):
+    for uid in state.assumed.ledgers.pods(node):
         other = state.pods.get(uid)
         if other is not None and other.subject is not None and detail.is_it(other.subject.kind):
             return detail.text.replace("{pod}", f"{other.namespace}/{other.name} on {node}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.events.scheduling.pod import DecisionBasis
 
-from koord_scheduler.domain.commit.work import Placement, Work
+from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Found, NotFound
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
@@ -83,9 +83,8 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
     )
 
 
-def abandoned(work: Work, reason: str) -> PodExplanation:
+def abandoned(work: Placement, reason: str) -> PodExplanation:
     """The decision will not come into the log, and is not taken again at once. reason: why"""
-    assert isinstance(work, Placement)
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,

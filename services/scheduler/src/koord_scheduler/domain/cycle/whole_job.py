@@ -14,7 +14,6 @@ from koord_scheduler.domain.gang.job_plan import JobFailed, PlannedPod, assume_a
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
-from koord_scheduler.domain.state.forget import reject, take_back
 from koord_scheduler.domain.state.state import SchedulerState
 
 Assume = Callable[[PodRecord, QueuedPod, Found], Placement]
@@ -37,7 +36,7 @@ def place_whole_job(
         if known is None:
             return f"pod {planned.key} is not in the queue"
         queued = known if planned.uid == trigger.uid else state.queue.take(planned.uid, like=trigger.uid)
-        based_on = BasedOn(state.position, state.observed)
+        based_on = BasedOn(state.log.position, state.log.observed)
         found = Attempt(state, pod, queued.subject, now, may_preempt=False).run(based_on)
         if isinstance(found, Found):
             works[planned.uid] = assume(pod, queued, found)
@@ -57,10 +56,10 @@ def place_whole_job(
         pods=len(nodes),
         nodes=len(set(nodes.values())),
     )
-    state.job_attempts.append(attempted)
+    state.reports.job_attempts.append(attempted)
     if isinstance(outcome, JobFailed):
-        reject(state, outcome.rejected)
-        take_back(state, (works[each.uid] for each in outcome.undo))
+        state.assumed.reject(outcome.rejected)
+        state.assumed.forget(works[each.uid] for each in outcome.undo)
         return outcome
     return list(works.values()), outcome
 

@@ -27,7 +27,6 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 
 from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
-from koord_scheduler.domain.state.queueing_hints import room_appeared, room_appeared_anywhere
 from koord_scheduler.domain.state.state import SchedulerState
 
 _KINDS: Final = (
@@ -53,48 +52,48 @@ def fold(state: SchedulerState, stored: StoredEvent) -> None:
 
     raises    UnreadableEvent: nothing has changed, the fold has to halt before this event
     """
-    if stored.seq > state.position:
+    if stored.seq > state.log.position:
         event = CATALOGUE.read(stored) if stored.ref.kind in state.frameworks.folded_kinds else None
         _fold(state, stored)
-        state.position = stored.seq
+        state.log.position = stored.seq
         if event is not None and state.frameworks.fold(event, stored):
-            room_appeared_anywhere(state, stored.event_id)
+            state.hints.room_appeared_anywhere(stored.event_id)
 
 
 def skip(state: SchedulerState, seq: int) -> None:
     """Pass over an event, because an operator said so or because its kind is of no interest."""
-    state.position = max(state.position, seq)
+    state.log.position = max(state.log.position, seq)
 
 
 def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
     """Fold an event of one aggregate, all earlier ones of which are folded; raises UnreadableEvent."""
-    state.read_ahead = max(state.read_ahead, stored.seq)
+    state.log.read_ahead = max(state.log.read_ahead, stored.seq)
     _fold(state, stored)
 
 
 def fold_early(state: SchedulerState) -> None:
     """Fold what came before its answer: afterwards the state holds every event up to `position`."""
-    for stored in state.own.take_early():
+    for stored in state.log.own.take_early():
         fold_ahead(state, stored)
 
 
 def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
     """Fold one observation; raises UnreadableEvent."""
-    if stored.seq <= state.observed:
+    if stored.seq <= state.log.observed:
         return
-    state.observed = stored.seq
+    state.log.observed = stored.seq
     event = CATALOGUE.read(stored)
     if isinstance(event, NodeUsageReported):
         name = name_from_token(stored.ref.id)
         state.frameworks.reported(name, event)
         if state.frameworks.load_may_refuse():
-            room_appeared(state, name, stored.event_id)
+            state.hints.room_appeared(name, stored.event_id)
 
 
 def _fold(state: SchedulerState, stored: StoredEvent) -> None:
-    if stored.ref.kind not in _KINDS or _is_known(state, stored) or state.own.is_early(stored):
+    if stored.ref.kind not in _KINDS or _is_known(state, stored) or state.log.own.is_early(stored):
         return
-    overtaken = state.own.overtaken(stored.ref)
+    overtaken = state.log.own.overtaken(stored.ref)
     if overtaken is not None:
         _fold(state, overtaken)
     match CATALOGUE.read(stored):
@@ -135,8 +134,8 @@ def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
             pod = state.pods.get(stored.ref.id)
             return pod is not None and stored.seq <= pod.seq
         case "node":
-            return stored.seq <= state.ledgers.seq(name_from_token(stored.ref.id))
+            return stored.seq <= state.assumed.ledgers.seq(name_from_token(stored.ref.id))
         case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology":
-            return stored.seq <= state.status_writes.seqs.get(stored.ref, 0)
+            return stored.seq <= state.status.writes.seqs.get(stored.ref, 0)
         case _:
             return False

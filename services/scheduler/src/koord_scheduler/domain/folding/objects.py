@@ -8,7 +8,6 @@ from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved,
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.runtime.cluster import DEFAULT_TOPOLOGY, PLURALS
-from koord_scheduler.domain.state.queueing_hints import wake_activated
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status import schedule_explanations as explained
 
@@ -21,19 +20,19 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
         case NamespaceObserved():
             put_namespace(state, event)
         case NamespaceDeleted(name=name):
-            state.namespaces.pop(name, None)
+            state.mirror.namespaces.pop(name, None)
             state.cluster.drop_namespace(name)
         case WorkloadObserved():
             put_workload(state, stored.ref.id, event)
         case WorkloadDeleted():
-            gone = state.workloads.pop(stored.ref.id, None)
+            gone = state.mirror.workloads.pop(stored.ref.id, None)
             if gone is not None:
                 state.cluster.drop_workload(gone.object)
         case CustomObjectObserved() if plural_of(stored.ref.id) in PLURALS:
             put_object(state, stored.ref.id, event)
-            wake_activated(state, stored.event_id)
-        case CustomObjectDeleted() if stored.ref.id in state.objects:
-            del state.objects[stored.ref.id]
+            state.hints.wake_activated(stored.event_id)
+        case CustomObjectDeleted() if stored.ref.id in state.mirror.objects:
+            del state.mirror.objects[stored.ref.id]
             state.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
             _forget_said(state, plural_of(stored.ref.id), event)
         case _:
@@ -42,38 +41,38 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
 
 def put_namespace(state: SchedulerState, event: NamespaceObserved) -> None:
     """A namespace is there, or has changed."""
-    state.namespaces[event.object.metadata.name] = event
+    state.mirror.namespaces[event.object.metadata.name] = event
     state.cluster.put_namespace(event.object)
 
 
 def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> None:
     """A controller is there, or has changed."""
-    state.workloads[uid] = event
+    state.mirror.workloads[uid] = event
     state.cluster.put_workload(event.object)
 
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
     """An object of a kind that placement reads is there, or has changed."""
     plural = plural_of(ref_id)
-    state.objects[ref_id] = event
+    state.mirror.objects[ref_id] = event
     state.cluster.put_object(plural, event.object)
     if plural == explained.PLURAL:
         id_ = ref_id.partition("=")[2]
         try:
-            state.explanations.put(id_, explained.question_of(event.object))
+            state.status.explanations.put(id_, explained.question_of(event.object))
         except InvalidInput as error:
-            state.explanations.drop(id_)
+            state.status.explanations.drop(id_)
             state.cluster.warnings.append(f"a ScheduleExplanation cannot be read and is passed over: {error}")
 
 
 def _forget_said(state: SchedulerState, plural: str, gone: CustomObjectDeleted) -> None:
     """What was said of an object that is gone is not known of the next one of its name."""
     if plural == "podgroups":
-        state.said.gangs.pop(f"{gone.namespace}/{gone.name}", None)
+        state.status.published.gangs.pop(f"{gone.namespace}/{gone.name}", None)
     elif plural == "elasticquotas":
-        state.said.quotas.pop(gone.name, None)
-        state.quota_changes.again(gone.name)
+        state.status.published.quotas.pop(gone.name, None)
+        state.status.quota_changes.again(gone.name)
     elif plural == explained.PLURAL:
-        state.explanations.drop(namespaced_token(gone.namespace, gone.name))
+        state.status.explanations.drop(namespaced_token(gone.namespace, gone.name))
     elif plural == "clusternetworktopologies" and gone.name == DEFAULT_TOPOLOGY:
-        state.said.topology = None
+        state.status.published.topology = None

@@ -8,10 +8,6 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.record import PodRecord, is_alive, is_finished
-from koord_scheduler.domain.state.forget import facts_changed, give_up
-from koord_scheduler.domain.state.nominees import follow_other_scheduler
-from koord_scheduler.domain.state.queueing_hints import room_appeared, wake_activated
-from koord_scheduler.domain.state.reconcile import settle
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -29,13 +25,13 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
     describe(state, pod, spec, unix_seconds(stored.occurred_at))
     _count_bound(state, pod, "" if is_finished(spec) else spec.spec.node_name, stored.event_id)
     if pod.framework is None and state.frameworks.gates.cross_scheduler_nomination:
-        follow_other_scheduler(state, pod, spec)
+        state.nominator.follow_other_scheduler(pod, spec)
     if not pod.work_node:
-        settle(state, pod, stored.event_id)
+        state.assumed.reconcile(pod, stored.event_id)
     elif state.frameworks.gates.dynamic_scheduler_check and not _may_be_bound(pod, profile):
-        give_up(state, pod, stored.event_id)
-        facts_changed(state, pod, stored.event_id)
-    wake_activated(state, stored.event_id)
+        state.assumed.give_up(pod, stored.event_id)
+        state.assumed.facts_changed(pod, stored.event_id)
+    state.hints.wake_activated(stored.event_id)
 
 
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
@@ -54,7 +50,7 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
     runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
     state.cluster.put_pod(pod.uid, spec, dict(pod.subject.pod_class.requests), assigned=runs)
     for node in {pod.node, pod.work_node} - {""}:
-        state.ledgers.describe(node, pod.pod_info())
+        state.assumed.ledgers.describe(node, pod.pod_info())
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
@@ -63,16 +59,16 @@ def gone(state: SchedulerState, stored: StoredEvent) -> None:
     if pod is None:
         return
     _count_bound(state, pod, "", stored.event_id)
-    give_up(state, pod, stored.event_id)
+    state.assumed.give_up(pod, stored.event_id)
     state.cluster.drop_pod(pod.uid)
     if pod.framework is None:
-        state.nominations.drop(pod.uid)
+        state.nominator.drop(pod.uid)
     pod.pod = None
     pod.subject = pod.sort = pod.framework = None
     pod.spec_event = stored.event_id
     state.queue.remove(pod.uid)
-    facts_changed(state, pod, stored.event_id)
-    wake_activated(state, stored.event_id)
+    state.assumed.facts_changed(pod, stored.event_id)
+    state.hints.wake_activated(stored.event_id)
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:
@@ -80,7 +76,7 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
     pod = state.pods.get(stored.ref.id)
     if pod is not None and pod.seq == event.placement:
         pod.bind_failed = pod.seq
-        facts_changed(state, pod, stored.event_id)
+        state.assumed.facts_changed(pod, stored.event_id)
 
 
 def _may_be_bound(pod: PodRecord, profile: str) -> bool:
@@ -95,9 +91,9 @@ def _may_be_bound(pod: PodRecord, profile: str) -> bool:
 def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str) -> None:
     """The API's own word on where the pod runs; "" nowhere."""
     if pod.bound_node and pod.bound_node != node:
-        state.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
-        room_appeared(state, pod.bound_node, trigger)
+        state.assumed.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
+        state.hints.room_appeared(pod.bound_node, trigger)
         pod.bound_node = ""
     if node and pod.subject is not None:
-        state.ledgers.hold(node, pod.pod_info(), Source.BOUND)
+        state.assumed.ledgers.hold(node, pod.pod_info(), Source.BOUND)
         pod.bound_node = node

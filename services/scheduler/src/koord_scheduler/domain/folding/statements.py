@@ -16,20 +16,20 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
         case PodEvictionRequested() | PodEvicted() | PodEvictionFailed() if stored.ref.id not in state.pods:
             return  # it is gone, and what was known of its eviction with it
         case PodEvictionRequested():
-            state.evictions[stored.ref.id] = event.reason
+            state.nominator.evictions[stored.ref.id] = event.reason
         case PodEvicted() | PodEvictionFailed():
-            state.evictions.pop(stored.ref.id, None)
+            state.nominator.evictions.pop(stored.ref.id, None)
         case GangPhaseChanged():
-            state.said.gang_is(event, state.cluster.gangs.roster)
+            state.status.published.gang_is(event, state.cluster.gangs.roster)
         case QuotaStatusComputed():
-            state.said.quotas[event.name] = event
+            state.status.published.quotas[event.name] = event
         case ScheduleExplanationComputed():
-            if stored.ref.id in state.explanations.questions:
-                state.explanations.said[stored.ref.id] = event
+            if stored.ref.id in state.status.explanations.questions:
+                state.status.explanations.said[stored.ref.id] = event
         case ClusterTopologyComputed():
-            state.said.topology = event
+            state.status.published.topology = event
         case _ if stored.ref.kind != "gang":
             return
         case _:
             pass
-    state.status_writes.seqs[stored.ref] = stored.seq
+    state.status.writes.seqs[stored.ref] = stored.seq

@@ -17,7 +17,6 @@ from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord
-from koord_scheduler.domain.state.nominees import rivals_on
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -54,7 +53,7 @@ class DryRuns:
         if not possible:
             return ()
         node = self._state.nodes.names[row]
-        rivals = rivals_on(self._state, node, self._pod) if len(self._state.nominations) else []
+        rivals = self._state.nominator.rivals_on(node, self._pod) if len(self._state.nominator) else []
         if not self._could_fit(row, possible):
             return ()
         by_importance = self._ordered(possible)
@@ -127,11 +126,11 @@ class DryRuns:
     def _possible_victims(self, row: int) -> list[PodInfo]:
         state, pod = self._state, self._pod
         possible: list[PodInfo] = []
-        for pod_info in state.ledgers.pod_infos(state.nodes.names[row]):
+        for pod_info in state.assumed.ledgers.pod_infos(state.nodes.names[row]):
             other = state.pods.get(pod_info.uid)
             if other is None or pod_info.priority >= pod.priority or pod_info.uid == pod.uid:
                 continue
-            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.waiting
+            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             if is_settled and self._plugin.may_preempt(pod, other):
                 possible.append(pod_info)
         return possible

@@ -22,7 +22,6 @@ from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord
 from koord_scheduler.domain.state.cycle_view import CycleView
-from koord_scheduler.domain.state.nominees import rivals_on
 from koord_scheduler.domain.state.offers import tried
 from koord_scheduler.domain.state.state import SchedulerState
 
@@ -60,13 +59,13 @@ class JobSearch:
     def awaits_victims(self) -> bool:
         """Whether a pod is still leaving a node that a member is nominated to."""
         state = self._state
-        nodes = {state.nominations.node_of(member.uid) for member in self.members} - {""}
+        nodes = {state.nominator.node_of(member.uid) for member in self.members} - {""}
         return any(
-            uid in state.evictions
+            uid in state.nominator.evictions
             and (other := state.pods.get(uid)) is not None
             and other.priority < self._pod.priority
             for node in nodes
-            for uid in state.ledgers.pods(node)
+            for uid in state.assumed.ledgers.pods(node)
         )
 
     def run(self) -> JobRoom | str:
@@ -105,11 +104,11 @@ class JobSearch:
         state, node = self._state, self._state.nodes.names[row]
         possible: list[JobVictim] = []
         self._occupants[node] = {}
-        for pod_info in state.ledgers.pod_infos(node):
+        for pod_info in state.assumed.ledgers.pod_infos(node):
             other = state.pods.get(pod_info.uid)
             if other is None or other.pod is None or other.uid in self._by_uid:
                 continue
-            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.waiting
+            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             name = f"{other.namespace}/{other.name}"
             victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
             if victim is not None and is_settled:
@@ -126,7 +125,7 @@ class JobSearch:
             for uid, pod_info in self._occupants[node].items():
                 if uid not in staying:
                     give(row, pod_info)
-            for rival in rivals_on(state, node, self._pod):
+            for rival in state.nominator.rivals_on(node, self._pod):
                 if rival.uid not in self._by_uid:
                     take(row, rival)
             for uid in members:

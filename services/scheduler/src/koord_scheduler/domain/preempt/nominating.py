@@ -15,8 +15,6 @@ from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.preempt.dry_run import PodVictim
 from koord_scheduler.domain.preempt.preemption import Preemption
-from koord_scheduler.domain.state.forget import give_up
-from koord_scheduler.domain.state.nominees import clear_nomination, nominated
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -25,20 +23,20 @@ def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: De
     nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:
-        if victim.pod.uid in state.waiting:
-            give_up(state, victim.pod, pod.trigger)
-        elif victim.pod.uid not in state.evictions:
+        if victim.pod.uid in state.assumed.waiting:
+            state.assumed.give_up(victim.pod, pod.trigger)
+        elif victim.pod.uid not in state.nominator.evictions:
             evictions.append(_eviction(pod, victim, found.plugin))
-            state.evictions[victim.pod.uid] = "Preempted"
+            state.nominator.evictions[victim.pod.uid] = "Preempted"
     promises: list[tuple[AggregateRef, Event]] = []
     for uid, node in nodes.items():
         member = state.pods[uid]
-        for other in state.nominations.outranked(node, uid, member.priority):
+        for other in state.nominator.outranked(node, uid, member.priority):
             if other not in nodes and state.pods[other].framework is not None:
-                clear_nomination(state, state.pods[other], "outranked")
+                state.nominator.clear(state.pods[other], "outranked")
         promises.append((pod_ref(uid), _nominated(member, node, found, basis if uid == pod.uid else None)))
-        nominated(state, member, node)
-    state.status_writes.put(
+        state.nominator.nominate(member, node)
+    state.status.writes.put(
         StatusWrite(
             facts=(*promises, *evictions),
             trigger=pod.trigger,

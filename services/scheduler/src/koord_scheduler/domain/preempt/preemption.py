@@ -24,8 +24,6 @@ from koord_scheduler.domain.preempt.dry_run import DryRuns, PodVictim, started_a
 from koord_scheduler.domain.preempt.job_preemption import JobSearch
 from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 from koord_scheduler.domain.state.cycle_view import CycleView
-from koord_scheduler.domain.state.forget import reject
-from koord_scheduler.domain.state.nominees import clear_nomination
 from koord_scheduler.domain.state.state import SchedulerState
 
 NEVER: Final = "Never"
@@ -93,10 +91,10 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     if pod.pod.spec.preemption_policy == NEVER:
         return NoPreemption("not eligible due to preemptionPolicy=Never.")
-    node = state.nominations.node_of(pod.uid)
-    for uid in state.ledgers.pods(node) if node else ():
+    node = state.nominator.node_of(pod.uid)
+    for uid in state.assumed.ledgers.pods(node) if node else ():
         other = state.pods.get(uid)
-        if other is not None and uid in state.evictions and other.priority < pod.priority:
+        if other is not None and uid in state.nominator.evictions and other.priority < pod.priority:
             return NoPreemption("not eligible due to a terminating pod on the nominated node.", keeps_nomination=True)
     return None
 
@@ -116,19 +114,21 @@ def _for_job(
         message = "not eligible due to a terminating pod on the nominated node of a member."
         return NoPreemption(message, keeps_nomination=True, ends=True)
     room = search.run()
-    state.job_attempts.append(JobAttempt(_job_of(state, pod), is_preemption=True, succeeded=not isinstance(room, str)))
-    waiting = {uid: state.waiting.node_of(uid) for uid in plugin.waiting(pod) if uid in state.waiting}
+    state.reports.job_attempts.append(
+        JobAttempt(_job_of(state, pod), is_preemption=True, succeeded=not isinstance(room, str))
+    )
+    waiting = {uid: state.assumed.waiting.node_of(uid) for uid in plugin.waiting(pod) if uid in state.assumed.waiting}
     if isinstance(room, str):
         plugin.remember(pod, room)
         if not plugin.is_job(pod):
             return NoPreemption(room)
         for member in search.members:
-            clear_nomination(state, member, "unhelpful")
-        reject(state, plugin.reject_waiting(pod))
+            state.nominator.clear(member, "unhelpful")
+        state.assumed.reject(plugin.reject_waiting(pod))
         return NoPreemption(room, ends=True)
     message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
     plugin.remember(pod, message)
-    reject(state, plugin.reject_waiting(pod))
+    state.assumed.reject(plugin.reject_waiting(pod))
     return Preemption(
         plugin=plugin.name,
         node=room.nominations[pod.uid],

@@ -165,6 +165,6 @@ def _assume(state: SchedulerState, own: _Own) -> bool:
     pod.placed_at = own.event.basis.decided_at
     pod.phase = Phase.ASSUMED
     pod.work_node = own.event.node
-    state.ledgers.hold(own.event.node, pod_info_with(state.nodes, pod, own.event.requests), Source.ASSUMED)
+    state.assumed.ledgers.hold(own.event.node, pod_info_with(state.nodes, pod, own.event.requests), Source.ASSUMED)
     state.framework_of(pod).reserve(pod, own.event.node)
     return True

@@ -30,14 +30,11 @@ from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.folding.log import fold_early
 from koord_scheduler.domain.folding.nodes import put_node
 from koord_scheduler.domain.folding.objects import put_namespace, put_object, put_workload
-from koord_scheduler.domain.folding.placements import bound
 from koord_scheduler.domain.folding.pods import describe
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.state.nominees import nominated
-from koord_scheduler.domain.state.reconcile import settle
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -112,27 +109,33 @@ class Picture:
         self._kept: dict[str, _Pod] = {}
         # Last first: what is taken down is let go one by one, not all at the end.
         self._pods = list(reversed(state.pods.values()))
-        self._ledgers = [(node, ledger.seq, list(ledger.holdings.values())) for node, ledger in state.ledgers.items()]
+        self._ledgers = [
+            (node, ledger.seq, list(ledger.holdings.values())) for node, ledger in state.assumed.ledgers.items()
+        ]
         self._members = {
-            "position": _whole(state.position),
-            "gone": mapping_pieces(dict(state.node_gone_by).items()),
-            "forgotten": mapping_pieces(dict(state.forgotten).items()),
-            "nodes": array_pieces(list(state.node_objects.values())),
-            "policies": mapping_pieces(dict(state.policies).items()),
-            "namespaces": array_pieces(list(state.namespaces.values())),
-            "workloads": mapping_pieces(dict(state.workloads).items()),
-            "objects": mapping_pieces(dict(state.objects).items()),
-            "said_gangs": array_pieces([state.said.gangs[gang_id] for gang_id in sorted(state.said.gangs)]),
-            "said_quotas": array_pieces([state.said.quotas[name] for name in sorted(state.said.quotas)]),
-            "said_explanations": mapping_pieces(dict(state.explanations.said).items()),
-            "said_topology": _whole(state.said.topology),
+            "position": _whole(state.log.position),
+            "gone": mapping_pieces(dict(state.mirror.node_gone_by).items()),
+            "forgotten": mapping_pieces(dict(state.deleted.seqs).items()),
+            "nodes": array_pieces(list(state.mirror.nodes.values())),
+            "policies": mapping_pieces(dict(state.mirror.policies).items()),
+            "namespaces": array_pieces(list(state.mirror.namespaces.values())),
+            "workloads": mapping_pieces(dict(state.mirror.workloads).items()),
+            "objects": mapping_pieces(dict(state.mirror.objects).items()),
+            "said_gangs": array_pieces(
+                [state.status.published.gangs[gang_id] for gang_id in sorted(state.status.published.gangs)]
+            ),
+            "said_quotas": array_pieces(
+                [state.status.published.quotas[name] for name in sorted(state.status.published.quotas)]
+            ),
+            "said_explanations": mapping_pieces(dict(state.status.explanations.said).items()),
+            "said_topology": _whole(state.status.published.topology),
             "ledgers": array_pieces(self._saved_ledgers(), size=_LEDGERS_IN_A_PIECE),
             "pods": array_pieces(self._saved_pods()),
             # These two follow from what is known of pods, so they are taken down after the last of them.
             "nominations": array_pieces(self._nominations()),
             "satisfied_gangs": array_pieces(self._satisfied_gangs()),
             "evictions": mapping_pieces(self._evictions()),
-            "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status_writes.seqs.items()]),
+            "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status.writes.seqs.items()]),
             "plugins": _whole({key: plugin.facts() for key, plugin in state.frameworks.folding.items()}),
         }
 
@@ -161,15 +164,15 @@ class Picture:
             yield _Ledger(node=node, seq=seq, pods=pods)
 
     def _nominations(self) -> Iterator[tuple[str, str]]:
-        under_way = self._state.status_writes.under_way()
-        for uid, node, _ in self._state.nominations.items():
+        under_way = self._state.status.writes.under_way()
+        for uid, node, _ in self._state.nominator.items():
             if pod_ref(uid) not in under_way:
                 yield uid, node
 
     def _evictions(self) -> list[tuple[str, str]]:
         """Those that the log has: what is only assumed is asked for anew after a restart."""
-        seqs = self._state.status_writes.seqs
-        return [item for item in self._state.evictions.items() if seqs.get(AggregateRef("eviction", item[0]))]
+        seqs = self._state.status.writes.seqs
+        return [item for item in self._state.nominator.evictions.items() if seqs.get(AggregateRef("eviction", item[0]))]
 
     def _satisfied_gangs(self) -> Iterator[str]:
         yield from self._state.cluster.gangs.roster.satisfied_groups()
@@ -188,29 +191,29 @@ def load_state(state: SchedulerState, data: bytes) -> None:
 
     raises    codec.DecodeError for bytes of another schema; AssertionError when the state is not empty
     """
-    assert state.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
+    assert state.log.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
     body = codec.decode(data, _Body)
-    state.position = body.position
+    state.log.position = body.position
     for key, plugin in state.frameworks.folding.items():
         plugin.restore(body.plugins[key])
-    state.forgotten.update(body.forgotten)
-    state.node_gone_by.update(body.gone)
-    state.evictions.update(body.evictions)
-    state.status_writes.seqs.update({AggregateRef(kind, id_): seq for kind, id_, seq in body.seqs})
+    state.deleted.seqs.update(body.forgotten)
+    state.mirror.node_gone_by.update(body.gone)
+    state.nominator.evictions.update(body.evictions)
+    state.status.writes.seqs.update({AggregateRef(kind, id_): seq for kind, id_, seq in body.seqs})
     for namespace in body.namespaces:
         put_namespace(state, namespace)
     for uid, workload in body.workloads.items():
         put_workload(state, uid, workload)
-    state.policies.update(body.policies)
+    state.mirror.policies.update(body.policies)
     for node in body.nodes:
         put_node(state, node)
     for ref_id, custom in body.objects.items():
         put_object(state, ref_id, custom)
     for phase in body.said_gangs:
-        state.said.gang_is(phase, state.cluster.gangs.roster)
-    state.said.quotas.update({status.name: status for status in body.said_quotas})
-    state.explanations.said.update(body.said_explanations)
-    state.said.topology = body.said_topology
+        state.status.published.gang_is(phase, state.cluster.gangs.roster)
+    state.status.published.quotas.update({status.name: status for status in body.said_quotas})
+    state.status.explanations.said.update(body.said_explanations)
+    state.status.published.topology = body.said_topology
     with state.cluster.quotas.many_pods():
         for saved in body.pods:
             _load_pod(state, saved)
@@ -219,13 +222,13 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         _load_ledger(state, ledger)
     for uid, node in body.nominations:
         if uid in state.pods:
-            nominated(state, state.pods[uid], node)
+            state.nominator.nominate(state.pods[uid], node)
     for pod in list(state.pods.values()):
         if pod.bound_node and pod.subject is not None:
-            state.ledgers.hold(pod.bound_node, pod.pod_info(), Source.BOUND)
+            state.assumed.ledgers.hold(pod.bound_node, pod.pod_info(), Source.BOUND)
         if pod.node:
-            bound(state, pod, pod.node)
-        settle(state, pod, pod.trigger or pod.spec_event)
+            state.commits.bound(pod, pod.node)
+        state.assumed.reconcile(pod, pod.trigger or pod.spec_event)
 
 
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:
@@ -239,7 +242,7 @@ def _load_pod(state: SchedulerState, saved: _Pod) -> None:
 
 
 def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
-    state.ledgers.advance(ledger.node, ledger.seq)
+    state.assumed.ledgers.advance(ledger.node, ledger.seq)
     for uid, (requests, (cpu_milli, memory_bytes)) in ledger.pods.items():
         pod = state.pods.get(uid)
         known = pod.pod_info() if pod is not None and pod.subject is not None else None
@@ -252,7 +255,7 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
         else:
             demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
             pod_info = PodInfo(uid, demand) if known is None else msgspec.structs.replace(known, demand=demand)
-        state.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
+        state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
 
 
 def schema_fingerprint(plugins: Iterable[str] = ()) -> str:

@@ -30,9 +30,7 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import NodeWork, Placement, Work
-from koord_scheduler.domain.cycle.appending import confirmed, withdraw_all
-from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue, release_due
-from koord_scheduler.domain.cycle.status_answers import next_status_write, status_write_stored
+from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.queue.scheduling_queue import Came, QueueState
@@ -45,7 +43,6 @@ from koord_scheduler.domain.replay.recording import (
     Term,
     nomination_of,
 )
-from koord_scheduler.domain.state.queueing_hints import wake
 from koord_scheduler.domain.state.state import SchedulerState
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
@@ -132,11 +129,11 @@ class WhatIf:
         raises      UnreadableEvent
         """
         self._recording, self._reports = recording, reports
-        self._seq = events[-1].seq if events else self.state.position
+        self._seq = events[-1].seq if events else self.state.log.position
         self._turns.update(one.uid for one in recording.attempts)
         attempts = iter([*recording.attempts, None])
         one = next(attempts)
-        while one is not None and one.position <= self.state.position:
+        while one is not None and one.position <= self.state.log.position:
             self._again(one)
             one = next(attempts)
         for stored in events:
@@ -181,7 +178,7 @@ class WhatIf:
 
     def _answer(self, coming: Recorded | None, position: int) -> None:
         """What the log has up to a position, and the next attempt knows of, is answered before more is folded."""
-        if self._in_flight or self.state.to_release:
+        if self._in_flight or self.state.assumed.to_release:
             known = position if coming is None else min(coming.acknowledged, position)
             self._known = (_NOBODY if coming is None else coming.term, position, known)
             self._release()
@@ -192,7 +189,7 @@ class WhatIf:
         event = CATALOGUE.read(stored)
         skip(self.state, stored.seq)
         is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
-        if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.evictions):
+        if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.nominator.evictions):
             fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._stored()))
 
     def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
@@ -222,7 +219,7 @@ class WhatIf:
             self._next_report += 1
         if one.term != self._term:
             if self._term is not None:
-                withdraw_all(self.state)
+                self.state.commits.withdraw_all()
             self._term, self._ordinal = one.term, one.before
         self._known = (one.term, one.position, one.acknowledged)
         self._settle(one.now)
@@ -291,7 +288,7 @@ class WhatIf:
         self._now = max(self._now, now)
         state.frameworks.advance(now)
         state.queue.tick(now)
-        wake(state)
+        state.hints.wake()
         self._release()
         give_up_overdue(state, now)
         self._land()
@@ -301,12 +298,12 @@ class WhatIf:
         decided = decide_next(self.state, now, uid)
         self.decided += isinstance(decided, Placement)
         self._land()
-        wake(self.state)
+        self.state.hints.wake()
         return decided is not None
 
     def _release(self) -> None:
         """Places are given back; those that had not been in the recording by now are on their way as they were then."""
-        due = self.state.to_release
+        due = self.state.assumed.to_release
         held: dict[str, tuple[str, str]] = {}
         for uid in list(due):
             pod = self.state.pods[uid]
@@ -317,7 +314,7 @@ class WhatIf:
                 pod.phase, pod.work_node = Phase.PLACED, ""
         for uid in due:
             del self._recording.freed.get(uid, [])[:1]
-        release_due(self.state)
+        self.state.assumed.release_due()
         due.update(held)
 
     def _is_held(self, uid: str) -> bool:
@@ -332,14 +329,16 @@ class WhatIf:
     def _land(self) -> None:
         """What was decided is in the log: at once, or when the recorded decision about the same pod was."""
         state = self.state
-        while (taken := next_status_write(state)) is not None:
-            status_write_stored(state, taken, [self._stored() for _ in taken.drafts])
+        while (taken := state.status.next()) is not None:
+            state.status.stored(taken, [self._stored() for _ in taken.drafts])
             self._note(taken)
         while True:
-            while (batch := state.outbox.take()).works:
+            while (batch := state.assumed.outbox.take()).works:
                 self._in_flight += batch.works
                 for work in batch.works:
-                    state.outbox.landed(work.node)  # several at a time: they may have gone together in the recording
+                    state.assumed.outbox.landed(
+                        work.node
+                    )  # several at a time: they may have gone together in the recording
             held = [work for work in self._in_flight if any(map(self._is_awaited, work.items))]
             landed = [work for work in self._in_flight if work not in held]
             self._in_flight = held
@@ -354,7 +353,7 @@ class WhatIf:
 
     def _confirm(self, work: NodeWork) -> None:
         seqs = [self._stored() for _ in work.items]
-        confirmed(self.state, work, self._stored(), seqs, f"what-if-{self._seq}")
+        self.state.commits.confirmed(work, self._stored(), seqs, f"what-if-{self._seq}")
         for item in work.items:
             self._names[item.uid] = (item.namespace, item.name)
             if isinstance(item, Placement):

@@ -222,6 +222,13 @@ class Frameworks:
         """The framework of a pod's scheduler name; None: the pod is not ours."""
         return self._by_name.get(scheduler_name_of(pod))
 
+    @staticmethod
+    def framework_of(pod: PodRecord) -> Framework:
+        """Return the framework of a pod that is ours and has a spec."""
+        framework = pod.framework
+        assert isinstance(framework, Framework), f"pod {pod.uid} is not ours, or has no spec"
+        return framework
+
     def all(self) -> list[Framework]:
         """The frameworks of all profiles, each once."""
         return list(dict.fromkeys(self._by_name.values()))

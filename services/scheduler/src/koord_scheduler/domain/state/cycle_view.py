@@ -149,11 +149,11 @@ def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterat
 def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[int], undone: ExitStack) -> None:
     name = state.nodes.names[row]
     if view.node is not None:
-        undone.callback(_show, state, row, state.node_objects[name], state.nodes.shape_of(row))
+        undone.callback(_show, state, row, state.mirror.nodes[name], state.nodes.shape_of(row))
         _show(state, row, view.node, _shape_as(state, name, view.node))
     for uid in view.without:
-        if state.ledgers.set_aside(name, uid):
-            undone.callback(state.ledgers.put_back, name, uid)
+        if state.assumed.ledgers.set_aside(name, uid):
+            undone.callback(state.assumed.ledgers.put_back, name, uid)
     for more in view.beside:
         pod_info = _occupant(state, more, f"{more.metadata.uid}@{next(guests)}")
         state.cluster.accounting.take(row, pod_info)
@@ -167,7 +167,7 @@ def _waking_nobody(state: SchedulerState) -> Generator[None]:
     try:
         yield
     finally:
-        state.population_moves_seen += state.cluster.population.moves - moves
+        state.hints.population_moves_seen += state.cluster.population.moves - moves
 
 
 def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None:
@@ -178,7 +178,7 @@ def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None
 
 def _shape_as(state: SchedulerState, name: str, node: Node) -> NodeShape:
     """With what the manager lends there, which stands before what the object says."""
-    shape, policy = node_shape(node), state.policies.get(name)
+    shape, policy = node_shape(node), state.mirror.policies.get(name)
     if policy is None:
         return shape
     return replace(shape, allocatable=policy.allocatable(shape.allocatable), weight=policy.weight)

@@ -10,7 +10,6 @@ from koord_scheduler.domain.columns.node_columns import Rows, row_list
 from koord_scheduler.domain.evaluate.engine import Restriction
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.state.nominees import rivals_on
 from koord_scheduler.domain.state.state import SchedulerState
 
 Move = Callable[[int, PodInfo], None]
@@ -34,8 +33,8 @@ class NodeOffers:
         found: dict[str, int] = {}
         for rows in self._groups(members):
             self._count(rows, members, found, ())
-        for node in state.nominations.nodes():
-            rivals = [rival for rival in rivals_on(state, node, self._pod) if rival.uid not in uids]
+        for node in state.nominator.nodes():
+            rivals = [rival for rival in state.nominator.rivals_on(node, self._pod) if rival.uid not in uids]
             row = state.nodes.row(node)
             if rivals and row is not None and node in found:
                 beside: dict[str, int] = {}

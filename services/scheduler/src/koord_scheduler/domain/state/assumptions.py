@@ -1,0 +1,238 @@
+"""Decisions that the log has not confirmed yet: assumed in one place, forgotten in one place.
+
+    assume -> hold (waits at Permit) -> let_go -> outbox -> in flight -> confirmed (`commits`)
+    forget: everything is as if it had not been decided
+
+`reconcile` draws the consequences for a pod about which no work is under way: queue, release, drop, leave to others.
+
+Source: scheduler-core spec, 1 (steps 11 and 13), 2, 8.8; event-bus spec, 4.3
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.commit.outbox import Outbox
+from koord_scheduler.domain.commit.status_writes import StatusWrites
+from koord_scheduler.domain.commit.work import Placement, Release, Work
+from koord_scheduler.domain.nodes.ledger import Ledgers, Source
+from koord_scheduler.domain.pods.deleted import DeletedPods
+from koord_scheduler.domain.pods.record import Phase, PodRecord, is_alive, is_finished
+from koord_scheduler.domain.queue.nominator import Nominator
+from koord_scheduler.domain.queue.permit import WaitingPods
+from koord_scheduler.domain.queue.scheduling_queue import Block, SchedulingQueue
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.state.log_position import LogPosition
+from koord_scheduler.domain.state.mirror import Mirror
+from koord_scheduler.domain.state.queueing_hints import QueueingHints
+
+_GANGS: Final = "Coscheduling"
+
+
+class Assumptions:
+    """Where pods are, as far as the log, the API and our own decisions say.
+
+    Attributes:
+        decisions: Number of decisions taken in this process.
+        retracted: Number of decisions that were taken back.
+        ledgers: Pods on each node, by source.
+        waiting: Pods that wait at Permit with a node.
+        outbox: Work that is not appended yet.
+        to_release: Reason and id of the causing event, by uid of the pod that has to give its node back.
+    """
+
+    def __init__(
+        self,
+        *,
+        frameworks: Frameworks,
+        log: LogPosition,
+        mirror: Mirror,
+        pods: dict[str, PodRecord],
+        deleted: DeletedPods,
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        writes: StatusWrites,
+        hints: QueueingHints,
+    ) -> None:
+        self.decisions = 0
+        self.retracted = 0
+        self.ledgers = Ledgers(frameworks.cluster.accounting)
+        self.waiting = WaitingPods()
+        self.outbox = Outbox()
+        self.to_release: dict[str, tuple[str, str]] = {}
+        self._frameworks = frameworks
+        self._cluster = frameworks.cluster
+        self._nodes = frameworks.cluster.nodes
+        self._log = log
+        self._mirror = mirror
+        self._pods = pods
+        self._deleted = deleted
+        self._queue = queue
+        self._nominator = nominator
+        self._writes = writes
+        self._hints = hints
+
+    # --- undo --------------------------------------------------------------------------------------------------------
+
+    def forget(self, works: Iterable[Work]) -> None:
+        """Undo the assumptions behind work that will not be appended, and reconcile its pods."""
+        for work in works:
+            pod = self._pods.get(work.uid)
+            if pod is None:
+                continue
+            if isinstance(work, Placement):
+                self._unassume(pod, work)
+            pod.work_node = ""
+            pod.phase = Phase.OTHERS
+            self.reconcile(pod, work.trigger)
+            if isinstance(work, Placement) and self._queue.is_in_flight(pod.uid):
+                self._queue.retry_now(pod.uid)
+
+    def recheck_node(self, node: str, *, is_changed: bool = False) -> None:
+        """Forget the placements in the outbox for a node that has become too full or different for them.
+
+        Their expectations are written down only when they are taken from the outbox, so the log would not refuse them.
+        """
+        row = self._nodes.row(node)
+        if row is None or is_changed or bool((self._nodes.free[:, row] < 0).any()):
+            self.forget(self.outbox.withdraw(node))
+
+    def facts_changed(self, pod: PodRecord, trigger: str) -> None:
+        """Reconcile the pod, unless an append about it is in flight: then the log's answer does so.
+
+        Work about the pod in the outbox is forgotten. It was decided on older facts.
+        """
+        if not pod.work_node:
+            self.reconcile(pod, trigger)
+        else:
+            self.forget(self.outbox.withdraw_pod(pod.work_node, pod.uid))
+
+    def give_up(self, pod: PodRecord, trigger: str) -> None:
+        """If the pod waits at Permit, release its node and retry it at once."""
+        if pod.uid in self.waiting:
+            self._lose(pod, trigger)
+            if self._queue.is_in_flight(pod.uid):
+                self._queue.retry_now(pod.uid)
+
+    def give_up_late(self, pod: PodRecord, now: float) -> None:
+        """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off."""
+        self._lose(pod, pod.trigger)
+        if self._queue.is_in_flight(pod.uid):
+            self._queue.retry_later(pod.uid, now)
+
+    def reject(self, uids: Iterable[str]) -> None:
+        """Release the nodes of waiting pods that are rejected with their gang; the gang activates them again.
+
+        Source: scheduler-core spec, 8.8
+        """
+        for uid in uids:
+            if uid in self.waiting:
+                pod = self._pods[uid]
+                self._lose(pod, pod.trigger, _GANGS)
+                if self._queue.is_in_flight(uid):
+                    gang = self._cluster.gangs.roster.gang_of(uid)
+                    self._queue.unschedulable(uid, self._queue.now, Block(_GANGS, "" if gang is None else gang.id))
+
+    def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
+        work = self.waiting.let_go(pod.uid)
+        pod.work_node = ""
+        pod.phase = Phase.OTHERS
+        self._unassume(pod, work, said_by)
+        self.reconcile(pod, trigger)
+
+    def _unassume(self, pod: PodRecord, work: Placement, said_by: str = "") -> None:
+        """Take the pod off its node for every plugin, and reject the pods that lose their nodes with it."""
+        self.retracted += 1
+        self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
+        self._hints.room_appeared(work.node, work.trigger)
+        framework = self._frameworks.first if pod.framework is None else self._frameworks.framework_of(pod)
+        self.reject(framework.unreserve(pod, work.node, said_by=said_by))
+
+    # --- consequences ------------------------------------------------------------------------------------------------
+
+    def reconcile(self, pod: PodRecord, trigger: str) -> None:
+        """Draw the consequences for a pod about which no work of ours is under way.
+
+        Args:
+            pod: The pod.
+            trigger: Id of the event that changed something.
+        """
+        if pod.node:
+            self._queue.remove(pod.uid)
+            pod.phase = Phase.PLACED
+            reason = self._release_reason(pod)
+            if reason is None:
+                self.to_release.pop(pod.uid, None)
+            else:
+                self.to_release[pod.uid] = (reason, self._mirror.node_gone_by.get(pod.node, pod.spec_event))
+            return
+        self.to_release.pop(pod.uid, None)
+        if pod.pod is None:
+            self._nominator.pod_deleted(pod, trigger)
+            self._drop(pod)
+        elif pod.bound_node:
+            self._queue.remove(pod.uid)
+            pod.phase = Phase.BOUND
+        elif pod.subject is None or pod.framework is None or not is_alive(pod.pod):
+            self._queue.remove(pod.uid)
+            pod.phase = Phase.OTHERS
+            self._cluster.activated(self._cluster.gangs.left_queue(pod.uid).activate)
+        else:
+            pod.phase = Phase.QUEUED
+            pod.trigger = trigger
+            self._enqueue(pod, pod.pod, trigger)
+
+    def _release_reason(self, pod: PodRecord) -> str | None:
+        if pod.pod is None:
+            return "deleted"
+        if is_finished(pod.pod):
+            return "finished"
+        if self._nodes.row(pod.node) is None:
+            return "node-gone"
+        return "bind-failed" if pod.bind_failed == pod.seq else None
+
+    def _enqueue(self, pod: PodRecord, spec: Pod, trigger: str) -> None:
+        assert pod.subject is not None
+        priority = spec.spec.priority or 0
+        queued = self._queue.get(pod.uid)
+        if queued is None or not queued.is_same(pod.subject, priority):
+            self._queue.add(pod.uid, pod.subject, priority, trigger)
+        else:
+            self._queue.recheck(pod.uid)
+
+    def _drop(self, pod: PodRecord) -> None:
+        self._queue.remove(pod.uid)
+        self._nominator.drop(pod.uid)
+        self._nominator.evictions.pop(pod.uid, None)
+        self._writes.seqs.pop(AggregateRef("eviction", pod.uid), None)
+        del self._pods[pod.uid]
+        if pod.seq > self._log.position:
+            self._deleted.seqs[pod.uid] = pod.seq
+        self._deleted.prune(self._log.position)
+
+    def release_due(self) -> int:
+        """Put releases of deleted, finished and nodeless pods into the outbox, and return their number."""
+        released = 0
+        for uid, (reason, trigger) in self.to_release.items():
+            pod = self._pods[uid]
+            if pod.phase is not Phase.PLACED:
+                continue
+            pod.phase = Phase.RELEASING
+            pod.work_node = pod.node
+            self.outbox.put(
+                Release(
+                    uid=uid,
+                    node=pod.node,
+                    namespace=pod.namespace,
+                    name=pod.name,
+                    reason=reason,
+                    trigger=trigger,
+                    traceparent=pod.traceparent,
+                    tracestate=pod.tracestate,
+                )
+            )
+            released += 1
+        self.to_release.clear()
+        return released

@@ -1,0 +1,217 @@
+"""What a batch of decisions appends to the log, and what follows from the log's answer.
+
+    drafts_of     what the batch appends, with its expectations
+    confirmed     the log has stored it: its assumptions become facts
+    refused       the log has not stored it: its assumptions are forgotten
+
+Source: event-bus spec, 4.2 and 4.3
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
+from koordcore.events.scheduling.gang import GangPlaced, PlacedMember
+from koordcore.events.scheduling.node_ledger import PodOnNode
+
+from koord_scheduler.domain.commit.outbox import Batch
+from koord_scheduler.domain.commit.work import NodeWork, Placement, node_draft, pod_draft
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.on_node import demand_of, pod_info_with
+from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.queue.nominator import Nominator
+from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.state.assumptions import Assumptions
+from koord_scheduler.domain.state.log_position import LogPosition
+from koord_scheduler.domain.state.queueing_hints import QueueingHints
+from koord_scheduler.domain.status.status_writer import StatusWriter
+
+MOST_REFOLDS: Final = 8
+"""Refusals of one pod's decisions in a row before it is given up for a while (event-bus spec, 4.3)."""
+
+
+class NodeDrafts(NamedTuple):
+    """One node's half and its pods' halves of a batch, with expectations."""
+
+    work: NodeWork
+    node: Draft
+    pods: tuple[Draft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDrafts:
+    """What a batch appends.
+
+    Attributes:
+        nodes: Drafts by node.
+        gang: The fact about the gang that is placed as a whole. None: each node stands for itself.
+    """
+
+    nodes: list[NodeDrafts]
+    gang: Draft | None = None
+
+
+class Abandoned(NamedTuple):
+    """A placement that was refused too often, or for good. Its pod is retried after a back-off."""
+
+    work: Placement
+    reason: str
+
+
+class Commits:
+    """Placements and releases on their way into the log."""
+
+    def __init__(
+        self,
+        *,
+        frameworks: Frameworks,
+        log: LogPosition,
+        pods: dict[str, PodRecord],
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        hints: QueueingHints,
+        assumed: Assumptions,
+        status: StatusWriter,
+    ) -> None:
+        self._frameworks = frameworks
+        self._cluster = frameworks.cluster
+        self._nodes = frameworks.cluster.nodes
+        self._log = log
+        self._pods = pods
+        self._queue = queue
+        self._nominator = nominator
+        self._hints = hints
+        self._assumed = assumed
+        self._ledgers = assumed.ledgers
+        self._outbox = assumed.outbox
+        self._status = status
+
+    def drafts_of(self, batch: Batch) -> BatchDrafts:
+        """Return the facts that a batch appends, each expecting the last known sequence of its aggregate."""
+        nodes = [
+            NodeDrafts(
+                work=work,
+                node=node_draft(work, self._ledgers.seq(work.node)),
+                pods=tuple(pod_draft(item, self._pods[item.uid].seq) for item in work.items),
+            )
+            for work in batch.works
+        ]
+        return BatchDrafts(nodes, self._gang_draft(batch) if batch.gang else None)
+
+    def _gang_draft(self, batch: Batch) -> Draft:
+        namespace, _, name = batch.gang.partition("/")
+        ref = AggregateRef("gang", namespaced_token(namespace, name))
+        gang = self._cluster.gangs.roster.gang(batch.gang)
+        members = [
+            PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node) for item in batch.items
+        ]
+        group = ",".join(gang.group.gang_ids) if gang is not None and gang.group is not None else batch.gang
+        event = GangPlaced(namespace=namespace, name=name, group=group, members=members)
+        return Draft(ref, event, self._status.writes.seqs.get(ref, 0))
+
+    def confirmed(self, work: NodeWork, node_seq: int, pod_seqs: Sequence[int], event_id: str) -> None:
+        """Turn the assumptions behind stored work into facts.
+
+        Args:
+            work: The work.
+            node_seq: Sequence of the node's event.
+            pod_seqs: Sequences of the pods' events in the order of the items.
+            event_id: Id of the node's event.
+        """
+        log = self._log
+        log.acknowledged = max(log.acknowledged, node_seq)
+        is_news = self._ledgers.advance(work.node, node_seq)
+        self._outbox.landed(work.node)
+        for item, seq in zip(work.items, pod_seqs, strict=True):
+            pod = self._pods[item.uid]
+            if isinstance(item, Placement):
+                if is_news:
+                    self._ledgers.hold(item.node, self.info_of(item.on_node), Source.LOGGED)
+                self._ledgers.drop(item.node, item.uid, Source.ASSUMED)
+            elif is_news:
+                self._ledgers.drop(item.node, item.uid, Source.LOGGED)
+                self._hints.room_appeared(item.node, event_id)
+            if seq > pod.seq:
+                pod.seq = seq
+                if isinstance(item, Placement):
+                    pod.node = item.node
+                    self.bound(pod, item.node)
+                else:
+                    self.left_node(pod)
+            pod.refolds = 0
+            pod.work_node = ""
+            pod.phase = Phase.OTHERS
+            self._assumed.reconcile(pod, event_id)
+
+    def refused(
+        self,
+        work: NodeWork,
+        now: float,
+        *,
+        blame: bool = True,
+        hopeless: str = "",
+        at_fault: Container[str] | None = None,
+    ) -> list[Abandoned]:
+        """Forget work that the log has not stored, and all work for its node in the outbox.
+
+        The latter was decided on the same wrong view.
+
+        Args:
+            work: The refused work.
+            now: Unix seconds of the run's clock.
+            blame: Whether it counts as a refusal of these decisions (a conflict) or not (the log was full).
+            hopeless: Why the log will never store it, "" if it may the next time.
+            at_fault: Uids of the pods to blame. None: all of them.
+
+        Returns:
+            The placements that are abandoned.
+        """
+        abandoned: list[Abandoned] = []
+        later = self._outbox.withdraw(work.node)
+        self._outbox.landed(work.node)
+        for item in work.items:
+            pod = self._pods[item.uid]
+            self._assumed.forget([item])
+            is_blamed = blame and (at_fault is None or item.uid in at_fault)
+            if not is_blamed or not isinstance(item, Placement) or pod.phase is not Phase.QUEUED:
+                continue
+            pod.refolds += 1
+            if hopeless or pod.refolds >= MOST_REFOLDS:
+                times = f"the log refused {pod.refolds} decisions in a row because others changed the pod or its node"
+                abandoned.append(Abandoned(item, hopeless or times))
+                pod.refolds = 0
+                self._queue.retry_later(item.uid, now)
+        self._assumed.forget(later)
+        return abandoned
+
+    def withdraw_all(self) -> None:
+        """Forget all work that is not in flight: another scheduler leads from now on."""
+        for uid in self._assumed.waiting.uids():
+            self._assumed.give_up(self._pods[uid], self._pods[uid].trigger)
+        for node in self._outbox.nodes():
+            self._assumed.forget(self._outbox.withdraw(node))
+        self._status.withdraw_all()
+
+    def bound(self, pod: PodRecord, node: str) -> None:
+        """Tell nominations, explanations and plugins that the log has the pod on the node."""
+        self._nominator.drop(pod.uid)
+        self._status.explanations.placed(pod, node, self._cluster.gangs.roster)
+        framework = self._frameworks.first if pod.framework is None else self._frameworks.framework_of(pod)
+        self._cluster.activated(framework.post_bind(pod, node))
+
+    def left_node(self, pod: PodRecord) -> None:
+        """Tell quotas and gangs that the log has the pod on no node any more."""
+        pod.node = ""
+        self._cluster.quotas.unreserve(pod.uid)
+        self._cluster.quota_moves += 1
+        self._cluster.activated(self._cluster.gangs.unbound(pod.uid).activate)
+
+    def info_of(self, item: PodOnNode) -> PodInfo:
+        """Return the pod of a ledger event as it counts on the node, with the requests of the event."""
+        pod = self._pods.get(item.uid)
+        if pod is None or pod.subject is None:
+            return PodInfo(item.uid, demand_of(self._nodes, item.requests))
+        return pod_info_with(self._nodes, pod, item.requests)

@@ -1,0 +1,145 @@
+"""Status writes on their way to the log, and what follows from its answer.
+
+Source: event-bus spec, 4.2
+"""
+
+from collections.abc import Container, Sequence
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
+from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.pod import PodNominated
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+
+from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites, TakenStatusWrite
+from koord_scheduler.domain.gang.roster import Roster
+from koord_scheduler.domain.pods.deleted import DeletedPods
+from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.queue.nominator import Nominator
+from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.quota.tree.changes import QuotaChanges
+from koord_scheduler.domain.status.published_status import PublishedStatus
+from koord_scheduler.domain.status.schedule_explanations import ScheduleExplanations
+
+
+class StatusWriter:
+    """The status writes of one scheduler, with what has been published of each object.
+
+    Attributes:
+        writes: Status writes that the log has not answered yet.
+        published: Last published status of gangs, quotas and the network.
+        explanations: Questions of ScheduleExplanations, and what has been published of them.
+        quota_changes: Quotas whose status may have changed since it was published.
+    """
+
+    def __init__(
+        self,
+        writes: StatusWrites,
+        *,
+        pods: dict[str, PodRecord],
+        deleted: DeletedPods,
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        roster: Roster,
+        quota_changes: QuotaChanges,
+    ) -> None:
+        self.writes = writes
+        self.published = PublishedStatus()
+        self.explanations = ScheduleExplanations()
+        self.quota_changes = quota_changes
+        self._pods = pods
+        self._deleted = deleted
+        self._queue = queue
+        self._nominator = nominator
+        self._roster = roster
+
+    def last_seq(self, ref: AggregateRef) -> int | None:
+        """Return the expected sequence of the next status write about an aggregate.
+
+        Returns:
+            None if another append about the aggregate is in flight.
+        """
+        if ref.kind != "pod":
+            return self.writes.seqs.get(ref, 0)
+        pod = self._pods.get(ref.id)
+        if pod is None:
+            return self._deleted.seq_of(ref.id)
+        return None if pod.work_node or pod.phase is Phase.RELEASING else pod.seq
+
+    def next(self) -> TakenStatusWrite | None:
+        """Take the next status write that may be appended, and undo those that are no longer true."""
+        while (taken := self.writes.take(self.last_seq)) is not None:
+            uid = taken.write.uid
+            if not uid or (uid in self._pods and not self._pods[uid].node and self._nominator.node_of(uid)):
+                return taken
+            self.refused(taken)
+        return None
+
+    def stored(self, taken: TakenStatusWrite, seqs: Sequence[int]) -> None:
+        """Confirm a status write that the log has stored.
+
+        Args:
+            taken: The status write.
+            seqs: Sequences in the order of its drafts.
+        """
+        self.writes.landed(taken)
+        for draft, seq in zip(taken.drafts, seqs, strict=True):
+            if draft.ref.kind == "pod":
+                self._pod_stored(draft.ref.id, draft.event, seq, taken.write.trigger)
+            else:
+                self.writes.seqs[draft.ref] = max(seq, self.writes.seqs.get(draft.ref, 0))
+            if isinstance(draft.event, GangPhaseChanged):
+                self.published.gangs[f"{draft.event.namespace}/{draft.event.name}"] = draft.event
+
+    def _pod_stored(self, uid: str, event: Event, seq: int, trigger: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            pod.seq = max(pod.seq, seq)
+        elif isinstance(event, PodNominated):
+            self._nominator.stored_after_deletion(uid, event, seq, trigger)
+
+    def refused(self, taken: TakenStatusWrite) -> None:
+        """Undo a status write that the log has refused, except for pods about which news was read since."""
+        self.writes.landed(taken)
+        known = {draft.ref: self.last_seq(draft.ref) or 0 for draft in taken.drafts if draft.ref.kind == "pod"}
+        moved = {draft.ref for draft in taken.drafts if known.get(draft.ref, 0) > draft.expected_last}
+        self.undo(taken.write, moved)
+
+    def undo(self, write: StatusWrite, moved: Container[AggregateRef] = ()) -> None:
+        """Undo what was assumed with a status write that will not be stored.
+
+        Args:
+            write: The status write.
+            moved: Pods whose nomination another scheduler has changed since.
+        """
+        for ref, event in write.facts:
+            match event:
+                case PodNominated() if ref in moved:
+                    pass
+                case PodNominated():
+                    self._nominator.drop(ref.id)
+                case PodEvictionRequested() if not self.writes.seqs.get(ref):
+                    self._nominator.evictions.pop(ref.id, None)
+                case GangPhaseChanged():
+                    self.published.gang_unsaid(event, self._roster)
+                case QuotaStatusComputed(name=name):
+                    if self.published.quotas.get(name) is event:
+                        del self.published.quotas[name]
+                    self.quota_changes.again(name)
+                case ScheduleExplanationComputed():
+                    self.explanations.unsaid(ref.id, event)
+                case ClusterTopologyComputed():
+                    if self.published.topology is event:
+                        self.published.topology = None
+                case _:
+                    pass
+        uid = write.uid
+        if uid and self._queue.get(uid) is not None:
+            self._queue.wake_pod(uid, write.trigger)
+
+    def withdraw_all(self) -> None:
+        """Undo every status write that is not in flight: another scheduler leads from now on."""
+        for write in self.writes.withdraw_all():
+            self.undo(write)
