@@ -174,9 +174,7 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
     assert {audit.name_of(uid) for uid in audit.live_pods()} == {f"default/{name}" for name in load.live}
 
     async with open_log(var) as log:
-        verdict = await verify_now(
-            log.bus.events, manager=url_of(processes, "manager"), projector=url_of(processes, "projector"), seconds=60
-        )
+        verdict = await verify_now(log.bus, manager=url_of(processes, "manager"), seconds=60)
     assert verdict.equal, verdict
     return audit
 

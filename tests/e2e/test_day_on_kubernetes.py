@@ -225,9 +225,7 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
         # 9. the manager's fold, the projector's rows and the log from zero agree
         async with open_bus(BusSettings(urls=(whole.nats.url,), cluster=CLUSTER)) as bus:
             explained, without = [(await admitted(bus, tried)).admission for tried in (None, tried_of({}, {}))]
-            verdict = await verify_now(
-                bus.events, manager=whole.urls["manager-c"], projector=whole.urls["projector"], seconds=120
-            )
+            verdict = await verify_now(bus, manager=whole.urls["manager-c"], seconds=120)
         assert verdict.equal, json.dumps({"live": verdict.live, "projector": verdict.projector})
 
         # 10. what was admitted follows from what was recorded, and without the profile less would have been changed

@@ -28,6 +28,8 @@ from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, agent
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
+from koordcore.bus.work.endpoints import EndpointServer
+from koordcore.bus.work.requests import ask
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
@@ -43,6 +45,7 @@ from koordcore.events.scheduling.pod import PodReleased
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
+from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHash, StateHashRequest
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from support.bus.bus_worlds import SMALL, origin, sealed
@@ -187,6 +190,25 @@ async def test_the_operator_can_record_a_skip(guarded: Guarded):
         skip = EventSkipped(seq=1, reason="r", operator="o")
         assert isinstance(await bus.events.append([sealed("fold", "projector", skip, 0, "op")]), Appended)
         assert await count_history(bus) >= 1
+
+
+async def test_the_operator_asks_the_projector_and_others_may_not(guarded: Guarded):
+    async def state_hash(_: StateHashRequest) -> StateHash:
+        return StateHash(7, "abc")
+
+    async with guarded.connected("projector") as projector, guarded.connected("operator") as operator:
+        server = EndpointServer(projector, NAMES)
+        server.serve(PROJECTOR_STATE_HASH, state_hash)
+        running = asyncio.create_task(server.run())
+        try:
+            answer = await ask(operator, NAMES, PROJECTOR_STATE_HASH, StateHashRequest(), seconds=20)
+            assert answer == StateHash(7, "abc")
+            async with guarded.connected("agent-n1") as agent_connection:
+                with pytest.raises(Denied):
+                    await ask(agent_connection, NAMES, PROJECTOR_STATE_HASH, StateHashRequest(), seconds=20)
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
 
 
 async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from koordcore.events import CATALOGUE
-from koordcore.events.export import body_schema, render
+from koordcore.events.export import async_api, body_schema, render
 from koordcore.events.registry import EventType
 from koordcore.state.evolution.registry import EVOLVE
 
@@ -27,6 +27,22 @@ def test_every_body_schema_is_a_valid_json_schema(entry: EventType) -> None:
     schema = body_schema(entry)
     jsonschema.Draft202012Validator.check_schema(schema)
     json.dumps(schema)
+
+
+def test_the_document_names_endpoints_with_their_replies_and_the_channel_of_parked_work() -> None:
+    document = async_api()
+    shapes = document["components"]
+
+    answer = document["operations"]["answer.req.projector.state_hash"]
+    request = document["channels"]["req.projector.state_hash"]
+    reply = document["channels"]["req.projector.state_hash.reply"]
+    assert request["address"] == "koord.{cluster}.req.projector.state_hash"
+    assert answer["reply"]["channel"] == {"$ref": "#/channels/req.projector.state_hash.reply"}
+    assert set(reply["messages"]) == {"StateHash", "ErrorReply"}
+    assert document["channels"]["dlq"]["address"] == "koord.{cluster}.dlq.{consumer}"
+    for name in ("StateHashRequest", "StateHash", "ErrorReply", "Parked"):
+        assert shapes["messages"][name]["payload"] == {"$ref": f"#/components/schemas/{name}"}
+        jsonschema.Draft202012Validator.check_schema(shapes["schemas"][name])
 
 
 def test_every_fact_has_an_evolve_function() -> None:

@@ -15,6 +15,7 @@ from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.progress import Progress
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.head import watch_head
+from koord_projector.shell.requests import request_server
 from koord_projector.shell.web.api import routes_of
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.live import LiveTail
@@ -55,6 +56,9 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     shell.service.add(Component(name="database", start=migrate, close=database.close))
     shell.service.add(Component(name="facts", run=lambda: project_facts(context)))
     shell.service.add(Component(name="head", run=lambda: watch_head(context)))
+    if bus.connection is not None:
+        requests = request_server(bus.connection, bus.names, database)
+        shell.service.add(Component(name="requests", run=requests.run))
     for stream, source in (("obs", bus.observations), ("explanations", bus.explanations)):
         archive = Archive(
             stream=stream,

@@ -96,6 +96,11 @@ class BusNames:
         """The stream that holds a class of subjects ("ev", "obs", "explanations")."""
         return {"ev": self.ev, "obs": self.obs, "explanations": self.explanations}[class_]
 
+    @property
+    def root(self) -> str:
+        """`koord.<cluster>.`, before every subject of the cluster."""
+        return f"koord.{self.cluster}."
+
     def prefix(self, class_: str) -> str:
         """`koord.<cluster>.<class>.`, before `<kind>.<id>`."""
         return f"koord.{self.cluster}.{class_}."

@@ -1,7 +1,7 @@
 """`python -m koordcore.events.export DIR`: the catalogue as files that others can read, generated and checked in.
 
     DIR/events/<Type>.v<schema>.json    JSON Schema 2020-12 of each event's body
-    DIR/asyncapi.yaml                   AsyncAPI 3: channels (subjects), messages, headers
+    DIR/asyncapi.yaml                   AsyncAPI 3: channels (subjects) of events, requests and work; messages, headers
 
 A test fails when the files differ from what the models say.
 source    event-bus spec, 2, 3.1, 6
@@ -9,6 +9,7 @@ source    event-bus spec, 2, 3.1, 6
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ import yaml
 
 from koordcore.events import CATALOGUE
 from koordcore.events.registry import EventType
+from koordcore.requests.catalogue import ENDPOINTS, WORK_QUEUES
+from koordcore.requests.endpoint import ERROR, REQUEST_ID, TIMEOUT, ErrorCode, ErrorReply
+from koordcore.requests.parked import Parked
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
+_CLUSTER = {"cluster": "id of the cluster"}
 _HEADERS: dict[str, tuple[str, str]] = {
     "Nats-Msg-Id": ("string", "event id; UUIDv5 of causation id, aggregate and index in the decision"),
     "Koord-Type": ("string", "event type name"),
@@ -33,6 +38,18 @@ _HEADERS: dict[str, tuple[str, str]] = {
     "traceparent": ("string", "W3C trace context"),
     "tracestate": ("string", "W3C trace state"),
     "content-type": ("string", "application/json"),
+}
+
+_REQUEST_HEADERS: dict[str, tuple[str, str]] = {
+    REQUEST_ID: ("string", "idempotency key: requests with the same key are carried out once"),
+    TIMEOUT: ("string", "seconds that the caller waits"),
+}
+_REPLY_HEADERS: dict[str, tuple[str, str]] = {
+    ERROR: ("string", f"only of an error reply; one of {', '.join(ErrorCode)}"),
+}
+_WORK_HEADERS: dict[str, tuple[str, str]] = {
+    "Nats-Msg-Id": ("string", "idempotency key of the work"),
+    "traceparent": ("string", "W3C trace context"),
 }
 
 
@@ -54,7 +71,7 @@ def async_api() -> dict[str, Any]:
             {
                 "address": address,
                 "parameters": {
-                    "cluster": {"description": "id of the cluster"},
+                    "cluster": {"description": _CLUSTER["cluster"]},
                     "id": {"description": "uid, or name with '.' written as '_'; namespaced: <ns>=<name>"},
                 },
                 "messages": {},
@@ -73,24 +90,93 @@ def async_api() -> dict[str, Any]:
             f"append.{entry.stream}.{entry.kind}",
             {"action": "send", "channel": {"$ref": f"#/channels/{entry.stream}.{entry.kind}"}},
         )
-    envelope = {
-        "type": "object",
-        "required": ["Nats-Msg-Id", "Koord-Type", "Koord-Schema"],
-        "properties": {name: {"type": kind, "description": text} for name, (kind, text) in _HEADERS.items()},
+    _add_endpoints(channels, operations, messages)
+    _add_work_queues(channels, operations, messages)
+    bodies = [body for each in ENDPOINTS for body in (each.request, each.answer)] + [
+        each.request for each in WORK_QUEUES
+    ]
+    _, shapes = msgspec.json.schema_components(
+        [*bodies, ErrorReply, Parked], ref_template="#/components/schemas/{name}"
+    )
+    schemas = {
+        **shapes,
+        "Envelope": _headers_schema(_HEADERS, ["Nats-Msg-Id", "Koord-Type", "Koord-Schema"]),
+        "RequestHeaders": _headers_schema(_REQUEST_HEADERS, []),
+        "ReplyHeaders": _headers_schema(_REPLY_HEADERS, []),
+        "WorkHeaders": _headers_schema(_WORK_HEADERS, ["Nats-Msg-Id"]),
     }
     return {
         "asyncapi": "3.0.0",
         "info": {
-            "title": "Koordstream event log",
+            "title": "Koordstream on NATS",
             "version": "1",
-            "description": "Facts (ev), observations (obs) and explanations of one cluster on NATS JetStream.",
+            "description": "Facts (ev), observations (obs), explanations, requests (req), work (cmd) and parked work"
+            " (dlq) of one cluster.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
         "channels": channels,
         "operations": operations,
-        "components": {"messages": messages, "schemas": {"Envelope": envelope}},
+        "components": {"messages": messages, "schemas": schemas},
     }
+
+
+def _headers_schema(headers: dict[str, tuple[str, str]], required: list[str]) -> dict[str, Any]:
+    properties = {name: {"type": kind, "description": text} for name, (kind, text) in headers.items()}
+    return {"type": "object", **({"required": required} if required else {}), "properties": properties}
+
+
+def _message(model: type[msgspec.Struct], headers: str) -> dict[str, Any]:
+    return {
+        "name": model.__name__,
+        "summary": (model.__doc__ or "").strip().splitlines()[0],
+        "contentType": "application/json",
+        "headers": {"$ref": f"#/components/schemas/{headers}"},
+        "payload": {"$ref": f"#/components/schemas/{model.__name__}"},
+    }
+
+
+def _channel(address: str, parameters: dict[str, str], models: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
+    return {
+        "address": address,
+        "parameters": {name: {"description": text} for name, text in {**_CLUSTER, **parameters}.items()},
+        "messages": {model.__name__: {"$ref": f"#/components/messages/{model.__name__}"} for model in models},
+    }
+
+
+def _add_endpoints(channels: dict[str, Any], operations: dict[str, Any], messages: dict[str, Any]) -> None:
+    """Add a channel and an operation with a reply for each endpoint."""
+    messages["ErrorReply"] = _message(ErrorReply, "ReplyHeaders")
+    for endpoint in ENDPOINTS:
+        name, reply = endpoint.address, f"{endpoint.address}.reply"
+        messages[endpoint.request.__name__] = _message(endpoint.request, "RequestHeaders")
+        messages[endpoint.answer.__name__] = _message(endpoint.answer, "ReplyHeaders")
+        channels[name] = _channel(f"koord.{{cluster}}.{name}", {}, [endpoint.request])
+        channels[reply] = {**_channel("", {}, [endpoint.answer, ErrorReply]), "address": None, "parameters": {}}
+        operations[f"answer.{name}"] = {
+            "action": "receive",
+            "summary": endpoint.summary,
+            "channel": {"$ref": f"#/channels/{name}"},
+            "reply": {
+                "address": {"location": "$message.header#/reply-to", "description": "the reply subject of NATS"},
+                "channel": {"$ref": f"#/channels/{reply}"},
+            },
+        }
+
+
+def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messages: dict[str, Any]) -> None:
+    """Add a channel for each work queue, and the one where work is parked that cannot be done."""
+    for queue in WORK_QUEUES:
+        messages[queue.request.__name__] = _message(queue.request, "WorkHeaders")
+        channels[queue.address] = _channel(f"koord.{{cluster}}.{queue.address}", {}, [queue.request])
+        operations[f"work.{queue.address}"] = {
+            "action": "receive",
+            "summary": queue.summary,
+            "channel": {"$ref": f"#/channels/{queue.address}"},
+        }
+    messages["Parked"] = _message(Parked, "WorkHeaders")
+    channels["dlq"] = _channel("koord.{cluster}.dlq.{consumer}", {"consumer": "durable name of the worker"}, [Parked])
+    operations["park"] = {"action": "send", "channel": {"$ref": "#/channels/dlq"}}
 
 
 def render() -> dict[str, str]:

@@ -10,20 +10,23 @@ its own position. One fold passes through both positions, so all three agree exa
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx
-from koordcore.ports.eventlog import EventLog
+from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHashRequest
 
 from koordctl.access.clients import refusal
 from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import LogTrouble
 
+if TYPE_CHECKING:
+    from koordcore.bus.factory import Bus
+
 TRIES_SECONDS: Final = 10.0
 """How long to look for one common position."""
 PAUSE_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 30.0
-"""The projector reads all its rows for one answer."""
+"""Longest time of one request to the manager."""
 
 
 class FoldPosition(NamedTuple):
@@ -57,30 +60,58 @@ class Verification:
         return all(self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector))
 
 
-async def verify_now(log: EventLog, *, manager: str, projector: str, seconds: float) -> Verification:
+async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verification:
     """Compare the three folds.
 
     Args:
-        log: The stream of facts.
+        bus: The log; the projector is asked over the same connection.
         manager: Base URL of the manager.
-        projector: Base URL of the projector.
         seconds: Real time that manager and projector may take to answer.
 
     Raises:
         LogTrouble: A service does not answer.
     """
-    live, rows = await _fold_positions(manager, projector, seconds)
-    folded = await fold_to(log, max(live.position, rows.position), marks=(live.position, rows.position))
+    live, rows = await _fold_positions(bus, manager, seconds)
+    folded = await fold_to(bus.events, max(live.position, rows.position), marks=(live.position, rows.position))
     return Verification(live=live, projector=rows, folded=folded)
 
 
-async def _fold_positions(manager: str, projector: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
+async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) -> FoldPosition:
+    """Return the position and the hash of the projector's rows.
+
+    Args:
+        bus: The log.
+        seconds: Real time for the answer.
+        waits: Whether to wait for a projector that does not run.
+
+    Raises:
+        LogTrouble: The projector does not answer within so many real seconds.
+    """
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.work.requests import RequestFailed, ask
+
+    assert bus.connection is not None, "the bus of a server has a connection"
+    try:
+        rows = await ask(
+            bus.connection,
+            bus.names,
+            PROJECTOR_STATE_HASH,
+            StateHashRequest(),
+            seconds=seconds,
+            waits_for_service=waits,
+        )
+    except (NoAnswer, RequestFailed) as error:
+        raise LogTrouble(f"projector: {error}") from error
+    return FoldPosition(rows.position, rows.hash)
+
+
+async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
     """Return both positions: a common one if it is found in time, else the current ones."""
     began = time.monotonic()
     async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
         while True:
             # The rows take longer to hash than the live fold: asked first, they tell where the other should stand.
-            rows = await _fold_position(client, "projector", f"{projector}/api/hash", began + seconds)
+            rows = await projector_position(bus, max(PAUSE_SECONDS, began + seconds - time.monotonic()))
             live = await _fold_position(client, "manager", f"{manager}/v1/state", began + seconds)
             if live.position == rows.position or time.monotonic() - began > min(TRIES_SECONDS, seconds):
                 return live, rows

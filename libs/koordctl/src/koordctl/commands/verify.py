@@ -41,6 +41,4 @@ def verify(
 
 async def _verify(seconds: float) -> Verification:
     async with open_log() as log:
-        return await verify_now(
-            log.bus.events, manager=service_url("manager"), projector=service_url("projector"), seconds=seconds
-        )
+        return await verify_now(log.bus, manager=service_url("manager"), seconds=seconds)

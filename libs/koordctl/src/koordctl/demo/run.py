@@ -131,16 +131,12 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
     # 4. the reckoning: three folds at one position, every invariant from the events alone
     watching.step("comparing the fold from zero, the live fold and the projector's rows")
-    verdict = await verify_now(
-        log.bus.events, manager=urls["manager"], projector=urls["projector"], seconds=VERIFY_SECONDS
-    )
+    verdict = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
     for _ in range(VERIFY_TRIES):
         if verdict.live.position == verdict.projector.position:
             break
         watching.step("  the folds are at different positions; trying again")
-        verdict = await verify_now(
-            log.bus.events, manager=urls["manager"], projector=urls["projector"], seconds=VERIFY_SECONDS
-        )
+        verdict = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
     watching.step("recomputing every invariant from the log")
     audit = Audit()
     await fold_to(log.bus.events, verdict.position, see=audit.see)

@@ -16,6 +16,8 @@ class ServiceManifest:
     reports         (class, kind) of lossy streams that it publishes: ("obs", "node"), ("explanations", "pod")
     follows         streams that it folds or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd"
     commands        services that it may ask to act; "*": all
+    answers         answers requests (`koordcore.requests`)
+    asks            services whose endpoints it may ask; "*": all
     works_on        streams of which it runs durable workers ("cmd", "ev")
     desired         "", "read" or "write": the KV bucket of desired node states
     snapshots       keeps snapshots of its folds
@@ -32,6 +34,8 @@ class ServiceManifest:
     reports: tuple[tuple[str, str], ...] = ()
     follows: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    answers: bool = False
+    asks: tuple[str, ...] = ()
     works_on: tuple[str, ...] = ()
     desired: str = ""
     snapshots: bool = False
@@ -91,7 +95,9 @@ DESCHEDULER = ServiceManifest(
     parks=True,
 )
 
-PROJECTOR = ServiceManifest(name="projector", follows=("ev", "obs", "explanations", "adv"), snapshots=True)
+PROJECTOR = ServiceManifest(
+    name="projector", follows=("ev", "obs", "explanations", "adv"), answers=True, snapshots=True
+)
 
 AUDITOR = ServiceManifest(name="auditor", follows=("ev", "explanations"))
 
@@ -101,6 +107,7 @@ OPERATOR = ServiceManifest(
     follows=("ev", "obs", "explanations", "adv", "dlq"),
     desired="read",
     commands=("*",),
+    asks=("*",),
     checkpoints=True,
     sees_leaders=True,
     parks=True,

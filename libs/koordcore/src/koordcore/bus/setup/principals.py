@@ -1,6 +1,7 @@
 """Users of the server and what each may publish and subscribe to, generated from the service manifests.
 
-Everything that is not listed is denied. Nobody may subscribe to anything but the own inbox (agents: and their pushes).
+Everything that is not listed is denied. A principal may subscribe only to its own inbox, an agent also to the pushes of
+its node, and a service that answers requests also to these.
 
 source    event-bus spec, 10
 """
@@ -27,6 +28,9 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     for short in manifest.follows:
         publish += _follow(_stream(names, short))
     publish += [f"koord.{names.cluster}.cmd.{service}.*" for service in manifest.commands]
+    publish += [f"koord.{names.cluster}.req.{service}.*" for service in manifest.asks]
+    if manifest.answers:
+        subscribe += [f"koord.{names.cluster}.req.{manifest.name}.*"]
     for short in manifest.works_on:
         publish += _work(_stream(names, short))
     if manifest.desired:
@@ -57,7 +61,11 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.streams == "create":
         publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE")]
         publish += ["$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"]
-    return UserPermissions(publish_allow=tuple(dict.fromkeys(publish)), subscribe_allow=tuple(dict.fromkeys(subscribe)))
+    return UserPermissions(
+        publish_allow=tuple(dict.fromkeys(publish)),
+        subscribe_allow=tuple(dict.fromkeys(subscribe)),
+        allow_responses=manifest.answers,
+    )
 
 
 def seed_file(directory: Path, principal: str) -> Path:

@@ -18,28 +18,8 @@ from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.read.stream_reader import ApiError, StreamReader, api
 from koordcore.bus.write.outcome import read_answer
 from koordcore.events.envelope import StoredEvent
+from koordcore.requests.parked import Parked
 from koordcore.values import codec
-
-
-class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker could not do.
-
-    stream, seq     the original message
-    subject, headers, body   of the original
-    deliveries      how often it was tried
-    error           the last error, one line
-    """
-
-    stream: str
-    seq: int
-    consumer: str
-    subject: str
-    headers: dict[str, str] = {}
-    body: bytes = b""
-    deliveries: int = 1
-    error: str = ""
-    trace_id: str = ""
-    parked_at: str = ""
 
 
 class ParkedItem(msgspec.Struct, frozen=True):

@@ -1,5 +1,4 @@
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
-# FastStream's broker is extended below its public surface: it has no way to take a connection that exists.
+# pyright: reportUnknownMemberType=false
 """Workers: effects on the world, one durable consumer per effect, carried by FastStream.
 
 FastStream's defaults terminate a message whose handler raised and declare streams; here the policy is explicit:
@@ -17,12 +16,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 
 import msgspec
 from faststream import AckPolicy
-from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
-from nats.aio.client import Client
+from faststream.nats import JStream, NatsMessage, PullSub
 from nats.aio.msg import Msg
 from nats.errors import ConnectionClosedError
 from nats.js import JetStreamContext
@@ -30,7 +27,9 @@ from nats.js import JetStreamContext
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.setup.consumers import ConsumerSpec
-from koordcore.bus.work.dlq import DeadLetters, Parked
+from koordcore.bus.work.broker import SharedBroker, whole_message
+from koordcore.bus.work.dlq import DeadLetters
+from koordcore.requests.parked import Parked
 
 log = logging.getLogger("koordcore.bus")
 
@@ -85,7 +84,7 @@ class Worker:
         self._handler = handler
         self._dead_letters = dead_letters
         self._metrics = metrics
-        self._broker = _SharedBroker(connection.client, graceful_seconds)
+        self._broker = SharedBroker(connection.client, graceful_seconds)
         self._subscriber = self._broker.subscriber(
             spec.filter_subject,
             stream=JStream(spec.stream, declare=False),
@@ -93,7 +92,7 @@ class Worker:
             pull_sub=PullSub(batch_size=1, timeout=FETCH_SECONDS),
             ack_policy=AckPolicy.MANUAL,
             max_workers=workers,
-            decoder=_whole_message,
+            decoder=whole_message,
         )
         self._subscriber(self._on_message)
 
@@ -181,29 +180,3 @@ class Worker:
             while True:
                 await asyncio.sleep(self._spec.ack_wait_seconds / 3)
                 await message.in_progress()
-
-
-class _SharedBroker(NatsBroker):
-    """A broker on the connection of the process: it neither makes nor ends one."""
-
-    def __init__(self, client: Client, graceful_seconds: float) -> None:
-        super().__init__(apply_types=False, logger=None, graceful_timeout=graceful_seconds)
-        self._shared = client
-
-    async def _connect(self) -> Client:
-        self.config.connect(self._shared)
-        return self._shared
-
-    async def stop(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_val: BaseException | None = None,
-        exc_tb: TracebackType | None = None,
-    ) -> None:
-        # Else the broker would drain the connection that others use.
-        self._connection = None
-        await super().stop(exc_type, exc_val, exc_tb)
-
-
-async def _whole_message(message: NatsMessage) -> NatsMessage:
-    return message

@@ -1,17 +1,16 @@
 """`koord replay`: rebuild the state from the log alone and compare it with the projector's rows."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import httpx
 import typer
 from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from koordctl.access.clients import find_service
 from koordctl.access.folding import Folded, fold_to
-from koordctl.access.log import OpenLog, open_log, wait_for
+from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
+from koordctl.access.verification import FoldPosition, projector_position
 from koordctl.commands.replay.window import resolve_position
 from koordctl.demo.summary import by_count
 from koordctl.render.output import Format, console, errors, fail, show_table
@@ -19,6 +18,8 @@ from koordctl.render.units import duration_text
 
 _CONTROLLERS: Final = ",".join(CONTROLLERS)
 _PLUGINS: Final = ",".join(PLUGINS)
+PROJECTOR_SECONDS: Final = 30.0
+"""The projector reads all its rows for one answer."""
 
 
 def replay(
@@ -174,6 +175,7 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
     async with open_log() as log:
         upto = await resolve_position(log, to, "--to")
         folded = await _fold_with_progress(log, upto)
+        rows = None if speed_report else await _projector(log)
     console.print(
         f"folded {folded.events:,} events to position {upto:,} in {duration_text(folded.seconds)}"
         f" ({folded.events_per_second:,.0f} events/s)",
@@ -187,15 +189,16 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
     show_table(["aggregate", "count"], sorted(kinds.items()), empty="no aggregates")
     show_table(["event", "count"], by_count(folded.by_type), empty="no events")
     console.print(f"hash {folded.hash}", highlight=False)
-    rows = await _projector()
     if rows is None:
         console.print("the projector does not answer: nothing to compare", highlight=False)
-    elif rows[0] != upto:
-        console.print(f"the projector is at {rows[0]:,}: `koord verify` compares at its position", highlight=False)
-    elif rows[1] == folded.hash:
+    elif rows.position != upto:
+        console.print(
+            f"the projector is at {rows.position:,}: `koord verify` compares at its position", highlight=False
+        )
+    elif rows.hash == folded.hash:
         console.print("equal to the projector's rows", style="green", highlight=False)
     else:
-        fail(f"the projector's rows at position {upto} differ: {rows[1]}")
+        fail(f"the projector's rows at position {upto} differ: {rows.hash}")
 
 
 async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
@@ -206,17 +209,9 @@ async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
         return await fold_to(log.bus.events, upto, progress=lambda position: bar.update(task, completed=position))
 
 
-async def _projector() -> tuple[int, str] | None:
+async def _projector(log: OpenLog) -> FoldPosition | None:
     """Return position and hash of the projector's rows; None if there is no answer."""
-    url = find_service("projector")
-    if url is None:
+    try:
+        return await projector_position(log.bus, PROJECTOR_SECONDS, waits=False)
+    except LogTrouble:
         return None
-    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
-        try:
-            answer = await client.get("/api/hash")
-        except httpx.HTTPError:
-            return None
-    if not answer.is_success:
-        return None
-    body: dict[str, Any] = answer.json()
-    return int(body["position"]), str(body["hash"])

@@ -261,13 +261,6 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     usage: dict[str, list[int | None]]
 
 
-class HashAnswer(msgspec.Struct, frozen=True):
-    """Canonical hash of the rows of `aggregates` at the position of the same transaction."""
-
-    position: int
-    hash: str
-
-
 class RebuildAnswer(msgspec.Struct, frozen=True):
     """The rebuild was taken note of."""
 

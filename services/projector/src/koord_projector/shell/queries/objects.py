@@ -20,6 +20,7 @@ from koordcore.events.envelope import (
     AggregateRef,
     StoredEvent,
 )
+from koordcore.requests.catalogue import StateHash
 from koordcore.state.aggregates import STATE_TYPES, AggregateState
 from koordcore.state.cluster import combine_digests, evolve
 from koordcore.values import codec
@@ -27,7 +28,7 @@ from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.shell.queries.answers import HashAnswer, ObjectAnswer, ObjectsAnswer
+from koord_projector.shell.queries.answers import ObjectAnswer, ObjectsAnswer
 from koord_projector.shell.queries.moments import Moment
 
 _EVENTS = """
@@ -94,7 +95,7 @@ async def list_objects(
     return ObjectsAnswer(moment=moment, kind=kind, objects=found, after=ids[-1] if len(ids) == limit else None)
 
 
-async def aggregates_hash(connection: AsyncConnection) -> HashAnswer:
+async def aggregates_hash(connection: AsyncConnection) -> StateHash:
     """Hash of the rows of `aggregates` with the position that belongs to them: one transaction sees both.
 
     Equal to `ClusterState.hash()` of a fold at that position, because a row holds the canonical JSON of its state.
@@ -104,7 +105,7 @@ async def aggregates_hash(connection: AsyncConnection) -> HashAnswer:
     result = await connection.stream(text("SELECT kind, id, state FROM aggregates"))
     async for partition in result.partitions(_ROWS_AT_ONCE):
         total += sum(_digest(row.kind, row.id, row.state) for row in partition)
-    return HashAnswer(position, combine_digests([total]))
+    return StateHash(position, combine_digests([total]))
 
 
 def _digest(kind: str, id_: str, state: str) -> int:

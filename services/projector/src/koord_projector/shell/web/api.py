@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from koordcore.requests.catalogue import StateHash
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -11,7 +12,6 @@ from koord_projector.shell.queries.answers import (
     ClusterAnswer,
     EventItem,
     EventsAnswer,
-    HashAnswer,
     NodeAnswer,
     NodesAnswer,
     ObjectAnswer,
@@ -174,7 +174,7 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
             path="/api/hash",
             handler=handlers.hash,
             about="Canonical hash of the stored state, and the position that it belongs to.",
-            answer=HashAnswer,
+            answer=StateHash,
         ),
         Endpoint(
             path="/admin/rebuild",

@@ -1,0 +1,135 @@
+# pyright: reportUnknownMemberType=false
+"""Endpoints: requests that a service answers at once, carried by FastStream over core NATS.
+
+    request, typed body -> once per request id -> handler, within the caller's timeout -> answer or error reply
+
+A lost request or answer is the caller's matter: it asks again with the same id (`koordcore.bus.work.requests`), and a
+request that was carried out already gets the remembered answer. Not for agents: importing FastStream costs 43 MiB.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from faststream import AckPolicy
+from faststream.nats import NatsMessage
+from faststream.nats.response import NatsResponse
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.bus.work.broker import SharedBroker, whole_message
+from koordcore.requests.endpoint import ERROR, REQUEST_ID, TIMEOUT, Endpoint, ErrorCode, ErrorReply
+from koordcore.values import codec
+
+log = logging.getLogger("koordcore.bus")
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+A = TypeVar("A", bound=msgspec.Struct)
+
+MOST_SECONDS: Final = 60.0
+"""Longest time that a request may take, whatever its caller says."""
+REMEMBERED: Final = 256
+"""Number of answers that are kept for repeated requests."""
+
+
+class Refusal(Exception):
+    """Raised by a handler: the request gets an error reply instead of an answer.
+
+    Args:
+        code: `INVALID` or `UNAVAILABLE`.
+        message: One sentence for a person.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Reply(NamedTuple):
+    body: bytes
+    error: str = ""
+
+
+class EndpointServer:
+    """Answers the requests of one service. Instances of a service share the requests among them.
+
+    Args:
+        connection: The connection of the process.
+        names: Names of the cluster.
+        workers: Number of requests per endpoint that are carried out at once.
+        graceful_seconds: How long the end waits for requests that are being carried out.
+    """
+
+    def __init__(
+        self, connection: BusConnection, names: BusNames, *, workers: int = 4, graceful_seconds: float = 5.0
+    ) -> None:
+        self._names = names
+        self._workers = workers
+        self._broker = SharedBroker(connection.client, graceful_seconds)
+        self._remembered: OrderedDict[tuple[str, str], asyncio.Future[_Reply]] = OrderedDict()
+
+    def serve(self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]]) -> None:
+        """Register the handler of an endpoint. Call before `run`."""
+        subscriber = self._broker.subscriber(
+            f"{self._names.root}{endpoint.address}",
+            queue=endpoint.service,
+            ack_policy=AckPolicy.MANUAL,
+            max_workers=self._workers,
+            decoder=whole_message,
+        )
+
+        async def on_message(message: NatsMessage) -> NatsResponse:
+            reply = await self._once(endpoint, handler, message)
+            return NatsResponse(reply.body, headers={ERROR: reply.error} if reply.error else {})
+
+        subscriber(on_message)
+
+    async def run(self) -> None:
+        """Answer requests until cancelled."""
+        await self._broker.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._broker.stop()
+
+    async def _once(
+        self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], message: NatsMessage
+    ) -> _Reply:
+        """Return the reply; of requests with one id only the first is carried out."""
+        key = (endpoint.verb, message.headers.get(REQUEST_ID, ""))
+        carrying_out = self._remembered.get(key)
+        if carrying_out is None:
+            carrying_out = asyncio.ensure_future(_carry_out(endpoint, handler, message))
+            if key[1]:
+                self._remembered[key] = carrying_out
+                if len(self._remembered) > REMEMBERED:
+                    self._remembered.popitem(last=False)
+        reply = await asyncio.shield(carrying_out)
+        if reply.error and reply.error != ErrorCode.INVALID:
+            self._remembered.pop(key, None)  # another try may succeed
+        return reply
+
+
+async def _carry_out(endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], message: NatsMessage) -> _Reply:
+    try:
+        request = codec.decode(message.body, endpoint.request)
+        seconds = float(message.headers.get(TIMEOUT, MOST_SECONDS))
+    except (msgspec.MsgspecError, ValueError) as error:
+        return _error(ErrorCode.INVALID, f"the request cannot be read: {error}")
+    try:
+        async with asyncio.timeout(min(seconds, MOST_SECONDS)):
+            return _Reply(codec.encode(await handler(request)))
+    except Refusal as refusal:
+        return _error(refusal.code, str(refusal))
+    except TimeoutError:
+        return _error(ErrorCode.DEADLINE, f"{endpoint.verb} did not finish within {seconds:g} s")
+    except Exception:
+        log.exception("request_failed service=%s verb=%s", endpoint.service, endpoint.verb)
+        return _error(ErrorCode.INTERNAL, f"{endpoint.verb} failed; the log of {endpoint.service} has the details")
+
+
+def _error(code: ErrorCode, message: str) -> _Reply:
+    return _Reply(codec.encode(ErrorReply(code, message)), code)

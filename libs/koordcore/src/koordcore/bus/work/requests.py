@@ -1,0 +1,83 @@
+"""Asking endpoints. Imports no FastStream, so that commands start fast and agents stay small."""
+
+import asyncio
+import uuid
+from typing import TypeVar
+
+import msgspec
+
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NoResponders, NotConnected
+from koordcore.bus.client.wire import decode_headers, encode_headers
+from koordcore.bus.names import BusNames
+from koordcore.requests.endpoint import ERROR, REQUEST_ID, TIMEOUT, Endpoint, ErrorCode, ErrorReply
+from koordcore.values import codec
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+class RequestFailed(Exception):
+    """The service sent an error reply.
+
+    Attributes:
+        code: Kind of error.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def ask(
+    connection: BusConnection,
+    names: BusNames,
+    endpoint: Endpoint[Q, A],
+    request: Q,
+    *,
+    seconds: float,
+    request_id: str = "",
+    waits_for_service: bool = True,
+) -> A:
+    """Send a request and return the answer. Repeats the request while the service is away or cannot answer.
+
+    Args:
+        connection: The connection of the process.
+        names: Names of the cluster.
+        endpoint: Whom to ask for what.
+        request: Body of the request.
+        seconds: Real seconds until this function gives up.
+        request_id: Idempotency key; empty: a new one. All tries carry the same key.
+        waits_for_service: Whether to repeat the request while nobody serves the endpoint.
+
+    Raises:
+        RequestFailed: The service refused the request or failed.
+        NoAnswer: Nobody answered in time.
+        Denied: This user may not ask this service.
+    """
+    subject, body = f"{names.root}{endpoint.address}", codec.encode(request)
+    headers = {REQUEST_ID: request_id or str(uuid.uuid4())}
+    time = asyncio.get_running_loop().time
+    end = time() + seconds
+
+    async def once() -> A:
+        left = max(0.05, end - time())
+        header = encode_headers({**headers, TIMEOUT: f"{left:.3f}"})
+        reply = await connection.request(subject, body, header=header, timeout=left)
+        if reply.header and ERROR in decode_headers(reply.header):
+            error = codec.decode(reply.data, ErrorReply)
+            raise RequestFailed(error.code, error.message)
+        return codec.decode(reply.data, endpoint.answer)
+
+    def may_succeed_later(error: Exception) -> bool:
+        if isinstance(error, RequestFailed):
+            return error.code == ErrorCode.UNAVAILABLE
+        if isinstance(error, NoResponders):
+            return waits_for_service
+        return isinstance(error, (NotConnected, NoAnswer))
+
+    try:
+        return await connection.patiently(once, subject, deadline=seconds, retry_if=may_succeed_later)
+    except NoAnswer as error:
+        if isinstance(error.__cause__, RequestFailed):
+            raise error.__cause__ from None
+        raise

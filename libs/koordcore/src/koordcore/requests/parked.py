@@ -1,0 +1,35 @@
+"""A work item that was given up: the body of the messages in `KOORD_DLQ_<cluster>`.
+
+Source:
+    event-bus spec, 2 (KOORD_DLQ), 8
+"""
+
+import msgspec
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A work item that a worker could not carry out, with what is needed to ask for it again.
+
+    Attributes:
+        stream: Stream of the original message.
+        seq: Sequence of the original message.
+        consumer: Durable consumer whose worker gave it up.
+        subject: Subject of the original message.
+        headers: Headers of the original message.
+        body: Body of the original message.
+        deliveries: Number of times that it was tried.
+        error: The last error in one line.
+        trace_id: Trace that the original belongs to; empty if none.
+        parked_at: RFC 3339 time; empty if not recorded.
+    """
+
+    stream: str
+    seq: int
+    consumer: str
+    subject: str
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    deliveries: int = 1
+    error: str = ""
+    trace_id: str = ""
+    parked_at: str = ""

@@ -1,0 +1,26 @@
+"""Requests that the projector answers on the bus (`koordcore.requests.catalogue`)."""
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHash, StateHashRequest
+from koordcore.requests.endpoint import ErrorCode
+
+from koord_projector.shell.postgres.database import READ_ERRORS, Database
+from koord_projector.shell.projecting.recovery import first_line
+from koord_projector.shell.queries.objects import aggregates_hash
+
+
+def request_server(connection: BusConnection, names: BusNames, database: Database) -> EndpointServer:
+    """Return the server of the projector's endpoints; it answers from the rows in Postgres."""
+
+    async def state_hash(_request: StateHashRequest) -> StateHash:
+        try:
+            async with database.reading() as reading:
+                return await aggregates_hash(reading)
+        except READ_ERRORS as error:
+            raise Refusal(ErrorCode.UNAVAILABLE, f"Postgres is away: {first_line(error)}") from error
+
+    server = EndpointServer(connection, names, workers=1)
+    server.serve(PROJECTOR_STATE_HASH, state_hash)
+    return server

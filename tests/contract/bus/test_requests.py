@@ -1,0 +1,161 @@
+"""Requests and their answers on a real server: errors, repeats, deadlines, idempotency."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.requests.endpoint import Endpoint, ErrorCode
+from support.bus.bus_worlds import Place, opened
+from support.until import until
+
+pytestmark = pytest.mark.nats
+
+SECONDS = 20.0
+
+
+class Double(msgspec.Struct, frozen=True):
+    """Asks for twice a number."""
+
+    number: int
+
+
+class Doubled(msgspec.Struct, frozen=True):
+    """Twice a number."""
+
+    number: int
+
+
+class Other(msgspec.Struct, frozen=True):
+    """A body that the endpoint cannot read."""
+
+    text: str
+
+
+DOUBLE = Endpoint(service="calculator", verb="double", request=Double, answer=Doubled, summary="Twice a number.")
+MISREAD = Endpoint(
+    service="calculator", verb="double", request=Other, answer=Doubled, summary="The same, wrongly asked."
+)
+
+
+@pytest.fixture
+async def place(nats_url: str) -> AsyncGenerator[Place]:
+    async with opened(nats_url) as found:
+        yield found
+
+
+@asynccontextmanager
+async def serving(place: Place, handler: Callable[[Double], Awaitable[Doubled]]) -> AsyncGenerator[None]:
+    server = EndpointServer(place.connection, place.bus.names, graceful_seconds=0.1)
+    server.serve(DOUBLE, handler)
+    running = asyncio.create_task(server.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def double(place: Place, number: int, *, seconds: float = SECONDS, request_id: str = "") -> int:
+    answer = await ask(
+        place.connection, place.bus.names, DOUBLE, Double(number), seconds=seconds, request_id=request_id
+    )
+    return answer.number
+
+
+async def twice(request: Double) -> Doubled:
+    return Doubled(2 * request.number)
+
+
+async def test_requests_are_answered_and_the_connection_stays_open(place: Place):
+    async with serving(place, twice):
+        assert [await double(place, number) for number in range(20)] == [2 * number for number in range(20)]
+    assert place.connection.is_connected
+
+
+async def test_a_request_waits_for_a_service_that_starts(place: Place):
+    asking = asyncio.create_task(double(place, 4))
+    with pytest.raises(NoAnswer):
+        await ask(place.connection, place.bus.names, DOUBLE, Double(1), seconds=SECONDS, waits_for_service=False)
+    async with serving(place, twice):
+        assert await asking == 8
+
+
+async def test_a_request_that_cannot_be_read_is_refused(place: Place):
+    async with serving(place, twice):
+        with pytest.raises(RequestFailed, match="the request cannot be read") as found:
+            await ask(place.connection, place.bus.names, MISREAD, Other("x"), seconds=SECONDS)
+    assert found.value.code == ErrorCode.INVALID
+
+
+async def test_a_request_is_repeated_while_the_service_cannot_answer(place: Place):
+    tries: list[int] = []
+
+    async def recovering(request: Double) -> Doubled:
+        tries.append(request.number)
+        if len(tries) < 3:
+            raise Refusal(ErrorCode.UNAVAILABLE, "the table is locked")
+        return await twice(request)
+
+    async with serving(place, recovering):
+        assert await double(place, 5) == 10
+    assert tries == [5, 5, 5]
+
+
+async def test_the_last_refusal_is_told_after_the_deadline(place: Place):
+    async def locked(_: Double) -> Doubled:
+        raise Refusal(ErrorCode.UNAVAILABLE, "the table is locked")
+
+    async with serving(place, locked):
+        with pytest.raises(RequestFailed, match="the table is locked"):
+            await double(place, 5, seconds=0.3)
+
+
+async def test_an_error_of_the_handler_is_an_error_reply(place: Place):
+    async def broken(_: Double) -> Doubled:
+        raise KeyError("bug")
+
+    async with serving(place, broken):
+        with pytest.raises(RequestFailed, match="double failed; the log of calculator has the details") as found:
+            await double(place, 1)
+    assert found.value.code == ErrorCode.INTERNAL
+
+
+async def test_a_handler_is_stopped_at_the_deadline_of_its_caller(place: Place):
+    stopped = asyncio.Event()
+
+    async def endless(_: Double) -> Doubled:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        raise AssertionError
+
+    async with serving(place, endless):
+        with pytest.raises((RequestFailed, NoAnswer)):
+            await double(place, 1, seconds=0.2)
+        async with asyncio.timeout(SECONDS):
+            await stopped.wait()
+
+
+async def test_requests_with_one_id_are_carried_out_once(place: Place):
+    carried_out: list[int] = []
+    go_on = asyncio.Event()
+
+    async def slow(request: Double) -> Doubled:
+        carried_out.append(request.number)
+        await go_on.wait()
+        return await twice(request)
+
+    async with serving(place, slow):
+        both = [asyncio.create_task(double(place, 3, request_id="r1")) for _ in range(2)]
+        await until(lambda: carried_out, "the first request is being carried out")
+        go_on.set()
+        assert await asyncio.gather(*both) == [6, 6]
+        assert await double(place, 3, request_id="r1") == 6
+        assert await double(place, 3, request_id="r2") == 6
+    assert carried_out == [3, 3]
