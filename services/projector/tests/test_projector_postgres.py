@@ -307,7 +307,7 @@ async def test_two_projectors_on_one_database_do_not_spoil_it(postgres_dsn: str)
     ):
         for start in range(0, len(events), 50):
             one.write(events[start : start + 50])
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         await one.caught_up()
         assert await stored_hash(one) == (len(events), folded(events).hash())
     with psycopg.connect(postgres_dsn) as connection:

@@ -537,11 +537,16 @@ async def test_a_follower_that_hears_nothing_starts_again(servers: ServerWorld):
     await stored(writer, new("n1"))
     batches = deaf.follow(0)
     assert [event.seq for event in await take(batches, 1)] == [1]
-    batches = deaf.follow(1)
-    following = asyncio.ensure_future(take(batches, 2))
+    known = set(await servers.consumers())
+
+    async def made_another() -> set[str]:
+        return set(await servers.consumers()) - known
+
+    following = asyncio.ensure_future(take(deaf.follow(1), 2))
+    known |= await until(made_another)
     proxy.swallow = True  # the connection stands, but messages and heartbeats are lost
     await stored(writer, new("n2"))
-    await asyncio.wait({following}, timeout=0.8)
+    await until(lambda: b".n2" in proxy.swallowed)
     proxy.swallow = False
     await stored(writer, new("n3"))
     assert [event.seq for event in await following] == [2, 3]

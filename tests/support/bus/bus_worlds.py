@@ -48,7 +48,7 @@ async def opened(url: str) -> AsyncGenerator[Place]:
     finally:
         if connection.is_connected:
             for spec in streams(names, replicas=1):
-                await connection.request(f"$JS.API.STREAM.DELETE.{spec.name}", timeout=5)
+                await connection.request(f"$JS.API.STREAM.DELETE.{spec.name}", timeout=60)
         await connection.drain_and_close()
 
 

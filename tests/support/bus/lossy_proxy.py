@@ -6,7 +6,12 @@ from urllib.parse import urlparse
 
 
 class LossyProxy:
-    """Relays connections to one server. While `swallow` is set, bytes from the server are thrown away."""
+    """Relays connections to one server.
+
+    Attributes:
+        swallow: While it is set, bytes from the server are thrown away.
+        swallowed: What has been thrown away.
+    """
 
     def __init__(self, target_url: str) -> None:
         target = urlparse(target_url)
@@ -18,6 +23,7 @@ class LossyProxy:
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.swallow = False
+        self.swallowed = bytearray()
 
     @property
     def url(self) -> str:
@@ -60,6 +66,7 @@ class LossyProxy:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
                 if lossy and self.swallow:
+                    self.swallowed += data
                     continue
                 sink.write(data)
                 await sink.drain()

@@ -1,7 +1,7 @@
 """The fold runner and replay, over the log in memory."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +16,7 @@ from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, StoredEvent
 from koordcore.ports.eventlog import Appended, HistoryGone
 from koordcore.service.clock import SystemClock
+from support.until import DEADLINE_SECONDS, until
 
 
 class Counting:
@@ -96,23 +97,20 @@ async def filled(*events: NewEvent) -> tuple[MemoryLog, MemoryEventLog]:
 async def running(runner: FoldRunner[Counting] | FoldRunner[Slow]) -> AsyncGenerator[None]:
     task = asyncio.ensure_future(runner.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             yield
     finally:
         task.cancel()
         await asyncio.wait({task})
 
 
-async def until(claim: Callable[[], bool]) -> None:
-    while not claim():  # noqa: ASYNC110 - the claim is about state that announces nothing
-        await asyncio.sleep(0.002)
-
-
 async def saved(store: MemorySnapshotStore, seq: int) -> None:
-    """Wait for the snapshot at a position: it is saved beside the fold."""
-    async with asyncio.timeout(10):
-        while seq not in await store.sequences("f"):  # noqa: ASYNC110  the store has no event
-            await asyncio.sleep(0)
+    """Wait for the snapshot at a position, which is saved beside the fold."""
+
+    async def is_saved() -> bool:
+        return seq in await store.sequences("f")
+
+    await until(is_saved, every=0)
 
 
 async def test_it_folds_what_is_there_and_what_comes():
@@ -239,11 +237,20 @@ async def test_a_skip_for_another_fold_helps_nobody():
     _, log = await filled(event("b", pod="boom"))
     skip = Draft(AggregateRef("fold", "other"), EventSkipped(seq=1, reason="bug", operator="me"), 0)
     await log.append(CATALOGUE.seal([skip], Origin(causation_id="s", correlation_id="", actor="", occurred_at="")))
+    looks = 0
+    read_aggregate = log.read_aggregate
+
+    async def counted(ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
+        nonlocal looks
+        looks += 1
+        return await read_aggregate(ref, after=after)
+
+    log.read_aggregate = counted
     runner = FoldRunner("f", log, SOURCE, SystemClock(), halted_poll_seconds=0.001)
     async with running(runner):
         await until(lambda: runner.halted is not None)
-        for _ in range(50):
-            await asyncio.sleep(0)
+        seen = looks
+        await until(lambda: looks > seen + 1)
         assert runner.halted is not None
 
 

@@ -23,6 +23,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import StreamConfig
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
+from support.until import DEADLINE_SECONDS, until
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ async def test_user_may_do_what_its_permissions_say_and_nothing_else(tmp_path: P
             await connection.publish("obs.node.n1", b"")
             await connection.publish("obs.node.n2", b"")
             # The server answers in order: the first complaint is about the second publish.
-            first = await asyncio.wait_for(errors.get(), 5)
+            first = await asyncio.wait_for(errors.get(), DEADLINE_SECONDS)
             assert 'permissions violation for publish to "obs.node.n2"' in first.lower()
         finally:
             await connection.close()
@@ -149,13 +150,15 @@ def test_certificates_about_to_end_are_made_anew(tmp_path: Path) -> None:
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer, asked for again while the stream has no leader yet or has just lost it."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                return await ask()
-            except (NoStreamResponseError, ServiceUnavailableError, NatsTimeoutError):
-                await asyncio.sleep(0.1)
+    """Return the answer; ask again while the stream has no leader yet or has just lost it."""
+
+    async def answer() -> tuple[T] | None:
+        try:
+            return (await ask(),)
+        except (NoStreamResponseError, ServiceUnavailableError, NatsTimeoutError):
+            return None
+
+    return (await until(answer, every=0.1))[0]
 
 
 async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: NatsCluster) -> None:

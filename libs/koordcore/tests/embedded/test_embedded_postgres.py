@@ -20,6 +20,7 @@ from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from koordcore.embedded.postgres_location import TRAVERSABLE_ROOT, locate, pointer_file
 from koordcore.embedded.postmaster import live_postmaster
 from support.servers import run_now, running_postgres, server_directory
+from support.until import until
 
 pytestmark = pytest.mark.postgres
 ANYBODY_MAY_ENTER = all(folder.stat().st_mode & 0o001 for folder in Path(sys.prefix).absolute().parents)
@@ -76,8 +77,7 @@ async def test_start_waits_for_a_backend_that_has_not_noticed_the_kill(directory
             os.kill(backend, signal.SIGSTOP)
             await server.kill()
             starting = asyncio.create_task(server.start())
-            while "is still in use" not in server.log_file.read_text():  # noqa: ASYNC110  a file tells nobody
-                await asyncio.sleep(0.01)
+            await until(lambda: "is still in use" in server.log_file.read_text())
             assert not starting.done()
             os.kill(backend, signal.SIGCONT)
             await starting
@@ -276,8 +276,7 @@ def test_unprivileged_user_runs_it_as_itself(directory: Path) -> None:
 async def test_cancelled_start_leaves_no_server(directory: Path) -> None:
     server = PostgresServer(PostgresConfig(data_dir=directory / "data"))
     starting = asyncio.create_task(server.start())
-    while not (directory / "data" / "postmaster.pid").exists():  # noqa: ASYNC110  a file tells nobody
-        await asyncio.sleep(0.001)
+    await until((directory / "data" / "postmaster.pid").exists, every=0.001)
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
     assert live_postmaster(directory / "data") is None

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from koordcore.embedded.stack import (
     write_stack,
 )
 from koordcore.embedded.supervisor import Supervisor
+from support.until import DEADLINE_SECONDS, until
 
 QUICK = RestartPolicy(first_delay_seconds=0.02, max_delay_seconds=0.1)
 SLEEP = ("/bin/sleep", "60")
@@ -65,13 +65,6 @@ def stray() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
-
-
 def daemon(state_file: Path, *argv: str) -> tuple[str, ...]:
     return (sys.executable, "-c", DAEMON, str(state_file), *argv)
 
@@ -110,7 +103,7 @@ async def test_processes_that_need_nothing_start_at_the_same_time(state_file: Pa
     both_started = asyncio.Barrier(2)
 
     async def meet() -> None:
-        await asyncio.wait_for(both_started.wait(), 5)
+        await asyncio.wait_for(both_started.wait(), DEADLINE_SECONDS)
 
     specs = [ProcessSpec(name=name, argv=SLEEP, prepare=meet) for name in ("nats", "postgres")]
     async with Supervisor(specs, state_file=state_file) as supervisor:
@@ -278,7 +271,7 @@ async def test_stack_in_the_background_outlives_its_starter_and_is_stopped_by_an
     with pytest.raises(AlreadyRunningError, match=f"process {stack.supervisor.pid}"):
         await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=log_file)
 
-    assert await stop_stack(state_file, seconds=10) is True
+    assert await stop_stack(state_file, seconds=DEADLINE_SECONDS) is True
 
     assert not stack.is_live
     assert not is_alive(sleeper)

@@ -14,6 +14,7 @@ from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, Serv
 from koordcore.service.leader.lease_kv import KvLeaseStore
 from support.leases.candidates import TAKE_OVER, TIMES, Candidate, NewStore, World
 from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
+from support.until import DEADLINE_SECONDS
 
 
 @pytest.fixture(params=["memory", pytest.param("kv", marks=pytest.mark.nats), "kubernetes"])
@@ -93,7 +94,7 @@ async def test_a_graceful_release_hands_over_without_waiting_for_the_lease(world
     first, second = await world.add("a"), await world.add("b")
     await first.election.resign()
     assert first.told[-1][0] == "lost"
-    await asyncio.wait_for(asyncio.shield(first.task), 5)  # the campaign ends by itself
+    await asyncio.wait_for(asyncio.shield(first.task), DEADLINE_SECONDS)  # the campaign ends by itself
     await world.pass_time(1.2 * TIMES.retry + 0.5)
     assert world.leaders() == [second]
     assert second.terms[0].epoch > first.terms[0].epoch

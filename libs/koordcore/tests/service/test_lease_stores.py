@@ -12,6 +12,7 @@ from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, Leas
 from koordcore.service.leader.lease_kv import KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
 from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
+from support.until import DEADLINE_SECONDS, until
 
 
 def test_the_elections_are_the_port() -> None:
@@ -28,15 +29,19 @@ def test_durations_that_allow_two_leaders_are_refused(times: tuple[float, float,
 
 
 async def test_a_hanging_store_is_given_up_on_in_real_time() -> None:
+    reads = 0
+
     class Hanging(MemoryLeaseStore):
         async def read(self) -> SeenLease:
+            nonlocal reads
+            reads += 1
             await asyncio.Event().wait()
             raise AssertionError
 
     times = LeaseTimes(duration=0.3, renew_deadline=0.1, retry=0.01)
     candidate = LeaseElection(Hanging(), holder="a", clock=SystemClock(), times=times)
     campaign = asyncio.create_task(candidate.campaign())
-    await asyncio.wait((campaign,), timeout=0.2)
+    await until(lambda: reads > 2)
     assert not campaign.done()
     campaign.cancel()
     await asyncio.wait((campaign,))
@@ -45,28 +50,29 @@ async def test_a_hanging_store_is_given_up_on_in_real_time() -> None:
 @pytest.mark.nats
 async def test_kv_key_is_removed_by_its_time_to_live_and_the_epoch_still_grows(nats_url: str) -> None:
     async with kv_bucket(nats_url, "leader_ttl", limit_marker_ttl=1.0) as js:
-        times = LeaseTimes(duration=1.0, renew_deadline=0.6, retry=0.1)
+        brief = LeaseTimes(duration=1.0, renew_deadline=0.6, retry=0.1)
+        patient = LeaseTimes(duration=3600, renew_deadline=1800, retry=900)
 
-        def candidate(name: str) -> KvLeadership:
+        def candidate(name: str, times: LeaseTimes) -> KvLeadership:
             return KvLeadership(
                 js, bucket="leader_ttl", key="leader.demo", holder=name, clock=SystemClock(), times=times
             )
 
-        first = candidate("a")
+        first = candidate("a", brief)
         campaign = asyncio.create_task(first.campaign())
-        async with asyncio.timeout(10):
-            before = await first.acquired()
+        before = await asyncio.wait_for(first.acquired(), DEADLINE_SECONDS)
         campaign.cancel()
         await asyncio.wait((campaign,))
         store = KvLeaseStore(js, bucket="leader_ttl", key="leader.demo", ttl_real_seconds=None)
-        async with asyncio.timeout(10):
-            while (await store.read()).record is not None:  # noqa: ASYNC110  the server's doing
-                await asyncio.sleep(0.05)
-        # A candidate that starts now has nobody to wait for.
-        second = candidate("b")
+
+        async def is_removed() -> bool:
+            return (await store.read()).record is None
+
+        await until(is_removed)
+        # A candidate that starts now has nobody to wait for: a wait would take an hour.
+        second = candidate("b", patient)
         campaign = asyncio.create_task(second.campaign())
-        async with asyncio.timeout(0.5):
-            after = await second.acquired()
+        after = await asyncio.wait_for(second.acquired(), DEADLINE_SECONDS)
         assert after.epoch > before.epoch
         await second.resign()
         await campaign
@@ -102,8 +108,7 @@ async def test_lease_looks_as_users_of_kubernetes_expect(tmp_path: Path) -> None
             http=http,
         )
         campaign = asyncio.create_task(candidate.campaign())
-        async with asyncio.timeout(10):
-            term = await candidate.acquired()
+        term = await asyncio.wait_for(candidate.acquired(), DEADLINE_SECONDS)
         assert term.epoch == 1
         lease = api.objects["koordinator-system/koordinator-manager"]
         assert (lease["kind"], lease["apiVersion"]) == ("Lease", "coordination.k8s.io/v1")

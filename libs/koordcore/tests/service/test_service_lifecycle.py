@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Component, ComponentEnded, Service, notify_systemd
+from support.until import DEADLINE_SECONDS, until
 
 
 class Recorder:
@@ -46,17 +47,11 @@ def make(*components: Component, grace: float = 5.0) -> tuple[Service, Health]:
     return service, health
 
 
-async def until_ready(health: Health) -> None:
-    async with asyncio.timeout(5):
-        while not health.is_ready():  # noqa: ASYNC110  health has no event
-            await asyncio.sleep(0.001)
-
-
 async def test_starts_in_order_and_ends_in_reverse() -> None:
     recorder = Recorder()
     service, health = make(recorder.component("bus"), recorder.component("cycle", runs=True))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     assert recorder.steps == ["start bus", "start cycle", "run cycle"]
     assert not service.stopping
     service.stop("enough")
@@ -102,7 +97,7 @@ async def test_a_run_that_ends_by_itself_is_a_failure_unless_finite() -> None:
 
     service, health = make(Component(name="load", run=ends, finite=True))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     service.stop("enough")
     assert await life == 0
 
@@ -115,7 +110,7 @@ async def test_a_failing_stop_does_not_keep_the_others_from_closing() -> None:
 
     service, health = make(recorder.component("bus"), Component(name="outbox", stop=broken, close=broken))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     service.stop("enough")
     assert await life == 1
     assert len(service.failures) == 2
@@ -130,9 +125,9 @@ async def test_what_outlasts_the_grace_is_cut_off_and_the_rest_still_closes() ->
 
     service, health = make(recorder.component("bus"), Component(name="slow", run=for_ever, stop=for_ever), grace=0.05)
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     service.stop("enough")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         assert await life == 0
     assert recorder.steps[-1] == "close bus"
 
@@ -148,7 +143,7 @@ async def test_a_component_without_stop_is_cancelled() -> None:
 
     service, health = make(Component(name="watch", run=run))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     service.stop("enough")
     assert await life == 0
     assert ended == ["cancelled"]
@@ -170,7 +165,7 @@ async def test_cancelling_the_life_ends_it_in_order() -> None:
     recorder = Recorder()
     service, health = make(recorder.component("cycle", runs=True))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     life.cancel()
     with pytest.raises(asyncio.CancelledError):
         await life
@@ -184,14 +179,14 @@ async def test_a_signal_stops_and_a_second_one_ends_the_waiting() -> None:
         in_hand.set()
         await asyncio.Event().wait()
 
-    service, health = make(Component(name="slow", stop=for_ever), grace=60)
+    service, health = make(Component(name="slow", stop=for_ever), grace=3600)
     life = asyncio.create_task(service.run())
-    await until_ready(health)
+    await until(health.is_ready, every=0.001)
     os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(in_hand.wait(), 5)
+    await asyncio.wait_for(in_hand.wait(), DEADLINE_SECONDS)
     assert not life.done()
     os.kill(os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         assert await life == 0
 
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from koordcore.service.telemetry.finished_span import FinishedSpan
+from support.until import DEADLINE_SECONDS, until_blocking
 
 PROGRAM = """
 import asyncio, sys
@@ -66,7 +66,7 @@ def process(*flags: str, **environ: str) -> Generator["subprocess.Popen[str]"]:
     finally:
         if started.poll() is None:
             started.kill()
-        started.communicate(timeout=10)
+        started.communicate(timeout=DEADLINE_SECONDS)
 
 
 def free_port() -> int:
@@ -75,16 +75,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def until_ready(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.02)
-    raise TimeoutError("the service did not become ready")
+def is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
@@ -92,16 +87,16 @@ def test_a_service_serves_until_it_is_told_to_stop(loop: str, tmp_path: Path) ->
     port, spans = free_port(), tmp_path / "spans.jsonl"
     flags = (f"--http-port={port}", f"--trace-file={spans}", f"--event-loop={loop}", "--clock=60")
     with process(*flags, KOORD_DEMO_CLUSTER="blue", KOORD_DEMO_API_KEY="hunter2") as demo:
-        until_ready(port)
+        until_blocking(lambda: is_ready(port))
         cause = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         answer = httpx.post(
-            f"http://127.0.0.1:{port}/apply", headers={"traceparent": cause}, trust_env=False, timeout=5
+            f"http://127.0.0.1:{port}/apply", headers={"traceparent": cause}, trust_env=False, timeout=DEADLINE_SECONDS
         )
         assert answer.text.split("-")[1] == cause.split("-")[1]
         page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
         assert "koord_service_info{" in page
         demo.send_signal(signal.SIGTERM)
-        _, errors = demo.communicate(timeout=10)
+        _, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == 0
     lines = [json.loads(line) for line in errors.splitlines()]
     events = [line["event"] for line in lines]
@@ -118,7 +113,7 @@ def test_a_service_serves_until_it_is_told_to_stop(loop: str, tmp_path: Path) ->
 
 def test_a_failing_component_ends_the_process_with_its_cause() -> None:
     with process("--fail-after=0.01") as demo:
-        _, errors = demo.communicate(timeout=10)
+        _, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == 1
     (failure,) = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "component_failed"]
     assert (failure["component"], failure["error"]) == ("cycle", "RuntimeError: disk on fire")
@@ -127,19 +122,19 @@ def test_a_failing_component_ends_the_process_with_its_cause() -> None:
 
 def test_wrong_settings_end_it_with_status_2_and_a_sentence() -> None:
     with process("--http-port=x", "--shutdown-grace=0s") as demo:
-        out, errors = demo.communicate(timeout=10)
+        out, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == 2
     assert not out
     assert len(errors.splitlines()) == 2
     assert errors.splitlines()[0].startswith("koord-demo: http_port (flag --http-port): ")
     with process("--nope") as demo:
-        _, errors = demo.communicate(timeout=10)
+        _, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert (demo.returncode, errors) == (2, "koord-demo: unknown flag --nope: see --help for those that exist\n")
 
 
 def test_help_goes_to_standard_output() -> None:
     with process("-h") as demo:
-        out, errors = demo.communicate(timeout=10)
+        out, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert (demo.returncode, errors) == (0, "")
     assert "--fail-after <value>" in out
 

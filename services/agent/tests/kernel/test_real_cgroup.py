@@ -17,6 +17,7 @@ from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
 from koordcore.protocol.qos import KubeQos
+from support.until import until_blocking
 
 pytestmark = pytest.mark.root
 
@@ -65,11 +66,12 @@ def busy() -> Iterator[LinuxHost]:
 
 
 def _remove(directory: Path) -> None:
-    deadline = time.monotonic() + 5
-    while directory.exists():
+    def is_gone() -> bool:
         with contextlib.suppress(OSError):
             directory.rmdir()
-        assert time.monotonic() < deadline, f"{directory} is still busy"
+        return not directory.exists()
+
+    until_blocking(is_gone, f"the removal of {directory}", every=0)
 
 
 def root_throttling(host: LinuxHost) -> Throttling:
@@ -88,17 +90,19 @@ def pod_counters(host: LinuxHost) -> CgroupCounters:
     return counters
 
 
-def wait_for(host: LinuxHost, done: Callable[[CgroupCounters], bool]) -> CgroupCounters:
-    """The pod's counters as soon as a condition on them holds."""
-    deadline = time.monotonic() + 20
-    while not done(counters := pod_counters(host)):
-        assert time.monotonic() < deadline, counters
-    return counters
+def counters_when(host: LinuxHost, done: Callable[[CgroupCounters], bool]) -> CgroupCounters:
+    """Return the pod's counters as soon as a condition on them holds."""
+
+    def counters() -> CgroupCounters | None:
+        found = pod_counters(host)
+        return found if done(found) else None
+
+    return until_blocking(counters, every=0)
 
 
 def cores_until(host: LinuxHost, done: Callable[[CgroupCounters], bool]) -> float:
     """Cores that the pod used from now until a condition on its counters holds."""
-    cores = cgroup_usage(pod_counters(host), wait_for(host, done))
+    cores = cgroup_usage(pod_counters(host), counters_when(host, done))
     assert cores is not None
     return cores
 
@@ -123,7 +127,7 @@ def test_a_busy_process_is_held_to_the_quota_that_the_executor_writes(busy: Linu
     free = cores_until(busy, lambda now: (now.cpu_usage_ns or 0) >= used + 300_000_000)
     # the machine may be busy with other things: it is enough that the limit is gone
     assert free > held * 1.3
-    wait_for(busy, lambda now: now.memory is not None and now.memory.used_bytes >= 60 << 20)
+    counters_when(busy, lambda now: now.memory is not None and now.memory.used_bytes >= 60 << 20)
     assert [found.directory for found in busy.pod_directories()] == [POD]
 
 

@@ -36,6 +36,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.service.web.http import HttpServer
 from koordcore.values.invalid import InvalidInput
+from support.until import until
 
 GIB = 1 << 30
 BE_ROOT = "kubepods.slice/kubepods-besteffort.slice"
@@ -490,7 +491,9 @@ async def test_on_a_real_server_through_an_interruption(fresh_nats_server: NatsS
         assert isinstance((await world.facts())[-1], BeCpuSuppressed)
         await world.place(pod("late", "LS", 100))
         await world.until(lambda: "late" in world.cycle.states.views[NODE].pods)
-        async with asyncio.timeout(10):
-            while not await bus.observations.latest([LEDGER]):  # one into the dying connection may be lost
-                await world.round()
-                await asyncio.sleep(0.01)
+
+        async def is_reported() -> bool:
+            await world.round()  # a report into the dying connection may be lost
+            return bool(await bus.observations.latest([LEDGER]))
+
+        await until(is_reported)

@@ -11,6 +11,7 @@ from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import Origin
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
+from support.until import until
 
 ORIGIN = Origin(causation_id="c", correlation_id="c", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
 
@@ -24,9 +25,7 @@ async def test_facts_of_other_nodes_are_sent() -> None:
     with capture_logs() as lines:
         outbox.put([Fact(node, PodsStarted(pods=uids), ORIGIN) for node, uids in pods.items()])
         sending = asyncio.create_task(outbox.run())
-        async with asyncio.timeout(10):
-            while outbox.sent < 2:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.01)
+        await until(lambda: outbox.sent == 2)
         sending.cancel()
 
     assert [event.ref.id for event in log.between(0, 2, None, 2)] == ["a", "c"]

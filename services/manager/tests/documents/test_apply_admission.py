@@ -7,6 +7,7 @@ from typing import Any
 
 from koord_manager.shell.intake import Intake, Result, Work
 from support.manager.webhook_world import WebhookWorld, webhook_world
+from support.until import until
 
 Json = dict[str, Any]
 PREFIX = "quota.scheduling.koordinator.sh/"
@@ -131,17 +132,16 @@ async def test_the_pods_of_a_workload_are_admitted_like_all_others_within_their_
         async def pods() -> list[Json]:
             return (await world.plain.get("/v1/objects/pods")).json()["items"]
 
-        async with asyncio.timeout(20):
-            while len(await pods()) < 2:  # noqa: ASYNC110 - the control round tells nobody outside of the process
-                await asyncio.sleep(0.02)
+        async def there_are(count: int) -> bool:
+            return len(await pods()) == count
+
+        await until(lambda: there_are(2))
         assert {item["metadata"]["labels"]["koordinator.sh/qosClass"] for item in await pods()} == {"BE"}
 
         # the third waits for room
         batch["spec"]["max"]["kubernetes.io/batch-cpu"] = 3000
         await world.apply(batch)
-        async with asyncio.timeout(20):
-            while len(await pods()) < 3:  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.02)
+        await until(lambda: there_are(3))
         account = (await stored(world, "elasticquotas", "team"))["metadata"]["annotations"][f"{PREFIX}child-request"]
         assert json.loads(account) == {"kubernetes.io/batch-cpu": "3k"}
 

@@ -1,6 +1,5 @@
 """The colocation profile controller: pods that wait get managed profiles, bounded and not over and over."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_S
 from koord_manager.domain.profile_controller import ControllerPolicy, ProfileUpdates
 from koord_manager.shell.profile_controller import merge_patch
 from support.manager.webhook_world import webhook_world
+from support.until import until
 
 Json = dict[str, Any]
 PROFILE: Json = {
@@ -40,10 +40,11 @@ async def test_a_waiting_pod_gets_a_profile_that_came_later_without_its_schedule
         async def pod() -> Json:
             return (await world.plain.get("/v1/objects/pods/web")).json()
 
-        async with asyncio.timeout(20):
-            while "seen" not in (await pod())["metadata"]["labels"]:  # noqa: ASYNC110 - the round tells nobody outside
-                await asyncio.sleep(0.02)
-        after = await pod()
+        async def changed() -> Json | None:
+            found = await pod()
+            return found if "seen" in found["metadata"]["labels"] else None
+
+        after = await until(changed)
         assert after["metadata"]["labels"] == {"app": "web", "seen": "true"}
         assert after["metadata"]["annotations"] == {"a": "b"}
         assert after["spec"]["schedulerName"] == "koord-scheduler"
@@ -55,9 +56,11 @@ async def test_a_profile_that_makes_no_pod_of_a_pod_holds_up_no_other(tmp_path: 
     broken = {**PROFILE, "metadata": {**PROFILE["metadata"], "name": "broken"}, "spec": spec}
     async with webhook_world(tmp_path, *flags) as world:
         await world.apply(POD, broken, PROFILE)
-        async with asyncio.timeout(20):
-            while "seen" not in (await world.plain.get("/v1/objects/pods/web")).json()["metadata"]["labels"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+
+        async def is_changed() -> bool:
+            return "seen" in (await world.plain.get("/v1/objects/pods/web")).json()["metadata"]["labels"]
+
+        await until(is_changed)
         assert not world.shell.service.stopping
 
 

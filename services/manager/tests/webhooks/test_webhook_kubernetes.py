@@ -5,7 +5,7 @@ import base64
 import contextlib
 import copy
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from support.kubernetes.apiserver import ApiServer, running_api_server
 from support.kubernetes.authorization import manager_user
 from support.manager.loops import AlwaysLeading
 from support.manager.webhook_world import WebhookWorld, webhook_world
+from support.until import until
 
 Json = dict[str, Any]
 NAMES = WebhookEnvironment()
@@ -71,12 +72,6 @@ async def behind_api_server(directory: Path, *flags: str) -> AsyncGenerator[tupl
                 await server.webhooks.close()  # its idle connections would be waited for
         finally:
             await api.close()
-
-
-async def until(seen: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await seen():  # noqa: ASYNC110 - the fold tells nobody outside of the process
-            await asyncio.sleep(0.02)
 
 
 async def mirrored(world: WebhookWorld, kind: str, name: str) -> None:

@@ -1,6 +1,5 @@
 """What was admitted is decided anew alike, and with other profiles or gates as they say."""
 
-import asyncio
 import hashlib
 import json
 import random
@@ -27,6 +26,7 @@ from koordcore.values.timestamps import rfc3339
 from koordctl.access.folding import everything_kept
 from support.manager.webhook_world import ALL_GATES, WebhookWorld, review_body, webhook_world
 from support.mutations import mutated
+from support.until import until
 
 Json = dict[str, Any]
 PREFIX = "quota.scheduling.koordinator.sh/"
@@ -132,9 +132,10 @@ async def facts_of(bus: Bus) -> list[StoredEvent]:
 
 
 async def until_there_is(world: WebhookWorld, kind: str) -> None:
-    async with asyncio.timeout(20):
-        while kind not in {one.type for one in await facts_of(world.bus)}:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    async def is_there() -> bool:
+        return kind in {one.type for one in await facts_of(world.bus)}
+
+    await until(is_there)
 
 
 async def mirrored(world: WebhookWorld, document: Json, uid: str) -> None:
@@ -149,9 +150,11 @@ async def mirrored(world: WebhookWorld, document: Json, uid: str) -> None:
         causation_id=f"gateway/{ref}/0/{digest}", correlation_id=uid, actor="g", occurred_at=now, based_on=position
     )
     await world.bus.events.append(CATALOGUE.seal([Draft(ref, PodSpecAdded(object=found), 0)], origin))
-    async with asyncio.timeout(20):
-        while (await world.plain.get("/v1/state")).json()["position"] <= position:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+
+    async def is_folded() -> bool:
+        return (await world.plain.get("/v1/state")).json()["position"] > position
+
+    await until(is_folded)
 
 
 def names(fates: Sequence[AdmissionFate]) -> list[str]:

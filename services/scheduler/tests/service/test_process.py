@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from support.scheduler.scheduling import node, pod
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
@@ -63,7 +64,7 @@ async def start(server: NatsServer, name: str, *flags: str, failpoint: str = "")
     )
     assert process.stderr is not None
     # Until then a signal would not be handled; a process that was killed before it was ready ends its output.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while (line := await process.stderr.readline()) and b"service_ready" not in line:
             pass
     return process
@@ -72,7 +73,7 @@ async def start(server: NatsServer, name: str, *flags: str, failpoint: str = "")
 async def end(process: asyncio.subprocess.Process) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await process.communicate()
     assert process.returncode is not None
     return process.returncode
@@ -83,13 +84,12 @@ async def where(bus: Bus) -> dict[str, str]:
 
     The head may be that of a batch which is being stored: then its end is looked for again.
     """
-    placed, held = await _read(bus)
-    for _ in range(100):
-        if placed == held:
-            break
-        await asyncio.sleep(0.05)
-        placed, held = await _read(bus)
-    assert placed == held
+
+    async def agreed() -> tuple[dict[str, str], dict[str, str]] | None:
+        found = await _read(bus)
+        return found if found[0] == found[1] else None
+
+    placed, held = await until(agreed)
     assert all(list(held.values()).count(name) <= 20 for name in held.values())
     return placed
 
@@ -112,12 +112,6 @@ async def _read(bus: Bus) -> tuple[dict[str, str], dict[str, str]]:
                 case _:
                     pass
     return placed, held
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110  any condition, not one that has an event
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("passage", ["before_append:1", "before_append:2", "after_append_before_confirm:1"])

@@ -1,8 +1,7 @@
 """The whole service over the log in memory: follower, cycle, publisher, pages; two of them racing."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 import httpx
@@ -28,6 +27,7 @@ from koordcore.service.run import Shell
 from koordcore.service.telemetry.tracing import parse_traceparent
 from support.running_service import running_service
 from support.scheduler.scheduling import node, pod, with_metadata
+from support.until import until
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -56,12 +56,6 @@ async def scheduler(bus: Bus, log: EventLog | None = None, *flags: str) -> Async
     async with running_service(settings, compose) as shell:
         await until(lambda: shell.health.is_ready())
         yield Running(cycles[0], shell)
-
-
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  any condition, not one that has an event
-            await asyncio.sleep(0.02)
 
 
 async def say(log: EventLog, kind: str, id_: str, event: Event) -> StoredEvent:
@@ -198,26 +192,25 @@ async def test_restarted_scheduler_goes_on_where_the_log_stands() -> None:
         assert running.cycle.state.nodes.free[1, row] == 0
 
 
-class Slow:
-    """A log whose answers take a while."""
+class Overtaken:
+    """A log that takes what a scheduler decides only when another one has stored something, or all pods are placed."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, shared: MemoryLog, pods: int) -> None:
         self._log = log
+        self._shared = shared
+        self._pods = pods
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        await asyncio.sleep(0.02)
+        seen = self._shared.last_seq
+        await until(lambda: self._shared.last_seq > seen or len(where(self._shared)) == self._pods)
         return await self._log.append(events)
 
 
 async def test_two_schedulers_never_place_twice_nor_overfill() -> None:
-    # Whether they meet is up to the loop's timing; that they do no harm has to hold each time.
-    for _ in range(5):
-        if await refusals_of_a_race() > 0:
-            return
-    pytest.fail("they never met")
+    assert await refusals_of_a_race() > 0
 
 
 async def refusals_of_a_race() -> float:
@@ -226,12 +219,12 @@ async def refusals_of_a_race() -> float:
     bus = memory_bus(log=shared)
     nodes, pods = 8, 400
     await submit(bus.events, *(node(f"n{number}", cpu="20") for number in range(nodes)))
-    # Equal schedulers that see the same decide the same, which is no conflict; the slow one sees something else.
-    slow = Slow(bus.events)
-    async with scheduler(bus) as one, scheduler(bus, slow) as other:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  everything else is the log's own
+    room = nodes * 40
+    # Equal schedulers that see the same decide the same, which is no conflict; the overtaken one sees something else.
+    overtaken = Overtaken(bus.events, shared, room)
+    async with scheduler(bus) as one, scheduler(bus, overtaken) as other:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  everything else is the log's own
         await submit(bus.events, *(pod(f"p{number}", {"cpu": "500m"}) for number in range(pods)))
-        room = nodes * 40
-        await until(lambda: len(where(shared)) == room, 30.0)
+        await until(lambda: len(where(shared)) == room)
         for running in (one, other):
             await until(lambda running=running: len(running.cycle.state.assumed.outbox) == 0)
             free = running.cycle.state.nodes.free[1, :nodes]
@@ -382,14 +375,14 @@ async def test_fact_that_is_too_large_for_the_log_harms_nobody(capsys: pytest.Ca
 
 
 async def abandoned(bus: Bus, uid: str) -> DecisionAbandoned:
-    """What a pod was told whose decision was given up."""
-    said: Event | None = None
-    async with asyncio.timeout(30):
-        while not isinstance(said, DecisionAbandoned):
-            await asyncio.sleep(0.02)
-            latest = await bus.explanations.latest([AggregateRef("pod", uid)])
-            said = CATALOGUE.read(latest[0]) if latest else None
-    return said
+    """Return what a pod is told whose decision was given up."""
+
+    async def told() -> DecisionAbandoned | None:
+        latest = await bus.explanations.latest([AggregateRef("pod", uid)])
+        said = CATALOGUE.read(latest[0]) if latest else None
+        return said if isinstance(said, DecisionAbandoned) else None
+
+    return await until(told)
 
 
 def one_node_each(members: int) -> list[Node]:
