@@ -42,7 +42,7 @@ from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, o
 from koord_manager.shell.intake import Intake
 from koord_manager.shell.ports import add_ports
 from koord_manager.shell.profile_controller import run_profile_controller
-from koord_manager.shell.queue_metrics import add_queue_metrics
+from koord_manager.shell.queue_metrics import QueueMetrics
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
@@ -104,7 +104,9 @@ def assemble(
     metrics = ControllerMetrics(shell.metrics.registry, writes_objects=api is not None)
     plugins = enabled_of(PLUGINS, settings.noderesource_plugins)
     metrics.set_up(sorted(plugins))
-    add_queue_metrics(shell.metrics.registry, view.queue)
+    queue_metrics = QueueMetrics(shell.metrics.registry)
+    queue_metrics.add(lambda: view.queue)
+    view.queue.on_take = queue_metrics.taken
     context = ManagerContext(
         view=view,
         intake=intake,
@@ -207,7 +209,9 @@ def assemble(
         slo_config=(names.slo_namespace, names.slo_name),
         other_configs=((names.enhanced_namespace, names.enhanced_name),),
         wrote=metrics.wrote,
+        taken=queue_metrics.taken,
     )
+    queue_metrics.add(lambda: gateway.queue)
     gateways.append(gateway)
 
     async def mirror() -> None:

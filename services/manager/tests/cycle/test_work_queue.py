@@ -14,7 +14,7 @@ from koord_manager.domain.work_queue import LONGEST_DELAY_SECONDS, WorkQueue
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.documents.processing import process_documents
 from koord_manager.shell.folding import read_report
-from koord_manager.shell.queue_metrics import add_queue_metrics
+from koord_manager.shell.queue_metrics import QueueMetrics
 from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.agents.observation import NodeUsageReported, Usage
@@ -254,9 +254,12 @@ def test_the_next_timer_is_known() -> None:
 
 def test_metrics_have_the_names_of_client_go() -> None:
     registry, queue = CollectorRegistry(), WorkQueue()
-    add_queue_metrics(registry, queue)
+    metrics = QueueMetrics(registry)
+    metrics.add(lambda: queue)
+    queue.on_take = metrics.taken
+    queue.begin(1)
     queue.add_all("c", "ab")
-    queue.begin(3)
+    queue.begin(4)
     label = {"name": "c"}
     assert registry.get_sample_value("workqueue_depth", label) == 2
     assert registry.get_sample_value("workqueue_longest_wait_seconds", label) == 3

@@ -15,13 +15,13 @@ from koord_manager.domain.gateway.binding import (
     judge_binding,
     judge_look,
     outcome_draft,
-    owed_binding,
+    pending_binding,
 )
 from koord_manager.domain.gateway.eviction import Evicted, Eviction, GivenUp, Waits, judge_eviction
 from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
-from koord_manager.domain.gateway.node_writes import owed_status
+from koord_manager.domain.gateway.node_writes import pending_status
 from koord_manager.domain.gateway.resources import NODES, PODS, mirrored_resources
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
@@ -141,7 +141,7 @@ def placed_pod(node_name: str = "node-a") -> Mirror:
 
 def test_a_binding_is_owed_until_its_outcome_is_recorded_and_again_for_the_next_placement() -> None:
     mirror = placed_pod()
-    binding = owed_binding(mirror.view, "uid-1")
+    binding = pending_binding(mirror.view, "uid-1")
     assert binding is not None
     body: Any = binding_request(binding).body
     assert body["metadata"]["uid"] == "uid-1"
@@ -150,7 +150,7 @@ def test_a_binding_is_owed_until_its_outcome_is_recorded_and_again_for_the_next_
     draft = outcome_draft(mirror.view, binding, Settled("AssignedElsewhere"))
     assert draft is not None
     mirror.log.write(draft.ref.kind, draft.ref.id, draft.event)
-    assert owed_binding(mirror.view, "uid-1") is None
+    assert pending_binding(mirror.view, "uid-1") is None
     assert outcome_draft(mirror.view, binding, Settled()) is None
     state = mirror.log.state.of_kind(PodSpecState)["uid-1"]
     assert state.binding is not None
@@ -178,7 +178,7 @@ def test_what_an_answer_to_a_binding_means(status: int, outcome: Settled | Later
 
 def test_what_the_pod_says_after_a_conflict() -> None:
     mirror = placed_pod()
-    binding = owed_binding(mirror.view, "uid-1")
+    binding = pending_binding(mirror.view, "uid-1")
     assert binding is not None
 
     def looked(uid: str = "uid-1", where: str = "") -> object:
@@ -232,7 +232,7 @@ def test_a_node_that_says_the_published_amount_in_any_spelling_is_owed_nothing(a
     )
     log.write("nodepolicy", "node-a", computed)
 
-    assert owed_status(ManagerView(log.state), "node-a") is None
+    assert pending_status(ManagerView(log.state), "node-a") is None
 
 
 def test_a_usage_that_cannot_be_read_is_absent_and_never_zero() -> None:

@@ -8,7 +8,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import node_metric_status
 from koord_manager.domain.gateway.requests import JSON_PATCH
-from koord_manager.domain.gateway.topology_object import owed_topology
+from koord_manager.domain.gateway.topology_object import pending_topology
 from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.agents.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
@@ -49,7 +49,7 @@ class Cluster:
 
     def carry_out(self, present: dict[str, Any] | None = None) -> dict[str, Any]:
         """What the object is after the write that is owed."""
-        request = owed_topology(self.view, "a")
+        request = pending_topology(self.view, "a")
         assert request is not None
         if request.method == "POST":
             after = cast("dict[str, Any]", request.body)
@@ -63,7 +63,7 @@ class Cluster:
 
 def test_the_object_is_created_with_its_node_as_owner_and_then_nothing_is_owed() -> None:
     cluster = Cluster()
-    assert owed_topology(cluster.view, "a") is None, "nothing is known yet"
+    assert pending_topology(cluster.view, "a") is None, "nothing is known yet"
     cluster.say(report())
     made = cluster.carry_out()
     assert made["metadata"]["ownerReferences"][0]["uid"] == "n-1"
@@ -73,7 +73,7 @@ def test_the_object_is_created_with_its_node_as_owner_and_then_nothing_is_owed()
         "allocatable": "4",
         "available": "4",
     }
-    assert owed_topology(cluster.view, "a") is None
+    assert pending_topology(cluster.view, "a") is None
 
 
 def test_what_others_keep_in_it_stays_and_what_the_agent_no_longer_says_goes() -> None:
@@ -86,13 +86,13 @@ def test_what_others_keep_in_it_stays_and_what_the_agent_no_longer_says_goes() -
     present["zones"][0]["costs"] = [{"name": "node-1", "value": 20}]
     present["metadata"]["annotations"][keys.CPU_TOPOLOGY] = '{ "detail": [] }'
     cluster.store(present)
-    assert owed_topology(cluster.view, "a") is None, "the same by value"
+    assert pending_topology(cluster.view, "a") is None, "the same by value"
     cluster.say(report(cpu=3_000, annotations={keys.CPU_TOPOLOGY: '{"detail":[1]}'}))
     after = cluster.carry_out(present)
     assert after["metadata"]["annotations"] == {"example.com/x": "theirs", keys.CPU_TOPOLOGY: '{"detail":[1]}'}
     assert batch in after["zones"][0]["resources"]
     assert after["zones"][0]["costs"] == [{"name": "node-1", "value": 20}]
-    assert owed_topology(cluster.view, "a") is None
+    assert pending_topology(cluster.view, "a") is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9_000)), min_size=1, max_size=4))
@@ -101,9 +101,9 @@ def test_one_write_is_enough_after_any_reports(said: list[tuple[int, int]]) -> N
     present: dict[str, Any] | None = None
     for zones, cpu in said:
         cluster.say(report(zones=zones, cpu=cpu))
-        if owed_topology(cluster.view, "a") is not None:
+        if pending_topology(cluster.view, "a") is not None:
             present = cluster.carry_out(present)
-        assert owed_topology(cluster.view, "a") is None
+        assert pending_topology(cluster.view, "a") is None
 
 
 def test_numa_usage_windows_and_extensions_survive_the_way_through_a_node_metric() -> None:

@@ -141,7 +141,7 @@ class WorkQueue:
         for name in names:
             since = ready.pop(name)
             if self.on_take is not None:
-                self.on_take(controller, self.now - since)
+                self.on_take(controller, self.now - since if since else 0.0)  # 0: added before the first `begin`
         return names
 
     def forget(self, controller: str, name: str) -> None:
@@ -173,8 +173,9 @@ class WorkQueue:
         if is_new:
             back_off.retries += 1
             back_off.delay = min(back_off.delay * 2 or self._first, self._longest)
-            back_off.due = self.now + max(back_off.delay * self._jitter(), least_delay)
+            back_off.due = self.now + back_off.delay * self._jitter()
             self._retries[controller] = self._retries.get(controller, 0) + 1
+        back_off.due = max(back_off.due, self.now + least_delay)
         if requeue:
             self.add_after(controller, name, back_off.due)
         return back_off.retries, back_off.delay, is_new
@@ -228,6 +229,11 @@ class WorkQueue:
     def controllers(self) -> Iterator[str]:
         """Yield the names of the controllers that ever had a key."""
         yield from self._adds
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key is ready and no key waits for a timer."""
+        return not (self._due or any(self._ready.values()))
 
     def counts(self, controller: str) -> tuple[int, int]:
         """Return how many keys of a controller were added, and how many attempts were retried."""

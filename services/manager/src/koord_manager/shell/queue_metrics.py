@@ -1,6 +1,6 @@
-"""Metrics of the work queue, with the names that Kubernetes' controllers use."""
+"""Metrics of the work queues, with the names that Kubernetes' controllers use."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,36 +11,41 @@ from koord_manager.domain.work_queue import WorkQueue
 _BUCKETS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class _QueueCollector(Collector):
-    """Reads the figures of a queue when they are scraped."""
+class QueueMetrics(Collector):
+    """Reads the figures of work queues when they are scraped."""
 
-    def __init__(self, queue: WorkQueue) -> None:
-        self._queue = queue
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._sources: list[Callable[[], WorkQueue | None]] = []
+        self._duration = Histogram(
+            "workqueue_queue_duration_seconds",
+            "Time that a key was ready before its controller took it, in seconds",
+            ["name"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def add(self, source: Callable[[], WorkQueue | None]) -> None:
+        """Publish the figures of a further queue; the source returns None while there is none."""
+        self._sources.append(source)
+
+    def taken(self, name: str, seconds: float) -> None:
+        """Count a key that was taken after some seconds, see `WorkQueue.on_take`."""
+        self._duration.labels(name).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the figures of all queues."""
         depth = GaugeMetricFamily("workqueue_depth", "Current number of ready keys", labels=["name"])
         adds = CounterMetricFamily("workqueue_adds", "Number of keys added", labels=["name"])
         retries = CounterMetricFamily("workqueue_retries", "Number of retries with back-off", labels=["name"])
         wait = GaugeMetricFamily(
             "workqueue_longest_wait_seconds", "Time that the oldest ready key has waited, in seconds", labels=["name"]
         )
-        for name in self._queue.controllers():
-            added, retried = self._queue.counts(name)
-            depth.add_metric([name], self._queue.depth(name))
-            adds.add_metric([name], added)
-            retries.add_metric([name], retried)
-            wait.add_metric([name], self._queue.longest_wait(name))
+        for queue in [queue for source in self._sources if (queue := source()) is not None]:
+            for name in queue.controllers():
+                added, retried = queue.counts(name)
+                depth.add_metric([name], queue.depth(name))
+                adds.add_metric([name], added)
+                retries.add_metric([name], retried)
+                wait.add_metric([name], queue.longest_wait(name))
         yield from (depth, adds, retries, wait)
-
-
-def add_queue_metrics(registry: CollectorRegistry, queue: WorkQueue) -> None:
-    """Publish the depth, adds, retries and waits of a queue."""
-    duration = Histogram(
-        "workqueue_queue_duration_seconds",
-        "Time that a key was ready before its controller took it, in seconds",
-        ["name"],
-        buckets=_BUCKETS,
-        registry=registry,
-    )
-    queue.on_take = lambda name, seconds: duration.labels(name).observe(seconds)
-    registry.register(_QueueCollector(queue))

@@ -1,6 +1,6 @@
 """Placed, not yet bound: which bindings are owed, and what the API server's answer to one means.
 
-    PodPlaced -> owed_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler takes it back)
+    PodPlaced -> pending_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler takes it back)
 
 The binding carries the pod's uid, so that it never binds another pod of that name, and the pod's allocation as
 annotations, so that they stand on the object from the moment it has a node. It is owed as long as the fold says placed
@@ -52,7 +52,7 @@ class Later(NamedTuple):
     look: bool = False
 
 
-def owed_binding(view: ManagerView, uid: str) -> Binding | None:
+def pending_binding(view: ManagerView, uid: str) -> Binding | None:
     """The binding that is owed for a pod; None when there is none: not placed, settled, gone, or being deleted."""
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)

@@ -46,7 +46,7 @@ class Waits(NamedTuple):
     why: str
 
 
-def owed_eviction(view: ManagerView, uid: str) -> Eviction | None:
+def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
     """The eviction that is owed for a pod; None when nobody asks for one."""
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None

@@ -36,7 +36,7 @@ class Known(NamedTuple):
     spec: Json
 
 
-def owed_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
+def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
     """The write that makes the NodeSLO object what was rendered, creates it, or deletes that of a node that is gone.
 
     known    name -> what the API server has
@@ -54,7 +54,7 @@ def owed_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> 
     return _written("nodeslo", NODE_SLO, "NodeSLO", name, wanted, found)
 
 
-def owed_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
+def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
     """The write that makes the NodeMetric's spec what was rendered, creates it, or deletes it after its node."""
     name = name_from_token(token)
     policy = view.policy(token)
@@ -162,7 +162,7 @@ def _amounts(usage: Usage) -> Json:
     return {"cpu": f"{usage.cpu_milli}m", "memory": str(usage.memory_bytes)}
 
 
-def owed_zones(view: ManagerView, token: str) -> Request | None:
+def pending_zones(view: ManagerView, token: str) -> Request | None:
     """The write of the batch resources of each NUMA zone into the node's NodeResourceTopology.
 
     source    manager spec, 5.4: equal capacity, allocatable and available; other resources are kept; sorted by name

@@ -56,7 +56,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
     return wanted
 
 
-def owed_status(view: ManagerView, token: str) -> Request | None:
+def pending_status(view: ManagerView, token: str) -> Request | None:
     """The patch of the node's status that is owed."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
@@ -73,7 +73,7 @@ def owed_status(view: ManagerView, token: str) -> Request | None:
     return Request("node-status", "PATCH", f"/api/v1/nodes/{name_from_token(token)}/status", body, MERGE_PATCH)
 
 
-def owed_metadata(view: ManagerView, token: str) -> Request | None:
+def pending_metadata(view: ManagerView, token: str) -> Request | None:
     """The patch of the node's annotations and labels that is owed."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:

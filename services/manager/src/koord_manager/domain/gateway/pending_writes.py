@@ -1,12 +1,13 @@
-"""What changed in the fold since it was last looked at, so that only those objects are asked whether a write is owed.
+"""The objects whose writes to the API server have to be decided, because something changed in the fold.
 
-    fold event -> PendingWrites.note -> keys -> owed_* (binding, eviction, node_writes, node_objects) -> requests
+    folded event -> PendingWrites.note -> work queue -> pending_* (binding, eviction, node_writes, ...) -> requests
 
 Nothing here has to survive: a new leader seeds it from the fold, and every write is decided from the fold alone.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
@@ -32,40 +33,52 @@ from koord_manager.domain.gateway.pod_status_writes import (
 )
 from koord_manager.domain.gateway.published_status import ref_of_object
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
+from koord_manager.domain.work_queue import WorkQueue
 
-MOST_WORDS = 10_000
-"""Kubernetes events that may wait; the oldest are dropped: facts are in the log, these are for `kubectl describe`."""
+BINDING: Final = "gateway-binding"
+EVICTION: Final = "gateway-eviction"
+NODE: Final = "gateway-node"
+STATUS: Final = "gateway-status"
+QUEUES: Final = (BINDING, EVICTION, NODE, STATUS)
+"""The queues of the gateway, most urgent first. Their keys are uids of pods, tokens of nodes, and `kind/id` of an
+aggregate whose status is written to a custom resource."""
+MAX_EVENTS: Final = 10_000
+"""Maximum number of Kubernetes events that wait; the oldest are dropped, because the facts are in the log."""
+FIRST_DELAY_SECONDS: Final = 0.2
+LONGEST_DELAY_SECONDS: Final = 30.0
 
 
 class PendingWrites:
-    """Keys that have to be looked at. One task owns an instance; sets keep the order of insertion.
+    """Objects whose writes to the API server have to be decided. One task owns an instance.
 
-    bindings, evictions, nominated    pods (uids)
-    nodes                             nodes (tokens)
-    objects                           aggregates whose facts stand on custom resources
-    words                             Kubernetes events to record
+    Attributes:
+        queue: Keys of these objects, see `QUEUES`.
+        nominated: Uid of a pod -> its nominated node to write, empty for none.
+        events: Kubernetes events to record.
     """
 
-    def __init__(self) -> None:
-        self.bindings: dict[str, None] = {}
-        self.evictions: dict[str, None] = {}
+    def __init__(self, jitter: Callable[[], float] = lambda: 1.0) -> None:
+        self.queue = WorkQueue(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, jitter)
         self.nominated: dict[str, str] = {}
-        self.nodes: dict[str, None] = {}
-        self.objects: dict[AggregateRef, None] = {}
-        self.words: deque[KubernetesEvent] = deque(maxlen=MOST_WORDS)
+        self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
 
     def seed(self, view: ManagerView) -> None:
-        """Everything that might be owed, from the fold: for a leader that has just begun."""
-        self.bindings = {uid: None for uid, pod in view.state.of_kind(PodState).items() if pod.node}
-        self.evictions = dict.fromkeys(view.state.of_kind(EvictionState))
-        self.nodes = dict.fromkeys(view.state.of_kind(NodeSpecState))
+        """Queue every object of the fold that may have a pending write, for a new leader."""
+        self.queue.add_all(BINDING, (uid for uid, pod in view.state.of_kind(PodState).items() if pod.node))
+        self.queue.add_all(EVICTION, view.state.of_kind(EvictionState))
+        self.queue.add_all(NODE, view.state.of_kind(NodeSpecState))
         self.nominated = {uid: pod.nominated for uid, pod in view.state.of_kind(PodState).items() if pod.nominated}
-        self.objects = {ref: None for ref, _ in view.state if ref.kind in STATUS_KINDS}
-        self.words.clear()
+        for ref, _ in view.state:
+            if ref.kind in STATUS_KINDS:
+                self._add_status(ref)
+        self.events.clear()
         self._profiles_of = {}
         for id_, profile in view.state.of_kind(QuotaProfileState).items():
             self._note_profile(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
+
+    def _add_status(self, ref: AggregateRef) -> None:
+        self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
         """Take in events that the view has folded."""
@@ -75,34 +88,34 @@ class PendingWrites:
     def _note(self, view: ManagerView, ref: AggregateRef, event: Event) -> None:
         match event:
             case PodPlaced():
-                self.bindings[ref.id] = None
+                self.queue.add(BINDING, ref.id)
             case PodSpecAdded() | PodSpecChanged():
                 if ref.id in view.state.of_kind(PodState):
-                    self.bindings[ref.id] = None
+                    self.queue.add(BINDING, ref.id)
             case PodBound(node=node, observed=False):
                 pod = _pod(view, ref.id)
                 if pod is not None:
-                    self.words.append(scheduled(ref.id, pod.metadata.namespace, pod.metadata.name, node))
+                    self.events.append(scheduled(ref.id, pod.metadata.namespace, pod.metadata.name, node))
             case PodBindFailed():
                 pod = _pod(view, ref.id)
                 if pod is not None:
                     message = f"binding rejected: {event.reason}: {event.message}"
-                    self.words.append(failed_scheduling(ref.id, pod.metadata.namespace, pod.metadata.name, message))
+                    self.events.append(failed_scheduling(ref.id, pod.metadata.namespace, pod.metadata.name, message))
             case PodEvictionRequested():
-                self.evictions[ref.id] = None
-                self.words.append(_eviction_word(ref.id, event))
+                self.queue.add(EVICTION, ref.id)
+                self.events.append(_eviction_event(ref.id, event))
             case PodNominated(node=node):
                 self.nominated[ref.id] = node
             case PodNominationCleared():
                 self.nominated[ref.id] = ""
             case MassAbnormalityChanged(active=True):
-                self.words.append(_mass_abnormal(view, event))
+                self.events.append(_mass_abnormal(view, event))
             case ConfigRejected():
-                self.words.extend(_config_words(view, event))
+                self.events.extend(_config_events(view, event))
             case NodeTopologyReported():
-                self.nodes[ref.id] = None
+                self.queue.add(NODE, ref.id)
             case QuotaProfileRendered():
-                self.objects[ref] = None
+                self._add_status(ref)
                 self._note_profile(ref, event.quota_namespace, event.quota_name)
             case CustomObjectObserved():
                 self._note_object(ref)
@@ -110,16 +123,16 @@ class PendingWrites:
                 self._note_root_quota(ref)
             case _:
                 if ref.kind in ("nodespec", "nodepolicy"):
-                    self.nodes[ref.id] = None
+                    self.queue.add(NODE, ref.id)
                 elif ref.kind in STATUS_KINDS:
-                    self.objects[ref] = None
+                    self._add_status(ref)
 
     def _note_object(self, ref: AggregateRef) -> None:
         plural, names = plural_of(ref.id), ref.id.partition("=")[2]
         if plural == "noderesourcetopologies":
-            self.nodes[names] = None
+            self.queue.add(NODE, names)
         elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:
-            self.objects[about] = None
+            self._add_status(about)
             self._note_root_quota(ref)
 
     def _note_profile(self, ref: AggregateRef, namespace: str, name: str) -> None:
@@ -128,7 +141,8 @@ class PendingWrites:
     def _note_root_quota(self, ref: AggregateRef) -> None:
         """A quota that its profile renders was changed or removed by somebody: it is written again."""
         if plural_of(ref.id) == "elasticquotas":
-            self.objects |= self._profiles_of.get(namespaced_from_token(ref.id.partition("=")[2]), {})
+            for profile in self._profiles_of.get(namespaced_from_token(ref.id.partition("=")[2]), ()):
+                self._add_status(profile)
 
 
 def _pod(view: ManagerView, uid: str) -> Pod | None:
@@ -136,7 +150,7 @@ def _pod(view: ManagerView, uid: str) -> Pod | None:
     return spec.object if spec is not None else None
 
 
-def _eviction_word(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
+def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
     if event.method == "delete":
         return preempted(uid, event.namespace, event.name, event.message or "Preempted")
     message = event.message or f"evicted by {event.initiator}"
@@ -159,7 +173,7 @@ def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> Kubernet
     )
 
 
-def _config_words(view: ManagerView, event: ConfigRejected) -> list[KubernetesEvent]:
+def _config_events(view: ManagerView, event: ConfigRejected) -> list[KubernetesEvent]:
     config = view.config(event.namespace, event.name)
     uid = config.object.metadata.uid if config is not None and config.object is not None else ""
     involved = Involved("ConfigMap", "v1", event.namespace, event.name, uid)

@@ -46,7 +46,7 @@ _PROFILES = "/apis/quota.koordinator.sh/v1alpha1"
 _ANALYSIS = "/apis/analysis.koordinator.sh/v1alpha1"
 
 
-def owed_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
+def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
     """The writes that a fact on one of `STATUS_KINDS` owes."""
     state = view.state.get(ref)
     match state:

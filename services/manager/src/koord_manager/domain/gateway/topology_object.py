@@ -35,7 +35,7 @@ MANAGED_ANNOTATIONS: Final = (
 _FIELDS: Final = ("capacity", "allocatable")
 
 
-def owed_topology(view: ManagerView, token: str) -> Request | None:
+def pending_topology(view: ManagerView, token: str) -> Request | None:
     """The write that makes the object of a node what its agent reported, or creates it; None without a report.
 
     The object goes with its node: the node owns it.

@@ -45,7 +45,7 @@ class EventRecorder:
         self,
         api: KubernetesApi,
         view: ManagerView,
-        owed: PendingWrites,
+        pending_writes: PendingWrites,
         verdicts: ObservationLog,
         clock: Clock,
         logger: Logger,
@@ -53,10 +53,10 @@ class EventRecorder:
         counted: Counted = lambda _, __: None,
         errors: ErrorBoundary | None = None,
     ) -> None:
-        self._errors = errors or ErrorBoundary("words", logger)
+        self._errors = errors or ErrorBoundary("events", logger)
         self._api = api
         self._view = view
-        self._pending_writes = owed
+        self._pending_writes = pending_writes
         self._verdicts = verdicts
         self._clock = clock
         self._logger = logger
@@ -74,7 +74,7 @@ class EventRecorder:
     @property
     def is_idle(self) -> bool:
         """Whether everything was said."""
-        return not (self._pending_writes.words or self._pending or self._pending_writes.nominated)
+        return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
         """Says words, conditions and nominations until cancelled."""
@@ -88,8 +88,8 @@ class EventRecorder:
                 uid, verdict = self._pending.popitem(last=False)
                 with self._errors(uid):
                     await self._explain(uid, verdict)
-            elif self._pending_writes.words:
-                word = self._pending_writes.words.popleft()
+            elif self._pending_writes.events:
+                word = self._pending_writes.events.popleft()
                 with self._errors(word.name):
                     await self._record(word)
             else:
@@ -132,7 +132,7 @@ class EventRecorder:
         if spec is None or self._is_placed(uid):
             return
         message = verdict.message[:1024]
-        self._pending_writes.words.append(failed_scheduling(uid, verdict.namespace, verdict.name, message))
+        self._pending_writes.events.append(failed_scheduling(uid, verdict.namespace, verdict.name, message))
         if self._conditions.get(uid) == message:
             return
         nominated = self._view.state.of_kind(PodState).get(uid)

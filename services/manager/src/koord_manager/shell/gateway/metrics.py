@@ -28,7 +28,7 @@ class GatewayMetrics(Protocol):
         ...
 
     def failed(self, part: str) -> None:
-        """One object could not be worked on: `ingest`, `outbox`, `words`, `reports`, `sweep` or `owed`."""
+        """One object could not be worked on: `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
         ...
 
 

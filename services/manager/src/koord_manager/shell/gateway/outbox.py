@@ -9,13 +9,13 @@ source    event-bus spec, 3.2, 5
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
-from koordcore.retry import Backoff
 from koordcore.service.failpoints import failpoint
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
@@ -29,7 +29,7 @@ from koord_manager.domain.gateway.binding import (
     judge_look,
     known_outcome,
     outcome_draft,
-    owed_binding,
+    pending_binding,
     pod_path,
 )
 from koord_manager.domain.gateway.eviction import (
@@ -39,15 +39,15 @@ from koord_manager.domain.gateway.eviction import (
     eviction_request,
     is_leaving,
     judge_eviction,
-    owed_eviction,
+    pending_eviction,
 )
-from koord_manager.domain.gateway.node_objects import Known, owed_node_metric, owed_node_slo, owed_zones
-from koord_manager.domain.gateway.node_writes import owed_metadata, owed_status
-from koord_manager.domain.gateway.pending_writes import PendingWrites
+from koord_manager.domain.gateway.node_objects import Known, pending_node_metric, pending_node_slo, pending_zones
+from koord_manager.domain.gateway.node_writes import pending_metadata, pending_status
+from koord_manager.domain.gateway.pending_writes import BINDING, EVICTION, NODE, QUEUES, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
-from koord_manager.domain.gateway.status_writes import owed_objects, quota_refused
-from koord_manager.domain.gateway.topology_object import owed_topology
+from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
+from koord_manager.domain.gateway.topology_object import pending_topology
 from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
@@ -55,7 +55,7 @@ from koord_manager.shell.gateway.failures import ErrorBoundary
 
 WORKERS: Final = 32
 Key = tuple[str, str]
-"""(what, id): ("bind", uid), ("evict", uid), ("node", token), or an aggregate whose fact stands on a custom resource"""
+"""A queue (`pending_writes.QUEUES`) and the key in it."""
 
 Counted = Callable[[str, str], None]
 """(purpose, meaning) of each write, for metrics."""
@@ -77,14 +77,6 @@ class Writes:
     object_status: bool = True
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A key that is not done: its back-off, and the timer that touches it again."""
-
-    backoff: Backoff = field(default_factory=lambda: Backoff(0.2, 30.0))
-    timer: asyncio.TimerHandle | None = None
-
-
 class Outbox:
     """Carries out what is owed. `wake` after the fold or what is known of the API server has changed.
 
@@ -95,7 +87,7 @@ class Outbox:
         self,
         api: KubernetesApi,
         facts: FactAppender,
-        owed: PendingWrites,
+        pending_writes: PendingWrites,
         known: Mapping[str, Mapping[str, Known]],
         logger: Logger,
         *,
@@ -108,7 +100,7 @@ class Outbox:
         self._errors = errors or ErrorBoundary("outbox", logger)
         self._api = api
         self._facts = facts
-        self._pending_writes = owed
+        self._pending_writes = pending_writes
         self._known = known
         self._logger = logger
         self._writes = writes or Writes()
@@ -116,9 +108,7 @@ class Outbox:
         self._spoken = spoken
         self._workers = workers
         self._news = asyncio.Event()
-        self._in_flight: set[Key] = set()
-        self._again: set[Key] = set()
-        self._waiting: dict[Key, _Waiting] = {}
+        self._in_flight: dict[str, set[str]] = {name: set() for name in QUEUES}
 
     def wake(self) -> None:
         """Something may be owed."""
@@ -126,114 +116,86 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is owed, under way or waiting."""
-        owed = self._pending_writes
-        touched = owed.bindings or owed.evictions or owed.nodes or owed.objects
-        return not (touched or self._in_flight or self._waiting or self._again)
+        """Whether no write is pending, in flight, or waits for a retry."""
+        return self._pending_writes.queue.is_empty and not any(self._in_flight.values())
 
     async def run(self) -> None:
-        """Carries out what is owed until cancelled; then what is under way is cancelled, too. Raises NotLeading."""
-        room = asyncio.Semaphore(self._workers)
+        """Carry out writes until cancelled, which also cancels those in flight.
+
+        Raises:
+            NotLeading: The term is over.
+        """
+        slots = asyncio.Semaphore(self._workers)
         is_over = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
+                    self._news.clear()
                     key = self._next()
                     if key is None:
-                        self._news.clear()
-                        if (key := self._next()) is None:
-                            await self._news.wait()
-                            continue
-                    await room.acquire()
-                    self._in_flight.add(key)
-                    tasks.create_task(self._attempt(key, room))
+                        await self._wait()
+                        continue
+                    await slots.acquire()
+                    self._in_flight[key[0]].add(key[1])
+                    tasks.create_task(self._attempt(key, slots))
         except* NotLeading:
             is_over = True
-        finally:
-            for waiting in self._waiting.values():
-                if waiting.timer is not None:
-                    waiting.timer.cancel()
-            self._waiting.clear()
-            self._in_flight.clear()
         if is_over:
             raise NotLeading
 
+    async def _wait(self) -> None:
+        """Wait for news, or until a retry is due."""
+        due = self._pending_writes.queue.next_due
+        delay = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._news.wait()
+
     def _next(self) -> Key | None:
-        owed = self._pending_writes
-        for what, keys in (("bind", owed.bindings), ("evict", owed.evictions), ("node", owed.nodes)):
-            while keys:
-                id_ = next(iter(keys))
-                del keys[id_]
-                key = (what, id_)
-                if key in self._in_flight:
-                    self._again.add(key)  # decided on an older fold: looked at again when it is done
-                else:
-                    return key
-        while owed.objects:
-            ref = next(iter(owed.objects))
-            del owed.objects[ref]
-            if tuple(ref) in self._in_flight:
-                self._again.add((ref.kind, ref.id))
-            else:
-                return ref.kind, ref.id
+        """Return the next ready key without a write in flight, so that one object never has two writes at once."""
+        queue = self._pending_writes.queue
+        queue.begin(asyncio.get_running_loop().time())
+        for name in QUEUES:
+            for id_ in queue.take(name, 1, skip=self._in_flight[name]):
+                return name, id_
         return None
 
-    async def _attempt(self, key: Key, room: asyncio.Semaphore) -> None:
+    async def _attempt(self, key: Key, slots: asyncio.Semaphore) -> None:
         done: bool | float = 0.0
         try:
             with self._errors("/".join(key)):
                 done = await self._carry_out(key)
         finally:
-            room.release()
-            self._in_flight.discard(key)
+            slots.release()
+            self._in_flight[key[0]].discard(key[1])
+        queue = self._pending_writes.queue
+        queue.begin(asyncio.get_running_loop().time())
         if done is True:
-            waiting = self._waiting.pop(key, None)
-            if waiting is not None and waiting.timer is not None:
-                waiting.timer.cancel()
+            queue.forget(*key)
         else:
-            waiting = self._waiting.setdefault(key, _Waiting())
-            if waiting.timer is not None:
-                waiting.timer.cancel()
-            delay = waiting.backoff.seconds(done or None)
-            waiting.timer = asyncio.get_running_loop().call_later(delay, self._touch, key)
-        if key in self._again:
-            self._again.discard(key)
-            self._touch(key)
-
-    def _touch(self, key: Key) -> None:
-        what, id_ = key
-        touched = {
-            "bind": self._pending_writes.bindings,
-            "evict": self._pending_writes.evictions,
-            "node": self._pending_writes.nodes,
-        }.get(what)
-        if touched is not None:
-            touched[id_] = None
-        else:
-            self._pending_writes.objects[AggregateRef(what, id_)] = None
+            queue.add_rate_limited(*key, least_delay=done or 0.0)
         self._news.set()
 
     async def _carry_out(self, key: Key) -> bool | float:
-        """True: nothing is owed any more. Else: again, not before that many seconds (0: as the back-off says)."""
-        what, id_ = key
-        match what:
-            case "bind":
-                return await self._bind(id_)
-            case "evict":
-                return await self._evict(id_)
-            case "node":
-                return await self._node(id_)
-            case _:
-                ref = AggregateRef(what, id_)
-                if not self._writes.object_status:
-                    return True
-                return await self._send_all([lambda: owed_objects(self._facts.view, ref)])
+        """Return True if no write is pending any more, else the seconds before the next attempt (0: the back-off's)."""
+        name, id_ = key
+        if name == BINDING:
+            return await self._bind(id_)
+        if name == EVICTION:
+            return await self._evict(id_)
+        if name == NODE:
+            return await self._node(id_)
+        if not self._writes.object_status:
+            return True
+        kind, _, aggregate = id_.partition("/")
+        ref = AggregateRef(kind, aggregate)
+        return await self._send_all([lambda: pending_objects(self._facts.view, ref)])
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
     async def _bind(self, uid: str) -> bool | float:
         view = self._facts.view
-        binding = owed_binding(view, uid)
+        binding = pending_binding(view, uid)
         if binding is None:
             return True
         settled = known_outcome(view, binding)
@@ -260,12 +222,12 @@ class Outbox:
 
     async def _record_binding(self, uid: str, settled: Settled) -> bool:
         view = self._facts.view
-        binding = owed_binding(view, uid)
+        binding = pending_binding(view, uid)
         return binding is None or await self._facts.write(lambda: outcome_draft(view, binding, settled))
 
     async def _evict(self, uid: str) -> bool | float:
         view = self._facts.view
-        eviction = owed_eviction(view, uid)
+        eviction = pending_eviction(view, uid)
         if eviction is None:
             return True
         retry_after: float | None = None
@@ -289,26 +251,26 @@ class Outbox:
     async def _node(self, token: str) -> bool | float:
         view, writes = self._facts.view, self._writes
         slos, metrics = self._known.get("nodeslos", {}), self._known.get("nodemetrics", {})
-        owed: list[Callable[[], list[Request]]] = []
+        decisions: list[Callable[[], list[Request]]] = []
 
         def add(decide: Callable[[], Request | None]) -> None:
-            owed.append(lambda: [request] if (request := decide()) is not None else [])
+            decisions.append(lambda: [request] if (request := decide()) is not None else [])
 
         if writes.node_status:
-            add(lambda: owed_status(view, token))
-            add(lambda: owed_metadata(view, token))
-            add(lambda: owed_topology(view, token))
-            add(lambda: owed_zones(view, token))
+            add(lambda: pending_status(view, token))
+            add(lambda: pending_metadata(view, token))
+            add(lambda: pending_topology(view, token))
+            add(lambda: pending_zones(view, token))
         if writes.node_slo and "nodeslos" in self._known:
-            add(lambda: owed_node_slo(view, token, slos))
+            add(lambda: pending_node_slo(view, token, slos))
         if writes.node_metric and "nodemetrics" in self._known:
-            add(lambda: owed_node_metric(view, token, metrics))
-        return await self._send_all(owed)
+            add(lambda: pending_node_metric(view, token, metrics))
+        return await self._send_all(decisions)
 
-    async def _send_all(self, owed: list[Callable[[], list[Request]]]) -> bool | float:
+    async def _send_all(self, decisions: list[Callable[[], list[Request]]]) -> bool | float:
         """Sends what each decision gives, decided right before; True when nothing has to be repeated."""
         again: float | None = None
-        for request in (request for decide in owed for request in decide()):
+        for request in (request for decide in decisions for request in decide()):
             answer = await self._send(request)
             match meaning_of(answer.status):
                 case Meaning.DONE | Meaning.GONE:
@@ -323,7 +285,7 @@ class Outbox:
                     )
                     word = quota_refused(self._facts.view, request, answer.message())
                     if word is not None:
-                        self._pending_writes.words.append(word)
+                        self._pending_writes.events.append(word)
                         self._spoken()
         return True if again is None else again
 

@@ -8,6 +8,7 @@ anywhere leaves nothing behind that the next one would need.
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,9 +30,10 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_objects import node_metric_status
-from koord_manager.domain.gateway.pending_writes import PendingWrites
+from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
 from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
+from koord_manager.domain.work_queue import WorkQueue
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.event_recorder import EventRecorder
@@ -93,6 +95,7 @@ class GatewayContext:
     instance: str
     folded: Callable[[int], Awaitable[None]]
     metrics: GatewayMetrics = NO_GATEWAY_METRICS
+    taken: Callable[[str, float], None] | None = None
 
 
 class Gateway:
@@ -118,6 +121,11 @@ class Gateway:
     def is_idle(self) -> bool:
         """Whether a leader has listed everything and owes nothing."""
         return self._term is not None and self._term.problem is None and self._term.is_idle
+
+    @property
+    def queue(self) -> WorkQueue | None:
+        """The work queue of the present term; None if this instance does not lead."""
+        return self._term.queue if self._term is not None else None
 
     async def news(self, folded: list[Folded]) -> None:
         """Takes note of events that were folded."""
@@ -195,7 +203,8 @@ class _TermOfGateway:
         self._context = context
         self._settings = settings
         self._queue: asyncio.Queue[Sighting] = asyncio.Queue(QUEUE)
-        self._pending_writes = PendingWrites()
+        self._pending_writes = PendingWrites(lambda: 0.5 + random.random())  # noqa: S311 - spreads the load of retries
+        self._pending_writes.queue.on_take = context.taken
         self._pending_writes.seed(context.view)
         self._facts = FactAppender(
             context.view,
@@ -234,7 +243,7 @@ class _TermOfGateway:
             context.logger,
             context.instance,
             context.metrics.written,
-            self._errors("words"),
+            self._errors("events"),
         )
         self._watches = [
             ListWatch(
@@ -264,9 +273,15 @@ class _TermOfGateway:
         """Whether nothing is owed or waits to be said or taken in."""
         return self._outbox.is_idle and self._words.is_idle and self._queue.empty()
 
+    @property
+    def queue(self) -> WorkQueue:
+        """Keys of the objects whose writes have to be decided."""
+        return self._pending_writes.queue
+
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
         """Takes note of folded events."""
-        errors = self._errors("owed")
+        self.queue.begin(asyncio.get_running_loop().time())
+        errors = self._errors("pending-writes")
         for ref, event in folded:
             with errors(ref):
                 self._pending_writes.note(self._context.view, [(ref, event)])
@@ -318,7 +333,7 @@ class _TermOfGateway:
 
     def _known_changed(self, plural: str, name: str) -> None:
         if plural in ("nodeslos", "nodemetrics"):
-            self._pending_writes.nodes[name_token(name)] = None
+            self._pending_writes.queue.add(NODE, name_token(name))
             self._outbox.wake()
 
     async def _report(self, node: str, report: NodeUsageReported) -> None:

@@ -62,12 +62,14 @@ def make_gateway(
     slo_config: tuple[str, str],
     other_configs: tuple[tuple[str, str], ...] = (),
     wrote: Callable[[str, str], None],
+    taken: Callable[[str, float], None] | None = None,
 ) -> Gateway:
     """The gateway of this instance.
 
     folded         waits until the event at a position is folded
     slo_config     (namespace, name) of the configuration; other_configs: of further ConfigMaps that are read
     wrote          is told every write: its purpose, and the meaning of its answer
+    taken          see `WorkQueue.on_take`
     """
     settings = shell.settings
     return Gateway(
@@ -85,6 +87,7 @@ def make_gateway(
             instance=settings.instance,
             folded=folded,
             metrics=PrometheusGatewayMetrics(shell.metrics.registry, shell.metrics.bus, wrote),
+            taken=taken,
         ),
         gateway_settings(settings, slo_config, other_configs),
     )
