@@ -22,19 +22,23 @@ from koordcore.service.run import Shell
 from koord_agent.config.gates import NODE_METRIC_PROM_METRICS
 from koord_agent.cycle import Cycle
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.bus.bus_link import Link, Ports
+from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.desired_state import DesiredStates
+from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.bus.outbox import Outbox
 from koord_agent.shell.bus.own_facts import AgentFacts
+from koord_agent.shell.bus.report_publisher import ReportPublisher
 from koord_agent.shell.extending.extension_controllers import controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
 from koord_agent.shell.extending.installed import installed_extensions
 from koord_agent.shell.metrics.agent_metrics import MOST_NODES, AgentMetrics, ExtensionFailures
 from koord_agent.shell.metrics.node_series import NodeSeries
+from koord_agent.shell.metrics.problem_log import ProblemLog
 from koord_agent.shell.routes.extension_routes import extension_routes
 from koord_agent.shell.routes.metrics_routes import metrics_routes
 from koord_agent.shell.store.audit_log import no_audit
-from koord_agent.shell.store.local_store import Kept
+from koord_agent.shell.store.desired_saver import DesiredSaver
+from koord_agent.shell.store.local_store import LocalStore
 from koord_agent.wiring.auditing import audit_log_of, audit_sink
 from koord_agent.wiring.machine import follow_machine
 from koord_agent.wiring.node_agents import linux_agent, simulated_agent
@@ -43,15 +47,15 @@ from koord_agent.wiring.nodes_file import read_nodes, shard_of
 if TYPE_CHECKING:
     from koord_agent.shell.host.simulated import SimulatedFleet
 
-LINUX_TICK_SECONDS = 1.0
-SIMULATED_TICK_SECONDS = 2.0
+LINUX_CYCLE_SECONDS = 1.0
+SIMULATED_CYCLE_SECONDS = 2.0
 REFUSED_PAUSE_SECONDS = 30.0
 FLUSH_SECONDS = 5.0
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:
     """Adds the agent's components: the bus once it answers, the outbox, desired state, the rounds."""
-    link = Link()
+    link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
     async def hold_bus() -> None:
@@ -80,7 +84,7 @@ async def compose(shell: Shell[AgentSettings]) -> None:
     assemble(shell, link)
 
 
-def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
+def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     """The agent over any bus.
 
     raises    InvalidInput, OSError for a nodes file or a machine that cannot be read
@@ -89,21 +93,21 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     fleet = _fleet(settings, clock.unix())
     for note in settings.notes:
         shell.log.warning("flag_translated", note=note)
-    of_machine = max(settings.collect_res_used_interval, LINUX_TICK_SECONDS)
-    tick_seconds = settings.tick_seconds or (of_machine if fleet is None else SIMULATED_TICK_SECONDS)
+    of_machine = max(settings.collect_res_used_interval, LINUX_CYCLE_SECONDS)
+    cycle_seconds = settings.cycle_seconds or (of_machine if fleet is None else SIMULATED_CYCLE_SECONDS)
     real_second = clock.real_seconds(1.0)
-    interval_ms = round(1000 * (tick_seconds / real_second if math.isfinite(real_second) else tick_seconds))
-    kept = Kept(settings.state_dir)
-    if kept.set_aside is not None:
-        shell.log.warning("state_set_aside", file=str(kept.set_aside))
-    if kept.unusable:
-        shell.log.error("state_not_kept", reason=kept.unusable)
-    announced = kept.announced()
+    interval_ms = round(1000 * (cycle_seconds / real_second if math.isfinite(real_second) else cycle_seconds))
+    store = LocalStore(settings.state_dir)
+    if store.set_aside is not None:
+        shell.log.warning("state_set_aside", file=str(store.set_aside))
+    if store.unusable:
+        shell.log.error("state_not_stored", reason=store.unusable)
+    announced = store.announced()
     audit_log = audit_log_of(shell)
     audit = no_audit if audit_log is None else audit_sink(audit_log, shell)
     name = node_name(settings, os.environ)
     if fleet is None:
-        said = kept.topologies().get(name, "")
+        said = store.topologies().get(name, "")
         extensions = installed_extensions(shell.log, settings.qos_extension_plugins)
         extensions.guard = ThreadGuard()
         shell.metrics.registry.register(ExtensionFailures(extensions.failures))
@@ -130,35 +134,44 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
         jitter=lambda: random.uniform(0.8, 1.2),  # noqa: S311 - spreads load, not a secret
         changed=change,
     )
-    wanted, problems = kept.desired(int(clock.unix() * 1000), settings.desired_max_age * 1000)
+    wanted, problems = store.desired(int(clock.unix() * 1000), settings.desired_max_age * 1000)
     for problem in problems:
-        shell.log.warning("kept_desired_refused", reason=problem)
+        shell.log.warning("stored_desired_refused", reason=problem)
     states.restore(wanted)
-    outbox = Outbox(kept, link, limit=settings.outbox_facts, logger=shell.log)
+    outbox = Outbox(store, link, limit=settings.outbox_facts, logger=shell.log)
     metrics = AgentMetrics(shell.metrics.registry, len(agents))
     metrics.watch(lambda: len(outbox), lambda: outbox.dropped)
     if len(agents) <= MOST_NODES:
         reported = settings.feature_gates.enabled(NODE_METRIC_PROM_METRICS)
         shell.metrics.registry.register(NodeSeries(agents.values, reported=reported))
     shell.http.routes.extend(metrics_routes(shell.metrics.registry))
+    facts = FactPublisher(
+        outbox=outbox,
+        states=states,
+        tracer=shell.tracer,
+        clock=clock,
+        logger=shell.log,
+        start_id=str(uuid.uuid4()),
+        refused=lambda node, fact: agents[node].not_said((fact,)),
+    )
     cycle = Cycle(
         agents=agents,
-        fleet=fleet,
+        advance=None if fleet is None else fleet.advance,
         states=states,
-        outbox=outbox,
-        kept=kept,
-        link=link,
+        facts=facts,
+        reports=ReportPublisher(
+            link=link, facts=facts, is_on=settings.enable_node_metric_report, in_thread=fleet is None
+        ),
+        problems=ProblemLog(logger=shell.log, metrics=metrics),
+        saver=DesiredSaver(store=store, unsaved=states.unsaved, not_saved=states.not_saved, logger=shell.log),
+        audit=audit_log,
         clock=clock,
-        tracer=shell.tracer,
         metrics=metrics,
         logger=shell.log,
-        tick_seconds=tick_seconds,
-        start_id=str(uuid.uuid4()),
+        cycle_seconds=cycle_seconds,
         version=version("koord-agent"),
         changed=changed,
         wakeup=wakeup,
-        audit=audit_log,
-        reports=settings.enable_node_metric_report,
     )
 
     def looked_at_all() -> str | None:
@@ -175,7 +188,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
     async def close() -> None:
         if audit_log is not None:
             audit_log.close()
-        kept.close()
+        store.close()
 
     if fleet is None:
         follow_machine(shell, agents[name], change)
@@ -185,7 +198,7 @@ def assemble(shell: Shell[AgentSettings], link: Link) -> Cycle:
         shell.http.routes.extend(simulation_routes(fleet))
     shell.health.add_readiness("desired", looked_at_all)
     # Stopped in reverse: no more rounds, no more changes, then what is left to say is said.
-    shell.service.add(Component(name="kept", close=close))
+    shell.service.add(Component(name="local-store", close=close))
     shell.service.add(Component(name="outbox", run=outbox.run))
     shell.service.add(Component(name="outbox-flush", stop=flush))
     shell.service.add(Component(name="farewell", stop=farewell))

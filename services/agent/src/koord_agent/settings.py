@@ -37,8 +37,10 @@ class AgentSettings(ServiceSettings):
         pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",
         description="k/n: this process is the k-th of n that share the file.",
     )
-    tick_seconds: Seconds | None = Field(
-        None, gt=0, description="Pause between rounds, in the host's time; default 1 s (linux), 2 s (simulated)."
+    cycle_seconds: Seconds | None = Field(
+        None,
+        gt=0,
+        description="Seconds between cycles, in the time of the host. Default: 1 s (linux), 2 s (simulated).",
     )
     state_dir: Path | None = Field(
         None,
@@ -94,7 +96,7 @@ class AgentSettings(ServiceSettings):
     collect_res_used_interval: Seconds = Field(
         1.0,
         ge=0,
-        description="Between rounds of a real node, unless --tick-seconds says otherwise; below 1 s nothing is "
+        description="Between rounds of a real node, unless --cycle-seconds says otherwise; below 1 s nothing is "
         "measured and nothing protected.",
     )
     collect_sys_metric_outdated_interval: Seconds = Field(

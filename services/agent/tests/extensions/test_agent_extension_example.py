@@ -15,7 +15,7 @@ from koord_agent.cycle import Cycle
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.state.desired import view_of
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.bus.bus_link import Link, Ports
+from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koordcore.bus.factory import memory_bus
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.events.scheduling.node_ledger import PodOnNode
@@ -87,7 +87,7 @@ class Agent:
             http=self.http,
             log=logger("agent"),
         )
-        self.cycle: Cycle = assemble(shell, Link(ports))
+        self.cycle: Cycle = assemble(shell, BusLink(ports))
         self.agent = self.cycle.agents["n"]
         for uid in ("web", "job"):
             self.node.add(uid, best_effort=uid == "job")
@@ -110,7 +110,7 @@ class Agent:
                 self.microjoules += 2 * 10**6 * self.watts
                 if self.watts:
                     self.counter.write_text(f"{self.microjoules}\n")
-                await self.cycle.round()
+                await self.cycle.run_cycle()
 
     async def get(self, path: str) -> httpx.Response:
         transport = httpx.ASGITransport(app=self.http.app())
@@ -175,7 +175,7 @@ async def test_what_is_wrong_with_its_input_is_told_and_counted_and_protection_g
     with capture_logs() as lines:
         while not await counted():
             agent.clock.jump(2)
-            await agent.cycle.round()
+            await agent.cycle.run_cycle()
         await agent.until(lambda: any("collector power: ValueError" in str(line) for line in lines))
     assert agent.agent.last_decision is not None
     assert agent.agent.last_decision.terms is not None, "CPU suppression works"

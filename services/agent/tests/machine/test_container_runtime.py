@@ -15,9 +15,10 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.known_pods import KnownPods
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.grpc.container_runtime import SOCKETS, STOP, ContainerRuntimes, messages, socket_of
+from koord_agent.shell.grpc.container_runtime import STOP, ContainerRuntimes, messages, socket_of
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.host.sockets import RUNTIME_SOCKETS
 from koord_agent.shell.node.node_pods import NodePods
 from koordcore.ports.desired import DesiredNode
 
@@ -51,7 +52,7 @@ def runtimes(folder: Path, **more: Any) -> ContainerRuntimes:
 
 @pytest.mark.parametrize("version", ["runtime.v1", "runtime.v1alpha2"])
 def test_every_container_is_tried_without_grace_and_one_that_is_gone_is_stopped(tmp_path: Path, version: str) -> None:
-    fake = FakeRuntime(tmp_path / SOCKETS["containerd"], {"b": "INTERNAL", "c": "NOT_FOUND"}, version=version)
+    fake = FakeRuntime(tmp_path / RUNTIME_SOCKETS["containerd"], {"b": "INTERNAL", "c": "NOT_FOUND"}, version=version)
     problems = runtimes(tmp_path).stop(["containerd://a", "containerd://b", "containerd://c", "d"])
     fake.server.stop(None).wait(5)
     assert fake.asked == [("a", 0), ("b", 0), ("c", 0), ("d", 0)]
@@ -61,7 +62,7 @@ def test_every_container_is_tried_without_grace_and_one_that_is_gone_is_stopped(
 
 
 def test_a_runtime_that_is_silent_is_left_alone_for_a_minute(tmp_path: Path) -> None:
-    path = tmp_path / SOCKETS["containerd"]
+    path = tmp_path / RUNTIME_SOCKETS["containerd"]
     fake = FakeRuntime(path, {"a": "UNAVAILABLE"})
     now = [0.0]
     runtime = runtimes(tmp_path, monotonic=lambda: now[0])
@@ -77,8 +78,8 @@ def test_a_socket_in_its_usual_place_comes_before_the_one_that_was_given(tmp_pat
     assert socket_of("cri-o", (tmp_path,), given) is None
     one = FakeRuntime(given, {})
     assert socket_of("cri-o", (tmp_path,), given) == given
-    other = FakeRuntime(tmp_path / "run" / SOCKETS["cri-o"], {})
-    assert socket_of("cri-o", (tmp_path, tmp_path / "run"), given) == tmp_path / "run" / SOCKETS["cri-o"]
+    other = FakeRuntime(tmp_path / "run" / RUNTIME_SOCKETS["cri-o"], {})
+    assert socket_of("cri-o", (tmp_path, tmp_path / "run"), given) == tmp_path / "run" / RUNTIME_SOCKETS["cri-o"]
     for fake in (one, other):
         fake.server.stop(None).wait(5)
 
@@ -105,7 +106,7 @@ def docker(tmp_path: Path) -> Iterator[list[str]]:
         def address_string(self) -> str:
             return "docker"
 
-    server = socketserver.ThreadingUnixStreamServer(str(tmp_path / SOCKETS["docker"]), Handler)
+    server = socketserver.ThreadingUnixStreamServer(str(tmp_path / RUNTIME_SOCKETS["docker"]), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield asked
     server.shutdown()

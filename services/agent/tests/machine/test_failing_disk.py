@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from koord_agent.shell.store.local_store import Kept, NotKept
+from koord_agent.shell.store.local_store import LocalStore, NotStored
 from koordcore.events.envelope import AggregateRef
 from koordcore.ports.desired import DesiredNode
 
@@ -26,11 +26,11 @@ def full_disk() -> Generator[None]:
 
 
 def test_what_a_full_disk_did_not_take_is_told_and_taken_once_there_is_room(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = LocalStore(tmp_path)
     with full_disk():
-        with pytest.raises(NotKept):
+        with pytest.raises(NotStored):
             kept.add([(NODE, {}, b"x" * 100_000)], started={"n": ["u-1"]}, stopped={})
-        with pytest.raises(NotKept):
+        with pytest.raises(NotStored):
             kept.save_desired([WANTED], 1_000)
     assert kept.facts() == []
     assert kept.announced() == {}
@@ -43,7 +43,7 @@ def test_what_a_full_disk_did_not_take_is_told_and_taken_once_there_is_room(tmp_
 
 def test_a_folder_that_cannot_be_used_leaves_the_state_in_memory_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
-    kept = Kept(tmp_path / "state")
+    kept = LocalStore(tmp_path / "state")
     assert kept.unusable
     kept.save_desired([WANTED], 1_000)
     assert kept.desired(2_000, 60_000)[0] == {"n": WANTED}
@@ -51,13 +51,13 @@ def test_a_folder_that_cannot_be_used_leaves_the_state_in_memory_and_says_so(tmp
 
 
 def test_a_sound_file_is_not_set_aside_because_the_disk_is_full(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = LocalStore(tmp_path)
     kept.save_desired([WANTED], 1_000)
     kept.close()
     with full_disk():
-        kept = Kept(tmp_path)
+        kept = LocalStore(tmp_path)
         assert kept.set_aside is None
         kept.close()
-    kept = Kept(tmp_path)
+    kept = LocalStore(tmp_path)
     assert kept.desired(2_000, 60_000)[0] == {"n": WANTED}
     kept.close()

@@ -18,7 +18,7 @@ from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.topology import SYNC_EVERY_MS, TopologyReporter
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.store.local_store import Kept
+from koord_agent.shell.store.local_store import LocalStore
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.events.agents.observation import Usage
 from koordcore.ports.desired import DesiredNode
@@ -95,10 +95,10 @@ def test_it_is_said_when_it_changed_and_not_again_after_a_restart(tmp_path: Path
     changed = reporter.report(desired(), [pinned("a", "4")], SYNC_EVERY_MS)
     assert changed is not None
     assert reporter.report(desired(), [pinned("a", "4")], 2 * SYNC_EVERY_MS) is None
-    kept = Kept(tmp_path / "state")
+    kept = LocalStore(tmp_path / "state")
     kept.add([], started={}, stopped={}, topologies={"n": topology_digest(changed)})
     kept.close()
-    said = Kept(tmp_path / "state").topologies()["n"]
+    said = LocalStore(tmp_path / "state").topologies()["n"]
     assert TopologyReporter(host, PLACES, said=said).report(desired(), [pinned("a", "4")], 0) is None
     assert TopologyReporter(host, PLACES, said=said).report(desired(), [], 0) is not None
 

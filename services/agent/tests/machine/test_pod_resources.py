@@ -9,9 +9,10 @@ import grpc
 import pytest
 from koord_agent.domain.state.pod_resources import HeldByPod, pinned_cpus, unknown_pods
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelets.kubelet import KubeletAway
 from koord_agent.shell.kubelets.kubelet_states import KubeletStates
-from koord_agent.shell.kubelets.pod_resources import LIST, SOCKET, PodResources, messages
+from koord_agent.shell.kubelets.pod_resources import LIST, PodResources, messages
 from koordcore.service.telemetry.logging import logger
 
 Pods = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -43,7 +44,7 @@ class FakeKubelet:
     """A pod-resources server that answers what a test puts into `answer`."""
 
     def __init__(self, folder: Path) -> None:
-        (folder / SOCKET).parent.mkdir(parents=True)
+        (folder / POD_RESOURCES_SOCKET).parent.mkdir(parents=True)
         self.answer: Callable[[Any], bytes] = lambda _: served({})
         self.server = grpc.server(ThreadPoolExecutor(2))
 
@@ -54,7 +55,7 @@ class FakeKubelet:
         handler = unary(listed)
         service, _, method = LIST.strip("/").partition("/")
         self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {method: handler})])
-        self.server.add_insecure_port(f"unix://{folder / SOCKET}")
+        self.server.add_insecure_port(f"unix://{folder / POD_RESOURCES_SOCKET}")
         self.server.start()
 
 
@@ -114,9 +115,9 @@ async def test_a_kubelet_that_restarts_is_heard_again(kubelet: FakeKubelet, tmp_
     following = states(tmp_path, [pod("u1", "db")])
     await following.sync_held()
     kubelet.server.stop(None).wait(5)
-    (tmp_path / SOCKET).unlink(missing_ok=True)
+    (tmp_path / POD_RESOURCES_SOCKET).unlink(missing_ok=True)
     await following.sync_held()
-    (tmp_path / SOCKET).parent.rmdir()
+    (tmp_path / POD_RESOURCES_SOCKET).parent.rmdir()
     again = FakeKubelet(tmp_path)
     again.answer = lambda _: served({"db": {"main": (5,)}})
     await following.sync_held()

@@ -6,9 +6,9 @@ import pytest
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.suppress.cpu_suppress import SuppressPolicy
 from koord_agent.domain.state.desired import DesiredView, apply_push, suppress_policy, view_of
 from koord_agent.domain.state.pods import agent_pod, agent_pod_of_ledger
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost

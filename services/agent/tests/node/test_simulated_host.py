@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from koord_agent.domain.kernel.cgroup_layout import Driver
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
-from koord_agent.domain.qos.suppress.cpu_suppress import SuppressMemory, SuppressPolicy, decide
+from koord_agent.domain.qos.suppress.cpu_suppress import SuppressMemory, decide
 from koord_agent.domain.reporting.report import node_report
 from koord_agent.domain.simulating.simulation import parse_profile, share_cpu
 from koord_agent.domain.state.collect_policy import CollectPolicy
 from koord_agent.domain.state.pods import AgentPod, agent_pod
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koord_agent.shell.collect.sensing import read_best_effort, read_host, suppress_view
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed

@@ -13,10 +13,10 @@ from koord_agent.domain.qos.suppress.cpu_suppress import (
     NodeView,
     PodCpu,
     SuppressMemory,
-    SuppressPolicy,
     decide,
     next_quota_us,
 )
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.values.topology import CpuPlace
 

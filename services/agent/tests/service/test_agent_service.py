@@ -12,7 +12,7 @@ from koord_agent.compose import assemble
 from koord_agent.cycle import Cycle
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.bus.bus_link import Link, OwnFacts, Ports
+from koord_agent.shell.bus.bus_link import BusLink, OwnFacts, Ports
 from koord_agent.shell.bus.own_facts import AgentFacts
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
@@ -127,7 +127,7 @@ class World:
     def __init__(self, bus: Bus, clock: ManualClock, folder: Path, *, nodes: Sequence[str] = (NODE,), **flags: str):
         file = folder / "nodes.jsonl"
         file.write_text("".join(f'{{"node":"{n}","cpu_milli":10000,"memory_bytes":{64 * GIB}}}\n' for n in nodes))
-        words = [f"--simulated-nodes-file={file}", f"--state-dir={folder / 'state'}", "--tick-seconds=5s"]
+        words = [f"--simulated-nodes-file={file}", f"--state-dir={folder / 'state'}", "--cycle-seconds=5s"]
         words += [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
         settings = AgentSettings.load(words, {})
         self.bus, self.clock = bus, clock
@@ -136,7 +136,7 @@ class World:
         self.spans = Spans()
         self.log = AwayLog(bus.events)
         self.feed = LossyFeed(bus.pushes)
-        self.link = Link(
+        self.link = BusLink(
             Ports(facts=self.log, reports=bus.observations, desired=bus.desired, pushes=self.feed)
             if bus.connection is None
             else Ports(
@@ -165,26 +165,26 @@ class World:
         """Its feeds and its outbox run; rounds are made by `round`."""
         self.cycle.begin()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.cycle.states.run()), group.create_task(self.cycle.outbox.run())]
+            tasks = [group.create_task(self.cycle.states.run()), group.create_task(self.cycle.facts.outbox.run())]
             try:
                 yield self
             finally:
                 for task in tasks:
                     task.cancel()
-                self.cycle.kept.close()
+                self.cycle.saver.store.close()
 
     async def round(self, times: int = 1) -> None:
         """Let 5 s pass, then make a round; so many times."""
         for _ in range(times):
             self.clock.jump(5)
-            await self.cycle.round()
+            await self.cycle.run_cycle()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         await self.clock.wait_for(condition)
 
     async def facts(self) -> list[Event]:
         """What the log holds of the node, once the outbox is empty."""
-        await self.cycle.outbox.flush(10)
+        await self.cycle.facts.outbox.flush(10)
         found = [CATALOGUE.read(stored) for stored in await self.bus.events.read_aggregate(REF)]
         return [event for event in found if event is not None]
 
@@ -272,7 +272,7 @@ async def test_with_the_log_away_it_enforces_and_delivers_later(
         await world.round(3)
         assert world.quota() not in ("", "-1")
         assert (await world.bus.events.head()).last_seq == 0
-        assert len(world.cycle.outbox) == 3
+        assert len(world.cycle.facts.outbox) == 3
         world.log.away = False
         kinds = [type(event) for event in await world.facts()]
         assert kinds == [AgentStarted, PodsStarted, BeCpuSuppressed]
@@ -312,7 +312,7 @@ async def test_a_kept_desired_state_that_is_too_old_or_damaged_is_not_used(tmp_p
     file.close()
     assert NODE not in World(memory_bus(), clock, tmp_path).cycle.states.views
     (tmp_path / "state" / "agent.sqlite").write_bytes(b"not a database" * 1000)
-    assert World(memory_bus(), clock, tmp_path).cycle.kept.set_aside == tmp_path / "state" / "agent.damaged"
+    assert World(memory_bus(), clock, tmp_path).cycle.saver.store.set_aside == tmp_path / "state" / "agent.damaged"
 
 
 async def test_a_missed_push_makes_it_read_the_bucket(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ async def test_a_full_outbox_keeps_the_oldest_and_says_the_start_later(tmp_path:
     async with World(memory_bus(), ManualClock(), tmp_path, outbox_facts="1").running() as world:
         world.cycle.states.restore({NODE: desired(pod("web", "LS", 4_000))})
         world.cycle.take_changes()  # its room is taken by AgentStarted
-        assert world.cycle.outbox.dropped == 1
+        assert world.cycle.facts.outbox.dropped == 1
         assert [type(event) for event in await world.facts()] == [AgentStarted]
         await world.round()
         assert (await world.facts())[1] == PodsStarted(pods=["web"])
@@ -387,7 +387,7 @@ async def test_what_happens_to_pods_before_any_desired_state_is_known_stops_noth
 
 
 async def test_it_is_not_ready_while_the_connection_is_lost() -> None:
-    link = Link()
+    link = BusLink()
     assert link.trouble() == "not connected yet"
     link.refuse("wrong key")
     assert link.trouble() == "wrong key"
@@ -485,9 +485,9 @@ async def test_on_a_real_server_through_an_interruption(fresh_nats_server: NatsS
         await fresh_nats_server.kill()
         await world.round(3)
         assert world.quota() not in ("", "-1")
-        assert len(world.cycle.outbox) == 1
+        assert len(world.cycle.facts.outbox) == 1
         await fresh_nats_server.start()
-        await world.until(lambda: len(world.cycle.outbox) == 0)
+        await world.until(lambda: len(world.cycle.facts.outbox) == 0)
         assert isinstance((await world.facts())[-1], BeCpuSuppressed)
         await world.place(pod("late", "LS", 100))
         await world.until(lambda: "late" in world.cycle.states.views[NODE].pods)

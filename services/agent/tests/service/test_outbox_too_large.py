@@ -2,9 +2,9 @@
 
 import asyncio
 
-from koord_agent.shell.bus.bus_link import Link, Ports
+from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.outbox import Fact, Outbox
-from koord_agent.shell.store.local_store import Kept
+from koord_agent.shell.store.local_store import LocalStore
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.events.agents.nodestate import PodsStarted
@@ -20,7 +20,7 @@ async def test_facts_of_other_nodes_are_sent() -> None:
     log = MemoryLog(max_payload=2048)
     bus = memory_bus(log=log)
     ports = Ports(facts=bus.events, reports=bus.observations, desired=bus.desired, pushes=bus.pushes)
-    outbox = Outbox(Kept(None), Link(ports), limit=100, logger=logger("test"))
+    outbox = Outbox(LocalStore(None), BusLink(ports), limit=100, logger=logger("test"))
     pods = {"a": ["p"], "b": [f"pod-{number}" for number in range(1000)], "c": ["q"]}
     with capture_logs() as lines:
         outbox.put([Fact(node, PodsStarted(pods=uids), ORIGIN) for node, uids in pods.items()])

@@ -9,6 +9,7 @@ from conformance.registry import Json, adapter
 from koord_agent.domain.qos.suppress import cpu_suppress
 from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners, select_cpus
 from koord_agent.domain.state.pods import agent_pod, node_reserved_milli
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
@@ -68,7 +69,7 @@ def cpu_suppress_decision(given: dict[str, Json]) -> dict[str, Json]:
         owners=owners,
     )
     threshold = given["threshold"]
-    policy = cpu_suppress.SuppressPolicy(
+    policy = SuppressPolicy(
         enable=True,
         threshold_percent=threshold["cpuSuppressThresholdPercent"],
         min_percent=threshold.get("cpuSuppressMinPercent"),

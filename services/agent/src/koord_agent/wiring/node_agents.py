@@ -193,7 +193,7 @@ def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive |
     try:
         restored = archive.restore(store, int(shell.clock.unix() * 1000))
     except OSError as error:
-        shell.log.error("series_not_kept", reason=str(error))
+        shell.log.error("series_not_stored", reason=str(error))
         return None
     shell.log.info("series_restored", samples=restored)
     return archive

@@ -14,8 +14,9 @@ from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.plans.plan import CgroupFile, Plan
 from koord_agent.domain.qos.contention.contentions import NO_EFFECTS, Effects
 from koord_agent.domain.qos.evict.eviction import EvictionTask
-from koord_agent.domain.qos.suppress.cpu_suppress import NodeView, SuppressPolicy
+from koord_agent.domain.qos.suppress.cpu_suppress import NodeView
 from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 RESOURCE_QOS = "resourceQOSStrategy"
 RESOURCE_THRESHOLD = "resourceUsedThresholdWithBE"

@@ -12,6 +12,7 @@ from koordcore.protocol.config.typed import MemoryCollectPolicy
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import Points, SeriesStore, aggregate, is_cold
 from koord_agent.domain.state.collect_policy import CollectPolicy
+from koord_agent.domain.state.pods import ReportedPod
 
 AGGREGATES = ("avg", "p50", "p90", "p95", "p99")
 
@@ -30,21 +31,6 @@ class AggregatedUsage:
 
     duration_seconds: int
     usage: Mapping[str, Usage | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedPod:
-    """Who a pod is in the report: priority class and QoS with their defaults applied.
-
-    containers    (name, id) of each, when there are several: what each uses is reported too (manager spec, 15.4)
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    priority: str
-    qos: str
-    containers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
-from koord_agent.domain.qos.suppress.cpu_suppress import SuppressPolicy
 from koord_agent.domain.state.collect_policy import CollectPolicy, collect_policy_of
 from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
 RENDERED_KINDS = 64

@@ -22,7 +22,22 @@ from koordcore.values.cpuset import CpuSet
 from koordcore.values.quantity import ZERO, Quantity, parse_value
 from koordcore.values.resources import Amounts, parse_amounts
 
-from koord_agent.domain.reporting.report import ReportedPod
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPod:
+    """Identity of a pod in the node's report, with the defaults of priority class and QoS applied.
+
+    Attributes:
+        containers: Name and id of each container, if there are several: each has its usage reported (manager spec,
+            15.4).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: str
+    qos: str
+    containers: tuple[tuple[str, str], ...] = ()
 
 
 class ContainerState(msgspec.Struct):

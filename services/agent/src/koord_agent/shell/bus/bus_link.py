@@ -33,7 +33,7 @@ class Ports:
     pushes: PushFeed
 
 
-class Link:
+class BusLink:
     """The ports once the first connection stands; the adapters themselves outlive later interruptions."""
 
     def __init__(self, ports: Ports | None = None) -> None:

@@ -25,7 +25,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.state.desired import DesiredView, apply_push, is_behind, view_of
-from koord_agent.shell.bus.bus_link import Link, Ports
+from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32
 REREAD_SECONDS = 300.0
@@ -56,7 +56,7 @@ class DesiredStates:
     def __init__(
         self,
         nodes: Sequence[str],
-        link: Link,
+        link: BusLink,
         *,
         logger: Logger,
         jitter: Callable[[], float],

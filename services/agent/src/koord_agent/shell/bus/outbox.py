@@ -23,8 +23,8 @@ from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Mi
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.reporting.topology_report import topology_digest
-from koord_agent.shell.bus.bus_link import Link, OwnFacts
-from koord_agent.shell.store.local_store import Kept, KeptFact, NotKept
+from koord_agent.shell.bus.bus_link import BusLink, OwnFacts
+from koord_agent.shell.store.local_store import LocalStore, NotStored, QueuedFact
 
 MAX_BATCH = 200
 READS_AT_ONCE = 32
@@ -46,17 +46,17 @@ class Fact(NamedTuple):
 class _Aggregate:
     """Facts of one node that wait, oldest first; last_seq None = not read yet."""
 
-    waiting: deque[KeptFact]
+    waiting: deque[QueuedFact]
     last_seq: int | None = None
 
 
 class Outbox:
     """The queue. One task (`run`) sends; `put` is called by the cycle."""
 
-    def __init__(self, kept: Kept, link: Link, *, limit: int, logger: Logger) -> None:
+    def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
         self.dropped = 0
         self.sent = 0
-        self._kept = kept
+        self._store = store
         self._link = link
         self._limit = limit
         self._logger = logger
@@ -66,7 +66,7 @@ class Outbox:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._queue(kept.facts())
+        self._queue(store.facts())
 
     def __len__(self) -> int:
         """Facts that wait or are in flight."""
@@ -87,8 +87,8 @@ class Outbox:
         }
         started, stopped = _pods(taken, PodsStarted), _pods(taken, PodsStopped)
         try:
-            kept = self._kept.add(sealed, started=started, stopped=stopped, topologies=topologies)
-        except NotKept as error:
+            kept = self._store.add(sealed, started=started, stopped=stopped, topologies=topologies)
+        except NotStored as error:
             self._complain(error)
             return list(facts)
         self._trouble = ""
@@ -122,7 +122,7 @@ class Outbox:
         except TimeoutError:
             self._logger.warning("outbox_left", facts=self._depth)
 
-    def _queue(self, facts: Iterable[KeptFact]) -> None:
+    def _queue(self, facts: Iterable[QueuedFact]) -> None:
         for fact in facts:
             aggregate = self._aggregates.get(fact.node)
             if aggregate is None:
@@ -131,13 +131,13 @@ class Outbox:
             self._depth += 1
             self._idle.clear()
 
-    def _heads(self) -> list[KeptFact]:
+    def _heads(self) -> list[QueuedFact]:
         """The oldest fact of each node, oldest nodes first, at most a batch."""
         heads = [aggregate.waiting[0] for aggregate in self._aggregates.values() if aggregate.waiting]
         heads.sort(key=lambda fact: fact.id)
         return heads[:MAX_BATCH]
 
-    async def _send(self, log: OwnFacts, heads: list[KeptFact]) -> bool:
+    async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
         """One append of the heads; whether to pause before the next."""
         await self._read_positions(log, heads)
         try:
@@ -150,10 +150,10 @@ class Outbox:
             return await self._after_conflict(log, heads[0])
         return self._settle(heads, outcome)
 
-    async def _send_each(self, log: OwnFacts, heads: list[KeptFact]) -> bool:
+    async def _send_each(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
         return any([await self._send_one(log, fact) for fact in heads])
 
-    async def _send_one(self, log: OwnFacts, fact: KeptFact) -> bool:
+    async def _send_one(self, log: OwnFacts, fact: QueuedFact) -> bool:
         try:
             outcome = await log.append([self._event(fact)], deadline=APPEND_SECONDS)
         except Unsendable as error:
@@ -163,7 +163,7 @@ class Outbox:
             return await self._after_conflict(log, fact)
         return self._settle([fact], outcome)
 
-    async def _after_conflict(self, log: OwnFacts, fact: KeptFact) -> bool:
+    async def _after_conflict(self, log: OwnFacts, fact: QueuedFact) -> bool:
         """Another process of this node wrote, or the position was stale: the facts are observations, they stay true."""
         last = await log.last_of(fact.ref)
         aggregate = self._aggregates[fact.node]
@@ -173,7 +173,7 @@ class Outbox:
         moved, aggregate.last_seq = seq != aggregate.last_seq, seq
         return not moved
 
-    def _settle(self, facts: list[KeptFact], outcome: AppendOutcome) -> bool:
+    def _settle(self, facts: list[QueuedFact], outcome: AppendOutcome) -> bool:
         match outcome:
             case Appended(seqs=seqs):
                 for fact, seq in zip(facts, seqs, strict=True):
@@ -181,8 +181,8 @@ class Outbox:
                     aggregate.waiting.popleft()
                     aggregate.last_seq = seq
                 try:
-                    self._kept.remove(facts)
-                except NotKept as error:
+                    self._store.remove(facts)
+                except NotStored as error:
                     self._complain(error)
                 self._depth -= len(facts)
                 self.sent += len(facts)
@@ -193,19 +193,19 @@ class Outbox:
             case Conflict():
                 return True
 
-    def _complain(self, error: NotKept) -> None:
+    def _complain(self, error: NotStored) -> None:
         """Says what the disk did not take, once until it changes."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            self._logger.error("facts_not_kept", reason=self._trouble)
+            self._logger.error("facts_not_stored", reason=self._trouble)
 
-    def _event(self, fact: KeptFact) -> NewEvent:
+    def _event(self, fact: QueuedFact) -> NewEvent:
         return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.node].last_seq or 0)
 
-    async def _read_positions(self, log: OwnFacts, facts: Iterable[KeptFact]) -> None:
+    async def _read_positions(self, log: OwnFacts, facts: Iterable[QueuedFact]) -> None:
         gate = asyncio.Semaphore(READS_AT_ONCE)
 
-        async def read(fact: KeptFact) -> None:
+        async def read(fact: QueuedFact) -> None:
             async with gate:
                 last = await log.last_of(fact.ref)
             self._aggregates[fact.node].last_seq = last.seq if last is not None else 0

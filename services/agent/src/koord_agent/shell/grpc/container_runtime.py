@@ -20,16 +20,8 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.kernel.cgroup_layout import split_container_id
 from koord_agent.shell.grpc.protobuf import Fields, message_classes
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call
+from koord_agent.shell.host.sockets import CONTAINERD, DOCKER, RUNTIME_SOCKETS
 
-CONTAINERD: Final = "containerd"
-DOCKER: Final = "docker"
-SOCKETS: Final[Mapping[str, str]] = {
-    CONTAINERD: "containerd/containerd.sock",
-    DOCKER: "docker.sock",
-    "pouch": "pouchcri.sock",
-    "cri-o": "crio/crio.sock",
-}
-"""By runtime, below /run or /var/run."""
 SECONDS_PER_POD: Final = 5.0
 LEFT_ALONE_SECONDS: Final = 60.0
 STOP: Final = "RuntimeService/StopContainer"
@@ -63,7 +55,7 @@ def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path |
 
     runtime    docker, containerd, pouch or cri-o
     """
-    usual = [root / SOCKETS[runtime] for root in roots]
+    usual = [root / RUNTIME_SOCKETS[runtime] for root in roots]
     return next((path for path in (*usual, *((given,) if given else ())) if path.is_socket()), None)
 
 

@@ -16,12 +16,11 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import parse_busy_ticks_per_cpu
 from koord_agent.domain.kernel.features import Feature, Features, Finding
 from koord_agent.domain.kernel.resctrl_files import resctrl_support
-from koord_agent.shell.grpc.container_runtime import SOCKETS as RUNTIME_SOCKETS
 from koord_agent.shell.host.caches import CPUS, read_l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.kubelets.pod_resources import SOCKET as POD_RESOURCES_SOCKET
+from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS
 
 _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 """Knobs of the whole machine, looked for in the root of their hierarchy."""

@@ -11,10 +11,9 @@ from typing import Any, Final
 from koord_agent.domain.state.pod_resources import HeldByPod
 from koord_agent.shell.grpc.protobuf import Fields, message_classes
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call
+from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelets.kubelet import KubeletAway
 
-SOCKET: Final = "pod-resources/kubelet.sock"
-"""In the kubelet's folder."""
 LIST: Final = "/v1.PodResourcesLister/List"
 _MESSAGES: Final[dict[str, Fields]] = {
     "ListPodResourcesRequest": {},
@@ -38,7 +37,7 @@ class PodResources:
     """One kubelet's socket. It need not be there yet: a kubelet makes it when it starts."""
 
     def __init__(self, folder: Path, *, timeout_seconds: float) -> None:
-        self.socket = folder / SOCKET
+        self.socket = folder / POD_RESOURCES_SOCKET
         self._timeout_seconds = timeout_seconds
 
     @property

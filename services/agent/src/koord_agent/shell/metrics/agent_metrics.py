@@ -58,9 +58,9 @@ class AgentMetrics:
         self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
         self.nodes.set(nodes)
         self.pods = Gauge("koord_agent_running_pods", "Pods that run on the nodes of this process", registry=registry)
-        self.round_seconds = Histogram(
-            "koord_agent_round_seconds",
-            "Time of one round over all nodes",
+        self.cycle_seconds = Histogram(
+            "koord_agent_cycle_seconds",
+            "Seconds of one cycle over all nodes",
             registry=registry,
             buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
         )

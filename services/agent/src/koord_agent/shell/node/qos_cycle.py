@@ -34,9 +34,10 @@ from koord_agent.domain.qos.strategies.eviction_strategies import CpuEvictStrate
 from koord_agent.domain.qos.strategies.memory_qos_strategy import MemoryQosStrategy
 from koord_agent.domain.qos.strategy import CycleState, Strategy
 from koord_agent.domain.qos.strategy_runner import StrategyRunner
-from koord_agent.domain.qos.suppress.cpu_suppress import Decision, NodeView, SuppressPolicy
+from koord_agent.domain.qos.suppress.cpu_suppress import Decision, NodeView
 from koord_agent.domain.reporting.suppression_summary import in_force
 from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host

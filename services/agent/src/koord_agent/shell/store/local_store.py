@@ -26,7 +26,7 @@ create table if not exists desired (node text primary key, at_ms integer, digest
 """
 
 
-class KeptFact(msgspec.Struct, frozen=True):
+class QueuedFact(msgspec.Struct, frozen=True):
     """A sealed fact without its expectation, which is known when it is sent."""
 
     id: int
@@ -40,11 +40,11 @@ class KeptFact(msgspec.Struct, frozen=True):
         return name_from_token(self.ref.id)
 
 
-class NotKept(Exception):
+class NotStored(Exception):
     """The disk did not take it: nothing of it is kept. The message is the disk's reason."""
 
 
-class Kept:
+class LocalStore:
     """The file. Not thread-safe: one task owns it.
 
     folder      None: in memory, lost with the process
@@ -76,7 +76,7 @@ class Kept:
                 leftover.unlink()
             return _open(file)
 
-    def facts(self) -> list[KeptFact]:
+    def facts(self) -> list[QueuedFact]:
         """Facts that wait, oldest first."""
         rows = self._db.execute("select id, kind, token, headers, body from fact order by id")
         return [_fact(row) for row in rows]
@@ -88,13 +88,13 @@ class Kept:
         started: Mapping[str, Iterable[str]],
         stopped: Mapping[str, Iterable[str]],
         topologies: Mapping[str, str] | None = None,
-    ) -> list[KeptFact]:
+    ) -> list[QueuedFact]:
         """Keep facts, with the pods that they announce as started or stopped, by node; all or nothing.
 
         topologies    digests of the topologies that they report, by node
-        raises        NotKept
+        raises        NotStored
         """
-        added: list[KeptFact] = []
+        added: list[QueuedFact] = []
         with self._transaction():
             for ref, headers, body in facts:
                 cursor = self._db.execute(
@@ -102,7 +102,7 @@ class Kept:
                     (ref.kind, ref.id, codec.encode(headers), body),
                 )
                 assert cursor.lastrowid is not None, "an insert has a row id"
-                added.append(KeptFact(cursor.lastrowid, ref, headers, body))
+                added.append(QueuedFact(cursor.lastrowid, ref, headers, body))
             self._db.executemany(
                 "delete from announced where node = ? and uid = ?",
                 [(node, uid) for node, uids in stopped.items() for uid in uids],
@@ -114,8 +114,8 @@ class Kept:
             self._db.executemany("insert or replace into topology values (?, ?)", list((topologies or {}).items()))
         return added
 
-    def remove(self, facts: Iterable[KeptFact]) -> None:
-        """Forget facts that are in the log. Raises NotKept: they are sent again after a restart."""
+    def remove(self, facts: Iterable[QueuedFact]) -> None:
+        """Forget facts that are in the log. Raises NotStored: they are sent again after a restart."""
         with self._transaction():
             self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
@@ -131,7 +131,7 @@ class Kept:
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
-        """Keep the desired state of some nodes, with a digest and the moment on the run's clock. Raises NotKept."""
+        """Keep the desired state of some nodes, with a digest and the moment on the run's clock. Raises NotStored."""
         with self._transaction():
             self._db.executemany(
                 "insert or replace into desired values (?, ?, ?, ?)",
@@ -166,7 +166,7 @@ class Kept:
                     self._db.execute("rollback")
                 raise
         except sqlite3.Error as error:
-            raise NotKept(str(error)) from error
+            raise NotStored(str(error)) from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -186,9 +186,9 @@ def _open(file: Path | str) -> sqlite3.Connection:
     return db
 
 
-def _fact(row: Any) -> KeptFact:
+def _fact(row: Any) -> QueuedFact:
     id_, kind, token, headers, body = row
-    return KeptFact(id_, AggregateRef(kind, token), codec.decode(headers, dict[str, str]), body)
+    return QueuedFact(id_, AggregateRef(kind, token), codec.decode(headers, dict[str, str]), body)
 
 
 def _digest(body: bytes) -> str:

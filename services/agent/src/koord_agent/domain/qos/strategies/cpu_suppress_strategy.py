@@ -14,10 +14,10 @@ from koord_agent.domain.qos.suppress.cpu_suppress import (
     Decision,
     NodeView,
     SuppressMemory,
-    SuppressPolicy,
     decide,
 )
 from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 
 class CpuSuppressStrategy:

@@ -13,6 +13,7 @@ from koordcore.values.cpuset import format_cpuset
 
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.qos.suppress.be_cpuset import NO_CPUS, CpuOwners, choose_be_cpus, wanted_cpus
+from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 PLUGIN = "CPUSuppress"
 AUDIT_REASON = "AdjustBEByNodeCPUUsage"
@@ -21,16 +22,6 @@ UNLIMITED = -1
 QUOTA_US_PER_MILLI = 100
 DEAD_BAND_US_PER_CORE = 1_000
 MAX_STEP_US_PER_CORE = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuppressPolicy:
-    """The node's suppression settings (`resourceUsedThresholdWithBE`); min_percent None = not set, 0 is a value."""
-
-    enable: bool
-    threshold_percent: int = 65
-    min_percent: int | None = None
-    by: CpuSuppressPolicy = CpuSuppressPolicy.CPUSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

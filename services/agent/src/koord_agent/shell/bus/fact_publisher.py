@@ -1,0 +1,94 @@
+"""Facts of the nodes with their headers, on the way to the outbox.
+
+A fact that the outbox refuses is offered again with the next ones. Next module to read: `outbox`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.events.agents.nodestate import BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.envelope import Event, Origin
+from koordcore.ports.clock import Clock
+from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.tracing import Tracer, parse_traceparent
+from koordcore.values.timestamps import rfc3339
+
+from koord_agent.shell.bus.desired_state import DesiredStates
+from koord_agent.shell.bus.outbox import Fact, Outbox
+
+REFUSED_FACTS: Final = 1_000
+"""Facts beside those about pods that are offered to a full outbox again; the oldest are dropped."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FactPublisher:
+    """The facts of one process. Used by one task.
+
+    Attributes:
+        start_id: Id of this life of the process: the cause of facts that nobody asked for.
+        refused: Called with the node and the fact about pods that found no room in the outbox.
+    """
+
+    outbox: Outbox
+    states: DesiredStates
+    tracer: Tracer
+    clock: Clock
+    logger: Logger
+    start_id: str
+    refused: Callable[[str, Event], None]
+    _waiting: list[Fact] = field(default_factory=list[Fact])
+
+    def facts(self, node: str, events: Iterable[Event]) -> list[Fact]:
+        """Return facts of a node with their headers."""
+        return [
+            Fact(node, event, self._origin_of_pods(node, event.pods))
+            if isinstance(event, PodsStarted)
+            else Fact(node, event, self.origin(node))
+            for event in events
+        ]
+
+    def publish(self, facts: Sequence[Fact]) -> None:
+        """Hand facts to the outbox, oldest first."""
+        if not facts and not self._waiting:
+            return
+        offered, self._waiting[:] = [*self._waiting, *facts], []
+        for fact in self.outbox.put(offered):
+            if isinstance(fact.event, PodsStarted | PodsStopped):
+                self.refused(fact.node, fact.event)
+            else:
+                self._waiting.append(fact)
+        del self._waiting[:-REFUSED_FACTS]
+        for fact in facts:
+            if isinstance(fact.event, BeCpuSuppressed):
+                self.logger.debug("be_suppressed", node=fact.node, sentence=fact.event.reason)
+
+    def origin(self, node: str, *, causation: str = "") -> Origin:
+        """Return the headers of a fact or report of a node."""
+        return Origin(
+            causation_id=causation or self.start_id,
+            correlation_id=node,
+            actor=f"agent/{node}",
+            occurred_at=rfc3339(self.clock.now()),
+        )
+
+    def _origin_of_pods(self, node: str, uids: Sequence[str]) -> Origin:
+        """Continue the trace of the placement of each started pod; the fact carries the trace of the first."""
+        causes = [(uid, self.states.cause_of(node, uid)) for uid in uids]
+        contexts = [
+            self.tracer.emit(
+                "start pod",
+                parse_traceparent(cause.traceparent, cause.tracestate) if cause else None,
+                attributes={"pod_uid": uid, "node": node},
+            )
+            for uid, cause in causes
+        ]
+        uid, first = causes[0]
+        return Origin(
+            causation_id=first.event_id if first else self.start_id,
+            correlation_id=(first.correlation_id if first else "") or uid,
+            actor=f"agent/{node}",
+            occurred_at=rfc3339(self.clock.now()),
+            traceparent=contexts[0].traceparent,
+            tracestate=contexts[0].state,
+        )

@@ -1,0 +1,83 @@
+"""Publishes the usage reports of the nodes: once per report interval, each node at its own moment of it.
+
+Source: agent spec, 7.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.envelope import AggregateRef, name_token
+from koordcore.values.timestamps import rfc3339
+
+from koord_agent.shell.bus.bus_link import BusLink
+from koord_agent.shell.bus.fact_publisher import FactPublisher
+from koord_agent.shell.node.node_agent import NodeAgent
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReportPublisher:
+    """The reports of one process.
+
+    Attributes:
+        link: The bus; without it no report is made.
+        facts: Makes the headers.
+        is_on: Whether usage is reported at all.
+        in_thread: Whether a report reads files of a machine and is made in a thread.
+    """
+
+    link: BusLink
+    facts: FactPublisher
+    is_on: bool
+    in_thread: bool
+    _slots: dict[str, int] = field(default_factory=dict[str, int])
+
+    async def publish_due(
+        self, agents: Mapping[str, NodeAgent], now_ms: int, breathe: Callable[[], Awaitable[None]]
+    ) -> int:
+        """Publish the reports that are due.
+
+        Args:
+            agents: By node.
+            now_ms: Time in milliseconds.
+            breathe: Awaited after each report; it lets other tasks run.
+
+        Returns:
+            Number of reports.
+        """
+        ports, count = self.link.ports, 0
+        if ports is None or not self.is_on:
+            return 0
+        for node, agent in agents.items():
+            if agent.desired is None:
+                continue
+            interval_ms = agent.desired.collect.report_interval_seconds * 1000
+            slot = (now_ms + _phase(node) * interval_ms // 1000) // interval_ms
+            if slot == self._slots.get(node):
+                continue
+            report = await self._report(agent, now_ms)
+            if report is None or (report.node_usage is None and node not in self._slots):
+                continue  # the first interval of a machine has no usage yet
+            self._slots[node] = slot
+            origin = self.facts.origin(node, causation=f"{self.facts.start_id}/{slot}")
+            await ports.reports.publish(AggregateRef("node", name_token(node)), report, origin)
+            count += 1
+            await breathe()
+        return count
+
+    async def _report(self, agent: NodeAgent, now_ms: int) -> NodeUsageReported | None:
+        if self.in_thread:  # a real machine is asked for its pressure, and a day's models for their peaks
+            return await asyncio.to_thread(agent.report, now_ms, _text_of)
+        return agent.report(now_ms, _text_of)
+
+
+def _phase(node: str) -> int:
+    """Return a node's moment within its report interval in thousandths: spread evenly, the same after a restart."""
+    return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) % 1000
+
+
+def _text_of(at_ms: int) -> str:
+    return rfc3339(datetime.fromtimestamp(at_ms / 1000, UTC))

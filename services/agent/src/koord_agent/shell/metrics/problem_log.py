@@ -1,0 +1,27 @@
+"""Logs and counts what an agent could not do."""
+
+from dataclasses import dataclass, field
+
+from koordcore.service.telemetry.logging import Logger
+
+from koord_agent.shell.metrics.agent_metrics import AgentMetrics
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProblemLog:
+    """The problems of the nodes of one process; each is logged once, until it is gone."""
+
+    logger: Logger
+    metrics: AgentMetrics
+    _last: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def tell(self, node: str, problems: tuple[str, ...]) -> None:
+        """Log the problems of a node that it did not have in its last cycle."""
+        last = self._last.get(node, ())
+        if problems == last:
+            return
+        for problem in problems:
+            if problem not in last:
+                self.metrics.problems.inc()
+                self.logger.warning("node_problem", node=node, problem=problem)
+        self._last[node] = problems
